@@ -1,0 +1,105 @@
+"""Every name that two processes, or a process and a person, must spell alike.
+
+Nothing here does anything but build names. The API itself is in crds/.
+"""
+
+import hashlib
+import re
+from typing import Final
+
+GROUP: Final = "nodedevice.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+NODE_DEVICE: Final = "NodeDevice"
+NODE_DEVICES: Final = "nodedevices"
+POD_DEVICE: Final = "PodDevice"
+POD_DEVICES: Final = "poddevices"
+
+# Server-side apply owners. No field has two of them.
+AGENT_FIELD_MANAGER: Final = "nodedevice-agent"
+OPERATOR_FIELD_MANAGER: Final = "nodedevice-operator"
+
+# Where the agents' Leases live, one per node and named as the node; nothing else is in this namespace.
+AGENTS_NAMESPACE: Final = "nodedevice-agents"
+AGENT_LEASE_SECONDS: Final = 60
+
+# A cordon with this ID takes the whole resource on that node out of service.
+ALL_DEVICES: Final = "*"
+
+
+class Condition:
+    """Condition types of a NodeDevice. Each has exactly one writer."""
+
+    # the agent's
+    REGISTERED: Final = "Registered"
+    HEALTHY: Final = "Healthy"
+    INJECTABLE: Final = "Injectable"
+    # the operator's
+    ADVERTISED: Final = "Advertised"
+    CONFLICT: Final = "Conflict"
+    AGENT_READY: Final = "AgentReady"
+    READY: Final = "Ready"
+
+
+AGENT_CONDITIONS: Final = (Condition.REGISTERED, Condition.HEALTHY, Condition.INJECTABLE)
+OPERATOR_CONDITIONS: Final = (Condition.ADVERTISED, Condition.CONFLICT, Condition.AGENT_READY, Condition.READY)
+
+
+class Reason:
+    """Reasons of conditions, devices, waiting pods and Events: one word for machines, beside a sentence for people."""
+
+    # Registered
+    ENDPOINT_RUNNING: Final = "EndpointRunning"
+    ENDPOINT_STOPPED: Final = "EndpointStopped"
+    ENDPOINT_GONE: Final = "EndpointGone"
+    NO_DEVICE_LIST_YET: Final = "NoDeviceListYet"
+    DEVICES_REFUSED: Final = "DevicesRefused"
+    CHECKPOINT_UNREADABLE: Final = "CheckpointUnreadable"
+    # Healthy
+    ALL_HEALTHY: Final = "AllHealthy"
+    SOME_UNHEALTHY: Final = "SomeDevicesUnhealthy"
+    NONE_HEALTHY: Final = "NoHealthyDevices"
+    NO_DEVICES: Final = "NoDevices"
+    # a device
+    REPORTED_UNHEALTHY: Final = "ReportedUnhealthy"
+    NOT_LISTED: Final = "NotListed"
+    # Injectable
+    RUNTIME_NONE: Final = "RuntimeNone"
+    # Advertised, Conflict, AgentReady, Ready
+    ADVERTISED: Final = "Advertised"
+    NOT_ADVERTISED: Final = "NotAdvertised"
+    FOREIGN_OWNER: Final = "ForeignOwner"
+    NO_CONFLICT: Final = "NoConflict"
+    NODE_MISSING: Final = "NodeMissing"
+    LEASE_RENEWED: Final = "LeaseRenewed"
+    LEASE_EXPIRED: Final = "LeaseExpired"
+    LEASE_MISSING: Final = "LeaseMissing"
+    READY: Final = "Ready"
+    # a pod that waits
+    NOT_ENOUGH_DEVICES: Final = "NotEnoughDevices"
+    ALLOCATE_FAILED: Final = "AllocateFailed"
+    CHANGED_REQUEST: Final = "ChangedRequest"
+
+
+_PLAIN_NODE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_PLAIN_RESOURCE = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_MAX_NAME = 253
+
+
+def node_device_name(node_name: str, resource_name: str) -> str:
+    """Name of the NodeDevice of one resource on one node, at most 253 characters; equal inputs, equal name.
+
+    `node-a` and `example.com/gpu` give `node-a.example.com.gpu`. Where that would lose something (a node name with a
+    dot, capitals or underscores in the resource, too long) eight digits of a hash of both follow, so that two pairs never
+    share a name.
+    """
+    slug = f"{node_name}.{resource_name.replace('/', '.')}"
+    lossless = _PLAIN_NODE.fullmatch(node_name) and _PLAIN_RESOURCE.fullmatch(resource_name)
+    if lossless and len(slug) <= _MAX_NAME:
+        return slug
+    digest = hashlib.sha256(f"{node_name}\0{resource_name}".encode()).hexdigest()[:8]
+    plain = re.sub(r"[^a-z0-9.-]", "-", slug.lower())[: _MAX_NAME - 9]
+    # a cut, or a replaced character, may leave a label that begins or ends with a dash
+    plain = ".".join(filter(None, (label.strip("-") for label in plain.split("."))))
+    return f"{plain}-{digest}"

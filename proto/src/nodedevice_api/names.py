@@ -70,6 +70,7 @@ class Reason:
     ADVERTISED: Final = "Advertised"
     NOT_ADVERTISED: Final = "NotAdvertised"
     FOREIGN_OWNER: Final = "ForeignOwner"
+    CHANGED_REPEATEDLY: Final = "ChangedRepeatedly"
     NO_CONFLICT: Final = "NoConflict"
     NODE_MISSING: Final = "NodeMissing"
     LEASE_RENEWED: Final = "LeaseRenewed"
@@ -78,12 +79,14 @@ class Reason:
     READY: Final = "Ready"
     # a pod that waits
     NOT_ENOUGH_DEVICES: Final = "NotEnoughDevices"
+    INTENT_UNKNOWN: Final = "IntentUnknown"
     ALLOCATE_FAILED: Final = "AllocateFailed"
     CHANGED_REQUEST: Final = "ChangedRequest"
 
 
 _PLAIN_NODE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _PLAIN_RESOURCE = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LOOKS_HASHED = re.compile(r".*-[0-9a-f]{8}")
 _MAX_NAME = 253
 
 
@@ -92,11 +95,11 @@ def node_device_name(node_name: str, resource_name: str) -> str:
 
     `node-a` and `example.com/gpu` give `node-a.example.com.gpu`. Where that would lose something (a node name with a
     dot, capitals or underscores in the resource, too long) eight digits of a hash of both follow, so that two pairs never
-    share a name.
+    share a name; also where it ends as if they did already, so that no plugin can ask for another's name.
     """
     slug = f"{node_name}.{resource_name.replace('/', '.')}"
     lossless = _PLAIN_NODE.fullmatch(node_name) and _PLAIN_RESOURCE.fullmatch(resource_name)
-    if lossless and len(slug) <= _MAX_NAME:
+    if lossless and len(slug) <= _MAX_NAME and not _LOOKS_HASHED.fullmatch(slug):
         return slug
     digest = hashlib.sha256(f"{node_name}\0{resource_name}".encode()).hexdigest()[:8]
     plain = re.sub(r"[^a-z0-9.-]", "-", slug.lower())[: _MAX_NAME - 9]

@@ -1,0 +1,168 @@
+"""nodedevice-agent: read settings, build the edges, run the agent; and commands to try things out with."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nodedevice_agent import __version__, logs
+from nodedevice_agent.agent import Agent
+from nodedevice_agent.edges import http
+from nodedevice_agent.edges.cluster import Cluster
+from nodedevice_agent.edges.http import Health
+from nodedevice_agent.edges.plugin_directory import PluginDirectory
+from nodedevice_agent.edges.retry import until_done
+from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError
+from nodedevice_agent.plugins.run import run_plugins
+from nodedevice_agent.settings import Settings, load
+from nodedevice_agent.simulate_command import simulate
+
+log = logging.getLogger(__name__)
+
+_DIRECTORY_RETRY_SECONDS = 2.0
+_NODE_RETRY_SECONDS = 5.0
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nodedevice-agent")
+def main() -> None:
+    """The nodedevice agent: device plugins of one node, and who holds which device, in the Kubernetes API."""
+
+
+main.add_command(simulate)
+
+
+def _setting(name: str, text: str, **options: Any) -> Callable[[Any], Any]:
+    """One flag, with its environment variable; unset flags leave the word to the file and the defaults."""
+    field = name.removeprefix("--").replace("-", "_")
+    return click.option(
+        name, field, envvar=f"NODEDEVICE_{field.upper()}", show_envvar=True, default=None, help=text, **options
+    )
+
+
+_defaults = Settings()
+
+
+@main.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="NODEDEVICE_CONFIG",
+    show_envvar=True,
+    help="YAML file with settings: the flags' names in camelCase, and the built-in plugins. Flags and environment win.",
+)
+@_setting("--node-name", "Name of the Node this agent runs on.  [required]")
+@_setting("--kubeconfig", "Kubeconfig file.  [default: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config]")
+@_setting("--plugin-dir", f"Directory where device plugins register.  [default: {_defaults.plugin_dir}]")
+@_setting("--state-dir", f"Directory for the checkpoint.  [default: {_defaults.state_dir}]")
+@_setting("--http-address", f"HOST:PORT of /healthz, /readyz, /metrics.  [default: {_defaults.http_address}]")
+@_setting("--runtime", f"How devices reach containers.  [default: {_defaults.runtime}]", type=click.Choice(["none"]))
+@_setting("--log-level", "[default: info]", type=click.Choice(["debug", "info", "warning", "error"]))
+@_setting("--log-format", "[default: text]", type=click.Choice(["text", "json"]))
+def run(config: Path | None, **flags: str | None) -> None:
+    """Run the agent until it is told to stop (SIGTERM or SIGINT)."""
+    try:
+        settings = load(config, {field: value for field, value in flags.items() if value is not None})
+        logs.set_up(settings.log_level, settings.log_format)
+        asyncio.run(_until_stopped(settings))
+    except AgentError as exc:
+        click.echo(f"nodedevice-agent: {exc}", err=True)
+        sys.exit(2 if isinstance(exc, SettingsError) else 1)
+
+
+async def _until_stopped(settings: Settings) -> None:
+    """Run until a signal comes; a second one ends at once, as the system would."""
+    loop = asyncio.get_running_loop()
+    running = asyncio.create_task(_run(settings))
+
+    def stop(number: signal.Signals) -> None:
+        log.info("stopping", extra={"signal": number.name})
+        running.cancel()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    with suppress(asyncio.CancelledError):
+        try:
+            await running
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+    log.info("stopped")
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What broke, of a group of tasks that fell together."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _run(settings: Settings) -> None:
+    log.info("starting", extra={"version": __version__, "node": settings.node_name, "runtime": settings.runtime})
+    state_dir, plugin_dir = Path(settings.state_dir).absolute(), Path(settings.plugin_dir).absolute()
+    _make(state_dir)
+    cluster = Cluster.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
+    health = Health("plugin directory", "node", "api server", "pods")
+    server = http.serve(settings.http_address, health)
+    try:
+        with await _take(plugin_dir, health) as directory:
+            agent = Agent(settings.node_name, settings.runtime, state_dir, directory, cluster, health)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(agent.run())
+                group.create_task(run_plugins(settings.plugins, plugin_dir, state_dir))
+                group.create_task(_look_for_node(settings.node_name, cluster, health))
+    finally:
+        server.shutdown()
+        server.server_close()
+        await cluster.close()
+
+
+def _make(state_dir: Path) -> None:
+    try:
+        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise SettingsError(f"--state-dir {state_dir} cannot be used: {exc.strerror}") from exc
+
+
+async def _take(plugin_dir: Path, health: Health) -> PluginDirectory:
+    """Wait for the directory while another manager serves it: an agent that is being replaced still has it a moment."""
+    was_said = False
+    while True:
+        try:
+            return PluginDirectory.take(plugin_dir)
+        except DirectoryServed as exc:
+            if not was_said:
+                log.error("waiting for the plugin directory", extra={"error": str(exc)})
+            was_said = True
+            health.is_missing("plugin directory", str(exc))
+            health.beat()
+            await asyncio.sleep(_DIRECTORY_RETRY_SECONDS)
+
+
+async def _look_for_node(node_name: str, cluster: Cluster, health: Health) -> None:
+    """Say so when there is no such Node: nothing would ever be published for it."""
+    was_said = False
+    while True:
+        try:
+            await until_done("reading the node", lambda: cluster.node_uid(node_name), but=ApiNotFound)
+        except ApiNotFound:
+            why = f"there is no Node {node_name!r} in the cluster; check --node-name, or wait until it has joined"
+            if not was_said:
+                log.error("node not found", extra={"node": node_name, "error": why})
+            was_said = True
+            health.is_missing("node", why)
+            await asyncio.sleep(_NODE_RETRY_SECONDS)
+        else:
+            health.is_there("node")
+            return
+
+
+if __name__ == "__main__":
+    main()

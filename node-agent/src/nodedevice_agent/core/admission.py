@@ -1,0 +1,107 @@
+"""One pod's allocation as a transaction: all containers get their devices, or none keeps any.
+
+Needs are met one after another in the kubelet's order. Devices are reserved the moment they are chosen, so that nothing
+that happens while a plugin is asked can give them to another pod; a transaction that fails takes back just what it reserved.
+Source: kubelet device manager, devicesToAllocate (order of choice, reuse of init containers' devices); unlike it, nothing
+leaks when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from nodedevice_agent.core.allocations import Allocation, AllocationBook, by_numa
+from nodedevice_agent.core.pods import ContainerKind, Need, Pod
+from nodedevice_agent.core.resources import Resource
+
+
+@dataclass(slots=True)
+class Admission:
+    """What has been chosen and answered for a pod so far."""
+
+    pod: Pod
+    needs: list[Need]
+    # the ticket of the call in flight, if any, and the devices it is about
+    ticket: int | None = None
+    chosen: tuple[str, ...] = ()
+    answers: list[Allocation] = field(default_factory=list)
+    _position: int = 0
+    _reserved: dict[str, set[str]] = field(default_factory=dict)
+    _reusable: dict[str, set[str]] = field(default_factory=dict)
+
+    @property
+    def need(self) -> Need | None:
+        """What is to be met next; None when all is."""
+        return self.needs[self._position] if self._position < len(self.needs) else None
+
+    def lacking(self, resources: Mapping[str, Resource], book: AllocationBook) -> tuple[Need, int, int] | None:
+        """The first need that cannot be met as things stand, with how many devices it misses and how many are free.
+
+        Counts only, nothing is chosen; needs that are met already cost nothing.
+        """
+        free: dict[str, int] = {}
+        reusable: dict[str, int] = {}
+        for need in self.needs:
+            name = need.resource_name
+            if name not in free:
+                free[name] = len(resources[name].free(book.holders(name)))
+            is_met = book.of(self.pod.uid, need.container, name) is not None
+            reused = min(need.count, reusable.get(name, 0))
+            fresh = 0 if is_met else need.count - reused
+            if fresh > free[name] or (not is_met and not resources[name].is_ready):
+                return need, fresh, free[name]
+            free[name] -= fresh
+            if need.kind is ContainerKind.INIT:
+                reusable[name] = reusable.get(name, 0) + need.count - reused
+            else:
+                reusable[name] = reusable.get(name, 0) - reused
+        return None
+
+    def skip_held(self, book: AllocationBook) -> Allocation | None:
+        """Pass over needs that are met already. Returns an allocation whose count differs from what is asked, if any."""
+        while (need := self.need) is not None:
+            held = book.of(self.pod.uid, need.container, need.resource_name)
+            if held is None:
+                return None
+            if len(held.device_ids) != need.count:
+                return held
+            self._pass(need, held.device_ids)
+        return None
+
+    def reuse(self, resource: Resource, need: Need) -> tuple[str, ...]:
+        """Devices of earlier init containers that this need may take, at most as many as it asks for."""
+        usable = (i for i in sorted(self._reusable.get(need.resource_name, ())) if resource.is_usable(i))
+        return tuple(usable)[: need.count]
+
+    def reserve(self, resource: Resource, device_ids: Iterable[str]) -> None:
+        """Choose these for the current need; those not yet this pod's own become reserved for it."""
+        self.chosen = tuple(sorted(device_ids))
+        mine = self._reserved.setdefault(resource.name, set())
+        reusable = self._reusable.get(resource.name, set())
+        for device_id in self.chosen:
+            if device_id not in reusable:
+                resource.reserved[device_id] = self.pod.uid
+                mine.add(device_id)
+
+    def answered(self, resource: Resource, response: bytes) -> None:
+        """The plugin has allocated the chosen devices to the current need."""
+        need = self.need
+        assert need is not None
+        ids_by_numa = by_numa(self.chosen, resource.numa_nodes())
+        self.answers.append(Allocation(self.pod.uid, need.container, need.resource_name, ids_by_numa, response))
+        self.ticket = None
+        self._pass(need, self.chosen)
+
+    def reserved(self) -> Iterable[tuple[str, str]]:
+        """Every (resource name, device ID) that this transaction reserved."""
+        for resource_name, device_ids in self._reserved.items():
+            for device_id in device_ids:
+                yield resource_name, device_id
+
+    def _pass(self, need: Need, device_ids: tuple[str, ...]) -> None:
+        reusable = self._reusable.setdefault(need.resource_name, set())
+        if need.kind is ContainerKind.INIT:
+            reusable.update(device_ids)
+        else:
+            # a sidecar or an app container keeps its devices: nobody after it may use them
+            reusable.difference_update(device_ids)
+        self._position += 1

@@ -1,0 +1,100 @@
+"""Who holds which device.
+
+One entry per container and resource, as the kubelet's checkpoint has it. A device may be in two entries of one pod (an init
+container's and an app container's) and never in entries of two pods.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+NO_NUMA_NODE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What one container holds of one resource.
+
+    ids_by_numa: NUMA node to device IDs, -1 where a device has none; a device on two nodes stands under both (the kubelet's
+    shape). response: the plugin's ContainerAllocateResponse as it came, protobuf bytes; None while it must be asked again.
+    """
+
+    pod_uid: str
+    container: str
+    resource_name: str
+    ids_by_numa: Mapping[int, tuple[str, ...]]
+    response: bytes | None
+
+    @property
+    def device_ids(self) -> tuple[str, ...]:
+        """Sorted, each once."""
+        return tuple(sorted({device_id for ids in self.ids_by_numa.values() for device_id in ids}))
+
+
+class AllocationBook:
+    """All committed allocations, and which of their pods are over while a container may still run."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
+        self._holders: dict[str, dict[str, str]] = {}
+        self._releasing: set[str] = set()
+
+    def add(self, allocation: Allocation) -> None:
+        """Enter or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
+        holders = self._holders.setdefault(allocation.resource_name, {})
+        for device_id in allocation.device_ids:
+            holder = holders.get(device_id)
+            if holder not in (None, allocation.pod_uid):
+                raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holder}")
+        for device_id in allocation.device_ids:
+            holders[device_id] = allocation.pod_uid
+        self._by_pod.setdefault(allocation.pod_uid, {})[allocation.container, allocation.resource_name] = allocation
+
+    def release(self, pod_uid: str) -> frozenset[str]:
+        """Forget a pod. Returns the names of the resources it held devices of."""
+        self._releasing.discard(pod_uid)
+        touched = set()
+        for allocation in self._by_pod.pop(pod_uid, {}).values():
+            touched.add(allocation.resource_name)
+            holders = self._holders[allocation.resource_name]
+            for device_id in allocation.device_ids:
+                holders.pop(device_id, None)
+        return frozenset(touched)
+
+    def set_releasing(self, pod_uid: str) -> frozenset[str]:
+        """The pod is over for the API; its containers are not known to have ended. Returns resource names touched."""
+        if pod_uid not in self._by_pod or pod_uid in self._releasing:
+            return frozenset()
+        self._releasing.add(pod_uid)
+        return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
+
+    def is_releasing(self, pod_uid: str) -> bool:
+        return pod_uid in self._releasing
+
+    def of(self, pod_uid: str, container: str, resource_name: str) -> Allocation | None:
+        return self._by_pod.get(pod_uid, {}).get((container, resource_name))
+
+    def holders(self, resource_name: str) -> Mapping[str, str]:
+        """Device ID to pod UID, a live read-only view."""
+        return MappingProxyType(self._holders.setdefault(resource_name, {}))
+
+    def of_resource(self, resource_name: str) -> list[Allocation]:
+        """Sorted by pod UID and container."""
+        found = (a for a in self if a.resource_name == resource_name)
+        return sorted(found, key=lambda a: (a.pod_uid, a.container))
+
+    def pod_uids(self) -> frozenset[str]:
+        return frozenset(self._by_pod)
+
+    def __iter__(self) -> Iterator[Allocation]:
+        for entries in self._by_pod.values():
+            yield from entries.values()
+
+
+def by_numa(device_ids: Iterable[str], numa_nodes: Mapping[str, tuple[int, ...]]) -> dict[int, tuple[str, ...]]:
+    """Sort device IDs under their NUMA nodes, in numeric order of node."""
+    nodes: dict[int, list[str]] = {}
+    for device_id in sorted(device_ids):
+        for node in numa_nodes.get(device_id) or (NO_NUMA_NODE,):
+            nodes.setdefault(node, []).append(device_id)
+    return {node: tuple(nodes[node]) for node in sorted(nodes)}

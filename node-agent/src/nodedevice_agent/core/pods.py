@@ -1,0 +1,52 @@
+"""Pods as the device manager sees them: which container asks for how many of what, and whether the pod is over."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class ContainerKind(Enum):
+    """How long a container holds its devices, which decides who may use them again.
+
+    INIT ends before the app containers start; SIDECAR is an init container that restarts always and stays; APP stays.
+    Source: kubelet device manager, init container reuse and KEP-753.
+    """
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """limits: extended resources only, resource name to count; zero counts are left out."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.APP
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """containers: init containers and sidecars in their order, then app containers. is_over: Succeeded or Failed."""
+
+    uid: str
+    namespace: str
+    name: str
+    containers: tuple[Container, ...]
+    is_over: bool = False
+    is_terminating: bool = False
+
+    def needs(self) -> "Iterator[Need]":
+        """What has to be allocated, in the kubelet's order; within a container by resource name."""
+        for container in self.containers:
+            for resource_name in sorted(container.limits):
+                yield Need(container.name, container.kind, resource_name, container.limits[resource_name])
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    container: str
+    kind: ContainerKind
+    resource_name: str
+    count: int

@@ -1,0 +1,39 @@
+"""Whether a plugin may register: its API version, its resource name and the name of its socket.
+
+Source: kubelet device manager, registration (its rules for extended resource names are those of the API server). Stricter in
+one thing: an endpoint is a file name inside the plugin directory; the kubelet follows `../` out of it.
+"""
+
+from nodedevice_api.resource_names import resource_name_problem
+
+SUPPORTED_VERSIONS = ("v1beta1",)
+_MAX_SHOWN = 80
+
+
+class RegistrationRefused(Exception):
+    """A registration that cannot be served; `reason` is one word for metrics, the text says what to do."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def check_registration(version: str, resource_name: str, endpoint: str) -> None:
+    """Raises RegistrationRefused with the first thing that is wrong."""
+    if version not in SUPPORTED_VERSIONS:
+        supported = ", ".join(SUPPORTED_VERSIONS)
+        raise RegistrationRefused(
+            "Version", f"API version {_shown(version)} is not supported; this manager speaks {supported}"
+        )
+    problem = resource_name_problem(resource_name)
+    if problem:
+        raise RegistrationRefused("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
+    if not endpoint or "/" in endpoint or endpoint in (".", "..") or not endpoint.isprintable():
+        raise RegistrationRefused(
+            "Endpoint",
+            f"endpoint {_shown(endpoint)} of {resource_name}: must be the file name of a socket in the plugin directory",
+        )
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "...")

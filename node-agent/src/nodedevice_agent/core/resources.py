@@ -1,0 +1,166 @@
+"""One resource: the plugins that are connected for it, the devices they list, and what an administrator took out.
+
+Source: kubelet device manager, endpoints and their stop grace period. Connections have an identity, so that the end of an old
+plugin never hurts a newer one (the kubelet before 1.37 looked them up by resource name).
+"""
+
+from collections.abc import Container as Membership
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from nodedevice_api.names import ALL_DEVICES
+
+from nodedevice_agent.core.devices import Device, DeviceList
+
+STOP_GRACE_PERIOD_SECONDS = 300.0
+
+
+class EndpointState(Enum):
+    RUNNING = "Running"
+    STOPPED = "Stopped"
+    GONE = "Gone"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOptions:
+    pre_start_required: bool = False
+    get_preferred_allocation_available: bool = False
+
+
+@dataclass(slots=True)
+class _Connection:
+    endpoint: int
+    options: PluginOptions
+    listed: DeviceList | None = None
+
+
+_NOTHING = DeviceList({})
+
+
+class Resource:
+    """Mutable state of one resource; only the device manager changes it."""
+
+    def __init__(self, name: str, settle_until: float | None = None, *, is_intent_known: bool = True) -> None:
+        self.name = name
+        # False until the administrator's cordons have been read once: nothing is given out before
+        self.is_intent_known = is_intent_known
+        self.stopped_at: float | None = None
+        self.cordoned_ids: frozenset[str] = frozenset()
+        # reserved by an allocation in flight: device ID to pod UID
+        self.reserved: dict[str, str] = {}
+        # after a restart: until when the last published numbers hold while the plugin is awaited
+        self.settle_until = settle_until
+        self._connections: list[_Connection] = []
+        self._last_listed = _NOTHING
+        self._is_gone = False
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def connect(self, endpoint: int, options: PluginOptions) -> None:
+        self._connections.append(_Connection(endpoint, options))
+        self.stopped_at = None
+        self._is_gone = False
+
+    def list(self, endpoint: int, listed: DeviceList) -> bool:
+        """Take a complete list. Returns whether anything changed by it."""
+        connection = self._find(endpoint)
+        if connection is None:
+            return False
+        before, was_live, was_settling = self.listed, self.is_live, self.settle_until is not None
+        connection.listed = listed
+        self._last_listed = self.listed
+        self.settle_until = None
+        return was_settling or not was_live or before != self.listed
+
+    def disconnect(self, endpoint: int, now: float) -> bool:
+        """A connection ended. Returns whether anything changed by it: not so for one that a newer replaced."""
+        connection = self._find(endpoint)
+        if connection is None:
+            return False
+        before = (self.endpoint, self.listed, self.is_live)
+        self._connections.remove(connection)
+        if not self._connections:
+            self.stopped_at = now
+        return before != (self.endpoint, self.listed, self.is_live)
+
+    def expire(self) -> None:
+        """The grace period has ended: the devices are forgotten (held ones show as missing)."""
+        self._is_gone = True
+        self._last_listed = _NOTHING
+
+    def restored(self, now: float) -> None:
+        """Known from the checkpoint, its plugin not yet back."""
+        self.stopped_at = now
+
+    # -- what is --------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> EndpointState:
+        if self._connections:
+            return EndpointState.RUNNING
+        return EndpointState.GONE if self._is_gone else EndpointState.STOPPED
+
+    @property
+    def endpoint(self) -> int | None:
+        """The connection that is asked: the newest."""
+        return self._connections[-1].endpoint if self._connections else None
+
+    @property
+    def options(self) -> PluginOptions:
+        return self._connections[-1].options if self._connections else PluginOptions()
+
+    @property
+    def listed(self) -> DeviceList:
+        """The list in force: of the newest connection that has sent one, else the last one known."""
+        for connection in reversed(self._connections):
+            if connection.listed is not None:
+                return connection.listed
+        return self._last_listed
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        return self.listed.devices
+
+    @property
+    def is_live(self) -> bool:
+        """A connected plugin has sent its list; without one no device counts as healthy."""
+        return any(connection.listed is not None for connection in self._connections)
+
+    @property
+    def is_ready(self) -> bool:
+        """Devices may be given out."""
+        return self.is_live and self.is_intent_known
+
+    @property
+    def grace_ends_at(self) -> float | None:
+        if self.stopped_at is None or self._is_gone:
+            return None
+        return self.stopped_at + STOP_GRACE_PERIOD_SECONDS
+
+    def is_cordoned(self, device_id: str) -> bool:
+        return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids
+
+    def is_usable(self, device_id: str) -> bool:
+        """Listed by a live plugin, healthy, and not cordoned."""
+        device = self.devices.get(device_id) if self.is_live else None
+        return device is not None and device.healthy and not self.is_cordoned(device_id)
+
+    def free(self, held: Membership[str]) -> tuple[str, ...]:
+        """Device IDs that are healthy, not cordoned and nobody's, sorted: equal state, equal answer."""
+        if not self.is_live or ALL_DEVICES in self.cordoned_ids:
+            return ()
+        out, reserved = self.cordoned_ids, self.reserved
+        return tuple(
+            sorted(
+                device_id
+                for device_id, device in self.devices.items()
+                if device.healthy and device_id not in held and device_id not in reserved and device_id not in out
+            )
+        )
+
+    def numa_nodes(self) -> dict[str, tuple[int, ...]]:
+        return {device_id: device.numa_nodes for device_id, device in self.devices.items()}
+
+    def _find(self, endpoint: int) -> _Connection | None:
+        return next((c for c in self._connections if c.endpoint == endpoint), None)

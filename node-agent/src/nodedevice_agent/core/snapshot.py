@@ -1,0 +1,116 @@
+"""One resource at one moment: the numbers, the devices worth naming, who holds what and who waits.
+
+A read: it changes nothing. Device health here is what a pod could count on: a device whose plugin is not connected, or which
+is held and no longer listed, is not healthy, whatever was said of it before.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nodedevice_api.names import Reason
+
+from nodedevice_agent.core.allocations import Allocation
+from nodedevice_agent.core.device_manager import DeviceManager
+from nodedevice_agent.core.pods import Pod
+from nodedevice_agent.core.resources import EndpointState, PluginOptions, Resource
+from nodedevice_agent.core.waiting import Waiting
+
+# Above this many, only devices that someone would look for are named one by one.
+LISTED_WHOLE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """reason and message are empty for a healthy device. present: its plugin lists it."""
+
+    id: str
+    healthy: bool
+    reason: str = ""
+    message: str = ""
+    present: bool = True
+    cordoned: bool = False
+    numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """An allocation with its pod, as far as the pod is known."""
+
+    allocation: Allocation
+    pod: Pod | None
+    releasing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    resource_name: str
+    total: int
+    healthy: int
+    cordoned: int
+    allocated: int
+    releasing: int
+    available: int
+    state: EndpointState
+    options: PluginOptions
+    is_live: bool
+    refusal: str
+    devices: tuple[DeviceView, ...]
+    held: tuple[HeldBy, ...]
+    waiting: tuple[tuple[Waiting, Pod | None], ...]
+
+
+def is_settling(manager: DeviceManager, resource_name: str) -> bool:
+    """After a restart, while the plugin is awaited: what was published last still holds."""
+    return manager.is_recovering or manager.resources[resource_name].settle_until is not None
+
+
+def snapshot(manager: DeviceManager, resource_name: str) -> Snapshot:
+    """Raises KeyError for a resource that was never known."""
+    resource = manager.resources[resource_name]
+    holders = manager.book.holders(resource_name)
+    missing = [device_id for device_id in holders if device_id not in resource.devices]
+    healthy = sum(device.healthy for device in resource.devices.values()) if resource.is_live else 0
+    all_ids = (*resource.devices, *missing)
+    free = resource.free(holders)
+    # what an allocation in flight has reserved is nobody's yet: it still counts as available
+    in_flight = sum(i not in holders and resource.is_usable(i) for i in resource.reserved)
+    releasing = sum(manager.book.is_releasing(uid) for uid in holders.values())
+    total = len(all_ids)
+    return Snapshot(
+        resource_name=resource_name,
+        total=total,
+        healthy=healthy,
+        cordoned=sum(map(resource.is_cordoned, all_ids)) if resource.cordoned_ids else 0,
+        allocated=len(holders) - releasing,
+        releasing=releasing,
+        available=len(free) + in_flight,
+        state=resource.state,
+        options=resource.options,
+        is_live=resource.is_live,
+        refusal=resource.listed.refusal,
+        devices=tuple(_views(manager, resource, sorted(all_ids), whole=total <= LISTED_WHOLE)),
+        held=tuple(
+            HeldBy(a, manager.pod(a.pod_uid), manager.book.is_releasing(a.pod_uid))
+            for a in manager.book.of_resource(resource_name)
+        ),
+        waiting=tuple((w, manager.pod(w.pod_uid)) for w in manager.waiting(resource_name)),
+    )
+
+
+def _views(manager: DeviceManager, resource: Resource, ids: list[str], whole: bool) -> Iterator[DeviceView]:
+    holders = manager.book.holders(resource.name)
+    for device_id in ids:
+        device = resource.devices.get(device_id)
+        cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
+        if device is not None and device.healthy and resource.is_live:
+            if whole or cordoned or device_id in holders:
+                yield DeviceView(device_id, True, cordoned=cordoned, numa_nodes=device.numa_nodes)
+        elif device is None:
+            message = "a container holds it, and the device plugin no longer lists it"
+            yield DeviceView(device_id, False, Reason.NOT_LISTED, message, present=False, cordoned=cordoned)
+        elif not resource.is_live:
+            message = "its device plugin is not connected"
+            yield DeviceView(device_id, False, Reason.ENDPOINT_STOPPED, message, True, cordoned, device.numa_nodes)
+        else:
+            message = "the device plugin reports it unhealthy"
+            yield DeviceView(device_id, False, Reason.REPORTED_UNHEALTHY, message, True, cordoned, device.numa_nodes)

@@ -1,0 +1,28 @@
+"""Pods that asked and did not get: why, and when it is worth trying again.
+
+The kubelet fails such a pod for good (UnexpectedAdmissionError); here it waits. Want of devices is tried again when something
+about the resource changes; a plugin that answered with an error is asked again with growing pauses.
+"""
+
+from dataclasses import dataclass
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """retry_at: monotonic seconds, or None where only a change can help. attempts: failed calls so far."""
+
+    pod_uid: str
+    container: str
+    resource_name: str
+    reason: str
+    message: str
+    attempts: int = 0
+    retry_at: float | None = None
+
+
+def pause_seconds(attempts: int) -> float:
+    """1, 2, 4, ... 60 seconds after the first, second, third failed attempt."""
+    return float(min(FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 16), LONGEST_PAUSE_SECONDS))

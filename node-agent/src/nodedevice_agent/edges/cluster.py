@@ -1,0 +1,245 @@
+"""The API server, as far as the agent may use it: its pods, its Node's identity, its own NodeDevices, its Lease.
+
+lightkube does the talking (credentials, TLS, watches); here are slim types for what is read, and its errors become ours.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+import msgspec
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config import client_adapter
+from lightkube.core import resource as res
+from lightkube.core.exceptions import ApiError as LightkubeApiError
+from lightkube.core.exceptions import ConfigError
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.types import PatchType
+from nodedevice_api import names
+
+from nodedevice_agent.errors import (
+    ApiError,
+    ApiForbidden,
+    ApiGone,
+    ApiNotFound,
+    ApiRefused,
+    ApiUnreachable,
+    SettingsError,
+)
+
+REQUEST_SECONDS = 10.0
+# A watch ends by itself before this; the server closes it, so that a list begins anew now and then.
+WATCH_SECONDS = 300
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE, _TOO_MANY = 401, 403, 404, 410, 429
+
+
+class Metadata(msgspec.Struct, omit_defaults=True):
+    """Attribute names are the wire's: lightkube reads some of them."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str | None = None
+    resourceVersion: str | None = None
+    deletionTimestamp: str | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct, omit_defaults=True):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+
+
+def _info(group: str, version: str, kind: str, plural: str, *verbs: str, action: str | None = None) -> res.ApiInfo:
+    definition = res.ResourceDef(group, version, kind)
+    return res.ApiInfo(definition, plural, list(verbs), parent=definition if action else None, action=action)
+
+
+class Resources(msgspec.Struct):
+    limits: dict[str, str | int] | None = None
+
+
+class ContainerSpec(msgspec.Struct):
+    name: str
+    resources: Resources = msgspec.field(default_factory=Resources)
+    restartPolicy: str | None = None
+
+
+class PodSpec(msgspec.Struct):
+    containers: list[ContainerSpec] = []
+    initContainers: list[ContainerSpec] | None = None
+
+
+class PodStatus(msgspec.Struct):
+    phase: str | None = None
+
+
+class PodObject(_Object, res.NamespacedResourceG):
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+    _api_info = _info("", "v1", "Pod", "pods", "global_list", "global_watch")
+
+
+class NodeObject(_Object, res.GlobalResource):
+    _api_info = _info("", "v1", "Node", "nodes", "get")
+
+
+class NodeDeviceObject(_Object, res.GlobalResource):
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+    _api_info = _info(
+        names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "get", "list", "watch", "patch"
+    )
+
+
+class NodeDeviceStatus(NodeDeviceObject, res.GlobalSubResource):
+    _api_info = _info(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "patch", action="status")
+
+
+class Cluster:
+    """One client for all of the agent's edges. Every method raises ApiError and nothing else."""
+
+    def __init__(self, client: AsyncClient, server: str) -> None:
+        self._client = client
+        self.server = server
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | None) -> Self:
+        """From a kubeconfig file, else from the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises SettingsError."""
+        try:
+            found = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
+            config = found.get()
+            if config is None or config.user is None:
+                raise SettingsError(f"kubeconfig {kubeconfig or ''}: no current context with a user")
+            verify = client_adapter.verify_cluster(config.cluster, config.user, config.abs_file)
+            transport = httpx2.AsyncHTTPTransport(verify=verify, socket_options=_KEEPALIVE)
+            client: AsyncClient = AsyncClient(
+                config=config,
+                timeout=httpx2.Timeout(REQUEST_SECONDS),
+                transport=transport,
+                field_manager=names.AGENT_FIELD_MANAGER,
+            )
+        except (ConfigError, OSError, KeyError, TypeError, ValueError) as exc:
+            raise SettingsError(f"cannot use kubeconfig {kubeconfig or '(from the environment)'}: {exc}") from exc
+        return cls(client, config.cluster.server)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def node_uid(self, name: str) -> str:
+        """Raises ApiNotFound when there is no such Node."""
+        with _translated(f"reading node {name}"):
+            node = await self._client.get(NodeObject, name)
+        return node.metadata.uid or ""
+
+    async def node_devices_of(self, node_name: str) -> list[NodeDeviceObject]:
+        """All NodeDevices of a node, by field selector: the server looks at every one, so only after a lost checkpoint."""
+        with _translated(f"listing nodedevices of node {node_name}"):
+            return [o async for o in self._client.list(NodeDeviceObject, fields={"spec.nodeName": node_name})]
+
+    async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
+        """Make the object, or make sure of it. node: (name, uid) of the owner."""
+        name = names.node_device_name(node[0], resource_name)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node[0], "uid": node[1]}
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE,
+            "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"nodeName": node[0], "resourceName": resource_name},
+        }
+        with _translated(f"creating nodedevice {name}"):
+            return await self._client.patch(NodeDeviceObject, name, body, patch_type=PatchType.APPLY, force=True)
+
+    async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
+        """Apply all that the agent owns of the status. Raises ApiNotFound when the object has to be made first."""
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE,
+            "metadata": {"name": name},
+            "status": status,
+        }
+        with _translated(f"writing the status of nodedevice {name}"):
+            return await self._client.patch(NodeDeviceStatus, name, body, patch_type=PatchType.APPLY, force=True)
+
+    async def follow(
+        self,
+        kind: type[Any],
+        fields: Mapping[str, str],
+        synced: Callable[[list[Any]], Awaitable[None]],
+        changed: Callable[[str, Any], Awaitable[None]],
+    ) -> None:
+        """List, then watch, until something breaks (raises ApiError) or the watch has to begin anew (returns).
+
+        synced: the complete list; changed: (ADDED | MODIFIED | DELETED, object). Namespaced kinds in all namespaces.
+        """
+        # pods are followed in all namespaces; the other kinds have none
+        scope: dict[str, Any] = {"namespace": "*"} if issubclass(kind, res.NamespacedResourceG) else {}
+        with _translated(f"watching {kind._api_info.plural}"):
+            listing = self._client.list(kind, fields=dict(fields), **scope)
+            await synced([item async for item in listing])
+            watch = self._client.watch(
+                kind,
+                fields=dict(fields),
+                resource_version=listing.resourceVersion,
+                server_timeout=WATCH_SECONDS,
+                **scope,
+            )
+            async for event, item in watch:
+                await changed(event, item)
+
+    async def get_lease(self, name: str) -> Lease:
+        with _translated(f"reading lease {names.AGENTS_NAMESPACE}/{name}"):
+            return await self._client.get(Lease, name, namespace=names.AGENTS_NAMESPACE)
+
+    async def create_lease(self, lease: Lease) -> Lease:
+        with _translated(f"creating lease in {names.AGENTS_NAMESPACE}"):
+            return await self._client.create(lease)
+
+    async def replace_lease(self, lease: Lease) -> Lease:
+        """Raises ApiRefused (409) when somebody else wrote it meanwhile."""
+        with _translated(f"renewing lease in {names.AGENTS_NAMESPACE}"):
+            return await self._client.replace(lease)
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except LightkubeApiError as exc:
+        raise _by_status(what, exc.status.message or exc.status.reason or "", exc.status.code or 0) from exc
+    except httpx2.HTTPStatusError as exc:
+        raise _by_status(what, exc.response.reason_phrase, exc.response.status_code) from exc
+    except httpx2.TimeoutException as exc:
+        raise ApiUnreachable(what, f"no answer in {REQUEST_SECONDS:.0f} s") from exc
+    except (httpx2.HTTPError, OSError, ConfigError) as exc:
+        raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
+    except msgspec.MsgspecError as exc:
+        raise ApiUnreachable(what, f"the answer cannot be understood: {exc}") from exc
+
+
+def _by_status(what: str, detail: str, status: int) -> ApiError:
+    if status in (_UNAUTHORIZED, _FORBIDDEN):
+        return ApiForbidden(what, detail, status)
+    if status == _NOT_FOUND:
+        return ApiNotFound(what, detail, status)
+    if status == _GONE:
+        return ApiGone(what, detail, status)
+    # an apply with a field that the CRD does not know, or too big an object, is answered with 500
+    hopeless = ("failed to create typed patch object", "request is too large", "trying to send message larger than max")
+    if status >= 500 and not any(text in detail for text in hopeless):
+        return ApiUnreachable(what, detail, status)
+    if status == _TOO_MANY:
+        return ApiUnreachable(what, detail, status)
+    return ApiRefused(what, detail, status)
+
+
+# a connection whose other end vanished is noticed within about half a minute
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+]

@@ -1,0 +1,67 @@
+"""The agent's heartbeat: a Lease named as the node, in the agents' namespace, renewed every 20 seconds give or take a tenth.
+
+Written with PUT and the kept resource version: one request a renewal. An API server that is away is not an error here; the
+operator sees the Lease grow old.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_api import names
+
+from nodedevice_agent.edges.cluster import Cluster
+from nodedevice_agent.errors import ApiError, ApiNotFound
+
+log = logging.getLogger(__name__)
+
+RENEW_SECONDS = 20.0
+_JITTER = 0.1
+_RETRY_SECONDS = 5.0
+_CONFLICT = 409
+
+
+async def keep_lease(cluster: Cluster, node_name: str, identity: str, said: Callable[[bool], None]) -> None:
+    """Renew until cancelled. said: called with whether the last renewal reached the API server."""
+    lease: Lease | None = None
+    is_failing = False
+    while True:
+        pause = RENEW_SECONDS * random.uniform(1 - _JITTER, 1 + _JITTER)
+        try:
+            lease = await _renew(cluster, node_name, identity, lease)
+            if is_failing:
+                log.info("lease renewed again", extra={"lease": node_name})
+            is_failing = False
+        except ApiError as exc:
+            if not is_failing:
+                log.warning("lease cannot be renewed; trying again", extra={"lease": node_name, "error": str(exc)})
+            is_failing, pause = True, _RETRY_SECONDS
+            if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):
+                lease = None
+        said(not is_failing)
+        await asyncio.sleep(pause)
+
+
+async def _renew(cluster: Cluster, node_name: str, identity: str, lease: Lease | None) -> Lease:
+    now = datetime.now(UTC)
+    if lease is None:
+        try:
+            lease = await cluster.get_lease(node_name)
+        except ApiNotFound:
+            metadata = ObjectMeta(name=node_name, namespace=names.AGENTS_NAMESPACE)
+            return await cluster.create_lease(Lease(metadata=metadata, spec=_spec(now, identity)))
+    acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
+    lease.spec = _spec(now, identity)
+    lease.spec.acquireTime = acquired
+    return await cluster.replace_lease(lease)
+
+
+def _spec(now: datetime, identity: str) -> LeaseSpec:
+    return LeaseSpec(
+        holderIdentity=identity, leaseDurationSeconds=names.AGENT_LEASE_SECONDS, acquireTime=now, renewTime=now
+    )

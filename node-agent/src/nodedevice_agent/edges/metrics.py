@@ -1,0 +1,28 @@
+"""The agent's Prometheus metrics. Labels are bounded: resource names are few on a node, reasons are words of ours."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+RESOURCE_DEVICES = Gauge(
+    "nodedevice_agent_devices", "Devices by resource and state, as published.", ["resource_name", "state"]
+)
+REGISTRATIONS = Counter("nodedevice_agent_registrations_total", "Device plugins that registered.", ["resource_name"])
+REGISTRATIONS_REFUSED = Counter(
+    "nodedevice_agent_registrations_refused_total", "Registrations that were refused.", ["reason"]
+)
+ALLOCATE_SECONDS = Histogram(
+    "nodedevice_agent_allocate_seconds",
+    "Duration of Allocate calls to device plugins.",
+    ["resource_name"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30),
+)
+ALLOCATE_FAILED = Counter("nodedevice_agent_allocate_failures_total", "Allocate calls that failed.", ["resource_name"])
+API_WRITES = Counter("nodedevice_agent_api_writes_total", "Writes sent to the API server.", ["kind", "outcome"])
+CHECKPOINT_SECONDS = Histogram(
+    "nodedevice_agent_checkpoint_write_seconds",
+    "Duration of a durable checkpoint write.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1),
+)
+CHECKPOINT_UNREADABLE = Gauge(
+    "nodedevice_agent_checkpoint_unreadable", "1 after a start with an unreadable checkpoint."
+)
+PODS_WAITING = Gauge("nodedevice_agent_pods_waiting", "Pods bound here that wait for devices.", ["resource_name"])

@@ -1,0 +1,163 @@
+"""This node's NodeDevice objects: kept equal to what the device manager knows, and read for the administrator's cordons.
+
+One object a resource, watched by its own name (the API server indexes names, not fields). What stands in the API is compared
+before anything is written, so that a restart writes nothing and a hand edit is put right. The first change goes at once;
+more that follow within the pause go together.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from nodedevice_api.names import node_device_name
+
+from nodedevice_agent.edges import metrics
+from nodedevice_agent.edges.cluster import Cluster, NodeDeviceObject
+from nodedevice_agent.edges.retry import forever, pause_seconds
+from nodedevice_agent.errors import ApiError, ApiNotFound, ApiRefused
+
+log = logging.getLogger(__name__)
+
+# What the status is to be, given the one that stands and the wall time; None while the last published one holds.
+Desired = Callable[[dict[str, Any], str], dict[str, Any] | None]
+
+PAUSE_SECONDS = 0.05
+# An object costs the API server by its size: with more devices listed, changes are gathered for longer.
+_PAUSE_SECONDS_PER_DEVICE = 0.002
+_REFUSED_PAUSE_SECONDS = 60.0
+
+
+class NodeDevice:
+    """One resource's object. run() until cancelled; touch() when something may have changed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        node_name: str,
+        resource_name: str,
+        desired: Desired,
+        cordoned: Callable[[frozenset[str]], None],
+        saved: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.name = node_device_name(node_name, resource_name)
+        self._cluster = cluster
+        self._node_name = node_name
+        self._resource_name = resource_name
+        self._desired = desired
+        self._cordoned = cordoned
+        self._saved = saved
+        self._dirty = asyncio.Event()
+        self._synced = asyncio.Event()
+        self._standing: dict[str, Any] | None = None
+        self._version = 0
+
+    def touch(self) -> None:
+        self._dirty.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._write())
+
+    async def _watch(self) -> None:
+        async def on_list(objects: list[NodeDeviceObject]) -> None:
+            self._seen(objects[0] if objects else None)
+            self._synced.set()
+
+        async def on_change(event: str, found: NodeDeviceObject) -> None:
+            self._seen(None if event == "DELETED" else found)
+
+        fields = {"metadata.name": self.name}
+        await forever(
+            f"nodedevice {self.name}", lambda: self._cluster.follow(NodeDeviceObject, fields, on_list, on_change)
+        )
+
+    def _seen(self, found: NodeDeviceObject | None) -> None:
+        if found is not None and _version(found) < self._version:
+            # the echo of an earlier write of ours, overtaken by the answer to a later one
+            return
+        self._standing = found.status if found is not None else None
+        cordons = found.spec.get("cordonedDevices") or () if found is not None else ()
+        self._cordoned(frozenset(str(entry.get("id")) for entry in cordons))
+        self.touch()
+
+    async def _write(self) -> None:
+        await self._synced.wait()
+        failures = 0
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            pause = 0.0
+            try:
+                if await self._publish():
+                    listed = len((self._standing or {}).get("devices", ()))
+                    pause = PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed
+                failures = 0
+            except ApiRefused as exc:
+                # the same object again would be refused again: wait for a change, and look once a minute
+                log.error("api server refuses the status", extra={"nodedevice": self.name, "error": str(exc)})
+                pause = _REFUSED_PAUSE_SECONDS
+                self.touch()
+            except ApiError as exc:
+                failures += 1
+                if failures == 1:
+                    log.warning(
+                        "status cannot be written; trying again", extra={"nodedevice": self.name, "error": str(exc)}
+                    )
+                pause = pause_seconds(failures)
+                self.touch()
+            await asyncio.sleep(pause)
+
+    async def _publish(self) -> bool:
+        """Write what differs from what stands. Returns whether anything was written."""
+        await self._saved()
+        standing = self._standing
+        status = self._desired(standing or {}, _wall_time())
+        if status is None:
+            return False
+        if standing is None:
+            await self._create()
+        elif _owned(standing, status) == status:
+            return False
+        try:
+            written = await self._apply(status)
+        except ApiNotFound:
+            # deleted a moment ago; the watch will say so as well
+            await self._create()
+            written = await self._apply(status)
+        self._standing, self._version = written.status, _version(written)
+        return True
+
+    async def _create(self) -> None:
+        uid = await self._cluster.node_uid(self._node_name)
+        await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
+        log.info("nodedevice created", extra={"nodedevice": self.name})
+
+    async def _apply(self, status: dict[str, Any]) -> NodeDeviceObject:
+        began = time.perf_counter()
+        try:
+            written = await self._cluster.apply_status(self.name, status)
+        except ApiError as exc:
+            metrics.API_WRITES.labels("NodeDevice", type(exc).__name__).inc()
+            raise
+        metrics.API_WRITES.labels("NodeDevice", "ok").inc()
+        log.debug("status written", extra={"nodedevice": self.name, "seconds": time.perf_counter() - began})
+        return written
+
+
+def _owned(standing: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    """What stands, less the conditions of other writers, in our order: to be compared with what is wanted."""
+    kinds = [condition["type"] for condition in status["conditions"]]
+    found = {c.get("type"): c for c in standing.get("conditions", ())}
+    return {**standing, "conditions": [found[kind] for kind in kinds if kind in found]}
+
+
+def _version(found: NodeDeviceObject) -> int:
+    return int(found.metadata.resourceVersion or 0)
+
+
+def _wall_time() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

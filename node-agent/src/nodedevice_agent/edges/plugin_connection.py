@@ -1,0 +1,136 @@
+"""One registered device plugin: its socket, its options, its stream of devices, and the calls to it.
+
+Every call has a deadline, which the kubelet's do not: a plugin that hangs harms nobody but itself.
+Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/client.go.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+import grpc
+import grpc.aio
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+
+from nodedevice_agent.core.devices import DeviceList
+from nodedevice_agent.core.resources import PluginOptions
+from nodedevice_agent.edges import wire
+from nodedevice_agent.errors import PluginFailed
+
+DIAL_SECONDS = 10.0
+OPTIONS_SECONDS = 10.0
+PREFERRED_SECONDS = 5.0
+ALLOCATE_SECONDS = 30.0
+# the kubelet takes 4 MiB and drops plugins that list more (kubernetes#109304)
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+_CHANNEL_OPTIONS = [
+    # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
+    ("grpc.default_authority", "localhost"),
+    # else a new channel to a path that was served before may still talk to the old server
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+
+class PluginConnection:
+    """An open connection. Use open(); closing it ends the stream."""
+
+    def __init__(self, resource_name: str, channel: grpc.aio.Channel, options: PluginOptions) -> None:
+        self.resource_name = resource_name
+        self.options = options
+        self._channel = channel
+        self._plugin = _stub(channel)
+
+    @classmethod
+    async def open(cls, resource_name: str, socket: Path) -> Self:
+        """Dial the plugin and ask for its options. Raises PluginFailed, with nothing left open."""
+        _check_socket(resource_name, socket)
+        channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_CHANNEL_OPTIONS)
+        try:
+            await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
+            options = await _stub(channel).GetDevicePluginOptions(api_pb2.Empty(), timeout=OPTIONS_SECONDS)
+        except TimeoutError as exc:
+            await channel.close()
+            raise PluginFailed(
+                resource_name, "Dialling", f"no answer on {socket.name} in {DIAL_SECONDS:.0f} s"
+            ) from exc
+        except grpc.RpcError as exc:
+            await channel.close()
+            detail = f"failed to get device plugin options: {_detail(exc)}"
+            raise PluginFailed(resource_name, "GetDevicePluginOptions", detail) from exc
+        except BaseException:
+            await channel.close()
+            raise
+        return cls(resource_name, channel, wire.options(options))
+
+    async def device_lists(self) -> AsyncIterator[DeviceList]:
+        """Complete device lists as they come, until the stream ends in whatever way. Raises PluginFailed if it broke."""
+        stream = self._plugin.ListAndWatch(api_pb2.Empty())
+        try:
+            async for message in stream:
+                yield wire.device_list(message)
+        except grpc.RpcError as exc:
+            raise PluginFailed(self.resource_name, "ListAndWatch", _detail(exc)) from exc
+        finally:
+            stream.cancel()
+
+    async def preferred(self, available: tuple[str, ...], must_include: tuple[str, ...], size: int) -> tuple[str, ...]:
+        """The plugin's advice. Raises PluginFailed."""
+        request = wire.preferred_request(available, must_include, size)
+        try:
+            answer = await self._plugin.GetPreferredAllocation(request, timeout=PREFERRED_SECONDS)
+        except grpc.RpcError as exc:
+            raise PluginFailed(self.resource_name, "GetPreferredAllocation", _detail(exc)) from exc
+        return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
+
+    async def allocate(self, device_ids: tuple[str, ...]) -> bytes:
+        """The ContainerAllocateResponse, protobuf bytes. Raises PluginFailed, also for an answer without one."""
+        try:
+            answer = await self._plugin.Allocate(wire.allocate_request(device_ids), timeout=ALLOCATE_SECONDS)
+        except grpc.RpcError as exc:
+            raise PluginFailed(self.resource_name, "Allocate", _detail(exc)) from exc
+        if len(answer.container_responses) != 1:
+            detail = f"{len(answer.container_responses)} container responses for one container"
+            raise PluginFailed(self.resource_name, "Allocate", detail)
+        response: bytes = answer.container_responses[0].SerializeToString(deterministic=True)
+        return response
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _stub(channel: grpc.aio.Channel) -> "api_pb2_grpc.DevicePluginAsyncStub":
+    # the asynchronous stub exists for the type checker alone
+    return cast("api_pb2_grpc.DevicePluginAsyncStub", api_pb2_grpc.DevicePluginStub(channel))
+
+
+def _check_socket(resource_name: str, socket: Path) -> None:
+    """A socket in the plugin directory itself: a link out of it is not followed. Raises PluginFailed."""
+    try:
+        mode = os.lstat(socket).st_mode
+    except OSError as exc:
+        detail = f"socket {socket.name} is not there ({exc.strerror}); a plugin has to serve before it registers"
+        raise PluginFailed(resource_name, "Dialling", detail) from exc
+    if not stat.S_ISSOCK(mode):
+        raise PluginFailed(resource_name, "Dialling", f"{socket.name} is not a socket")
+
+
+def _detail(error: grpc.RpcError) -> str:
+    code = getattr(error, "code", lambda: None)()
+    details = getattr(error, "details", lambda: None)()
+    return f"{code.name if code else 'unknown'}: {details or 'no details'}"

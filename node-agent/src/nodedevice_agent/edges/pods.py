@@ -1,0 +1,77 @@
+"""The pods bound to this node, watched for as long as the agent runs, as the core's values.
+
+Only what decides about devices crosses over: extended resources in limits, the kind of each container, phase and deletion.
+"""
+
+import logging
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+
+from nodedevice_api.resource_names import is_extended_resource
+
+from nodedevice_agent.core.pods import Container, ContainerKind, Pod
+from nodedevice_agent.edges.cluster import Cluster, ContainerSpec, PodObject
+from nodedevice_agent.edges.retry import forever
+
+log = logging.getLogger(__name__)
+
+_IS_OVER = ("Succeeded", "Failed")
+_SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+async def watch_pods(
+    cluster: Cluster,
+    node_name: str,
+    synced: Callable[[list[Pod]], None],
+    seen: Callable[[Pod], None],
+    gone: Callable[[str], None],
+) -> None:
+    """Tell of this node's pods until cancelled. synced comes first, and again after each break."""
+
+    async def on_list(pods: list[PodObject]) -> None:
+        synced([from_api(pod) for pod in pods])
+
+    async def on_change(event: str, pod: PodObject) -> None:
+        if event == "DELETED":
+            gone(from_api(pod).uid)
+        else:
+            seen(from_api(pod))
+
+    await forever("pods", lambda: cluster.follow(PodObject, {"spec.nodeName": node_name}, on_list, on_change))
+
+
+def from_api(pod: PodObject) -> Pod:
+    return Pod(
+        uid=pod.metadata.uid or "",
+        namespace=pod.metadata.namespace or "",
+        name=pod.metadata.name,
+        containers=(
+            *(_container(c, is_init=True) for c in pod.spec.initContainers or ()),
+            *(_container(c, is_init=False) for c in pod.spec.containers),
+        ),
+        is_over=pod.status.phase in _IS_OVER,
+        is_terminating=pod.metadata.deletionTimestamp is not None,
+    )
+
+
+def _container(spec: ContainerSpec, *, is_init: bool) -> Container:
+    kind = ContainerKind.APP
+    if is_init:
+        kind = ContainerKind.SIDECAR if spec.restartPolicy == "Always" else ContainerKind.INIT
+    limits = {}
+    for name, quantity in (spec.resources.limits or {}).items():
+        count = _count(quantity) if is_extended_resource(name) else 0
+        if count > 0:
+            limits[name] = count
+    return Container(spec.name, kind, limits)
+
+
+def _count(quantity: str | int) -> int:
+    """A whole number of devices. The API server has refused anything else for an extended resource."""
+    text = str(quantity)
+    suffix = next((s for s in _SUFFIXES if text.endswith(s)), "")
+    try:
+        return int(Decimal(text.removesuffix(suffix)) * _SUFFIXES.get(suffix, 1))
+    except (InvalidOperation, ValueError, OverflowError):
+        log.warning("limit cannot be read and counts as none", extra={"limit": text[:64]})
+        return 0

@@ -1,0 +1,60 @@
+"""Who holds what, read back from the NodeDevices' status after the checkpoint was lost.
+
+It is tried until the API server answers: to go on without would be to give held devices out again.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from nodedevice_agent.core.allocations import Allocation, by_numa
+from nodedevice_agent.edges.cluster import Cluster, NodeDeviceObject
+from nodedevice_agent.edges.retry import until_done
+
+log = logging.getLogger(__name__)
+
+
+async def recover_allocations(cluster: Cluster, node_name: str) -> list[Allocation]:
+    """Allocations without the plugins' answers, which are asked for again with the same device IDs."""
+    objects = await until_done("recovering allocations", lambda: cluster.node_devices_of(node_name))
+    return _each_device_once(allocation for found in objects for allocation in _allocations(found))
+
+
+def _each_device_once(allocations: Iterable[Allocation]) -> list[Allocation]:
+    """A status that somebody edited may give one device to two pods: the first keeps it, and it is said."""
+    holders: dict[tuple[str, str], str] = {}
+    kept = []
+    for allocation in allocations:
+        keys = [(allocation.resource_name, device_id) for device_id in allocation.device_ids]
+        others = {holders.get(key, allocation.pod_uid) for key in keys} - {allocation.pod_uid}
+        if others:
+            extra = {
+                "pod_uid": allocation.pod_uid,
+                "held_by": sorted(others),
+                "device_ids": list(allocation.device_ids),
+            }
+            log.error("the status gives a device to two pods; the first keeps it", extra=extra)
+            continue
+        holders.update(dict.fromkeys(keys, allocation.pod_uid))
+        kept.append(allocation)
+    return kept
+
+
+def _allocations(found: NodeDeviceObject) -> list[Allocation]:
+    numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in found.status.get("devices", ())}
+    resource_name = str(found.spec.get("resourceName"))
+    entries = found.status.get("allocations", ())
+    _say_incomplete(found, entries)
+    return [
+        Allocation(entry["podUID"], entry["container"], resource_name, by_numa(entry["deviceIDs"], numa), None)
+        for entry in entries
+    ]
+
+
+def _say_incomplete(found: NodeDeviceObject, entries: list[dict[str, Any]]) -> None:
+    omitted = found.status.get("allocationsOmitted", 0) + sum(e.get("deviceIDsOmitted", 0) for e in entries)
+    if omitted:
+        log.error(
+            "the API holds only a part of who holds what; the rest is lost",
+            extra={"nodedevice": found.metadata.name, "omitted": omitted},
+        )

@@ -1,0 +1,66 @@
+"""The Registration service on kubelet.sock: where device plugins announce themselves.
+
+Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go. A Register call is answered only after the plugin
+has been dialled and has told its options.
+"""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+
+from nodedevice_agent.core.registration import RegistrationRefused, check_registration
+from nodedevice_agent.edges import metrics
+from nodedevice_agent.errors import PluginFailed
+
+log = logging.getLogger(__name__)
+
+# (resource name, socket file name); raises PluginFailed
+Connect = Callable[[str, str], Awaitable[None]]
+
+_STATUS = {
+    RegistrationRefused: grpc.StatusCode.INVALID_ARGUMENT,
+    PluginFailed: grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
+class RegistrationServer:
+    """Serves until stopped. The socket is mode 0600: who may write it may offer devices."""
+
+    def __init__(self, socket: Path, connect: Connect) -> None:
+        self._socket = socket
+        self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
+        api_pb2_grpc.add_RegistrationServicer_to_server(_Registration(connect), self._server)
+
+    async def start(self) -> None:
+        self._server.add_insecure_port(f"unix:{self._socket}")
+        await self._server.start()
+        os.chmod(self._socket, 0o600)
+
+    async def stop(self) -> None:
+        await self._server.stop(grace=0.5)
+        self._socket.unlink(missing_ok=True)
+
+
+class _Registration(api_pb2_grpc.RegistrationServicer):
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+
+    async def Register(
+        self,
+        request: api_pb2.RegisterRequest,
+        context: grpc.aio.ServicerContext[api_pb2.RegisterRequest, api_pb2.Empty],
+    ) -> api_pb2.Empty:
+        try:
+            check_registration(request.version, request.resource_name, request.endpoint)
+            await self._connect(request.resource_name, request.endpoint)
+        except (RegistrationRefused, PluginFailed) as exc:
+            reason = exc.reason if isinstance(exc, RegistrationRefused) else exc.call
+            metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
+            log.error("registration refused", extra={"error": str(exc)})
+            await context.abort(_STATUS[type(exc)], str(exc))
+        return api_pb2.Empty()

@@ -1,0 +1,61 @@
+"""Something that has to go on for ever, whatever breaks: said once when it breaks, tried again with growing pauses."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from nodedevice_agent.errors import ApiError, ApiGone
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+
+def pause_seconds(failures: int) -> float:
+    """0.5 to 30 seconds, growing; at random, so that a fleet of agents does not come back in step."""
+    return random.uniform(
+        FIRST_PAUSE_SECONDS, min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10), LONGEST_PAUSE_SECONDS)
+    )
+
+
+async def forever(what: str, once: Callable[[], Awaitable[None]]) -> None:
+    """Call `once` again and again until cancelled: anew at once when it returns, after a pause when it raises ApiError.
+
+    What had worked for longer than the longest pause begins again with the shortest.
+    """
+    failures = 0
+    while True:
+        started = time.monotonic()
+        try:
+            await once()
+            failures = 0
+        except ApiGone:
+            failures = 0
+        except ApiError as exc:
+            if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
+                failures = 0
+            failures += 1
+            if failures == 1:
+                log.warning("api server: connection lost; trying again", extra={"what": what, "error": str(exc)})
+            await asyncio.sleep(pause_seconds(failures))
+
+
+async def until_done(what: str, once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
+    """Call `once` until it does not raise ApiError (`but` for one kind), with the same pauses. Returns what it returned."""
+    failures = 0
+    while True:
+        try:
+            return await once()
+        except but:
+            raise
+        except ApiError as exc:
+            failures += 1
+            if failures == 1:
+                log.warning("api server: trying again", extra={"what": what, "error": str(exc)})
+            await asyncio.sleep(pause_seconds(failures))

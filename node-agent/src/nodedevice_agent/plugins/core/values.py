@@ -1,0 +1,61 @@
+"""The values a built-in plugin deals in: devices to offer, and what a container needs to reach them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PluginDevice:
+    """One device as a plugin lists it."""
+
+    id: str
+    is_healthy: bool = True
+    numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device file of the host, and where a container sees it."""
+
+    host_path: str
+    container_path: str
+    permissions: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A path of the host, and where a container sees it."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAllocation:
+    """All that one container needs for the devices it got."""
+
+    device_nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class AllocationRefused(Exception):
+    """What was asked for cannot be given; the text says what and why."""
+
+    def __init__(self, resource_name: str, message: str) -> None:
+        super().__init__(f"{resource_name}: {message}")
+        self.resource_name = resource_name
+
+
+class UnknownDevices(AllocationRefused):
+    """Device IDs that the plugin does not list (any more)."""
+
+    _SHOWN = 10
+
+    def __init__(self, resource_name: str, device_ids: tuple[str, ...]) -> None:
+        shown = ", ".join(ascii(device_id[:80]) for device_id in device_ids[: self._SHOWN])
+        more = f" and {len(device_ids) - self._SHOWN} more" if len(device_ids) > self._SHOWN else ""
+        super().__init__(resource_name, f"no such device: {shown}{more}; ask for devices of the latest list")
+        self.device_ids = device_ids

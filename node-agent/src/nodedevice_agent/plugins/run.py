@@ -1,0 +1,73 @@
+"""Runs all built-in plugins of a node. One that fails is started again later and takes no other down."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from nodedevice_agent.plugins.backoff import Backoff
+from nodedevice_agent.plugins.file_watcher import FileWatcher
+from nodedevice_agent.plugins.generic import GenericSource
+from nodedevice_agent.plugins.server import CannotServe, PluginHost
+from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.simulated import SimulatedSource
+from nodedevice_agent.plugins.source import DeviceSource
+
+log = logging.getLogger(__name__)
+
+_FIRST_RESTART_SECONDS = 1.0
+_LAST_RESTART_SECONDS = 60.0
+# A plugin that ran this long was well: its next failure begins with a short pause again.
+_WELL_AFTER_SECONDS = 120.0
+
+MakeSource = Callable[[], DeviceSource]
+
+
+async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Path) -> None:
+    """Serve every plugin of the settings until cancelled.
+
+    plugin_dir: where the device manager's kubelet.sock is or will be. state_dir: holds what the simulated plugin keeps.
+    """
+    with FileWatcher() as watcher:
+        async with asyncio.TaskGroup() as group:
+            for resource_name, make in _makers(settings, state_dir, watcher).items():
+                group.create_task(_keep_running(resource_name, make, plugin_dir, watcher))
+
+
+def _makers(settings: PluginSettings, state_dir: Path, watcher: FileWatcher) -> dict[str, MakeSource]:
+    """How to make the source of each resource, anew after each failure."""
+    makers: dict[str, MakeSource] = {}
+    for generic in settings.generic:
+        makers[generic.resource_name] = partial(GenericSource, generic, settings.host_root, watcher)
+    for simulated in settings.simulated:
+        makers[simulated.resource_name] = partial(SimulatedSource, simulated, state_dir, watcher)
+    return makers
+
+
+async def _keep_running(resource_name: str, make: MakeSource, plugin_dir: Path, watcher: FileWatcher) -> None:
+    pauses = Backoff(_FIRST_RESTART_SECONDS, _LAST_RESTART_SECONDS)
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        try:
+            await PluginHost(make(), plugin_dir, watcher).run()
+        except Exception as error:
+            if loop.time() - began > _WELL_AFTER_SECONDS:
+                pauses.reset()
+            pause = pauses.next()
+            _tell(resource_name, _innermost(error), pause)
+            await asyncio.sleep(pause)
+
+
+def _tell(resource_name: str, error: BaseException, pause_seconds: float) -> None:
+    extra = {"resource_name": resource_name, "error": str(error), "again_in_seconds": pause_seconds}
+    # what the node is to blame for needs no trace; anything else is a fault of ours
+    is_known = isinstance(error, CannotServe | OSError)
+    log.error("plugin failed; it will be started again", extra=extra, exc_info=None if is_known else error)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

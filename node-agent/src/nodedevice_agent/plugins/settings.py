@@ -1,0 +1,199 @@
+"""Settings of the built-in plugins: the shape of the `plugins` section, and what is refused in it.
+
+A refusal names the key, the value and the remedy. Paths are the host's.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from nodedevice_agent.plugins.core.generic import DeviceGroup, DevicePath
+from nodedevice_agent.plugins.core.patterns import wildcard_count
+from nodedevice_agent.plugins.core.resource_names import resource_name_problem
+from nodedevice_agent.plugins.core.simulated import MAX_SIMULATED
+from nodedevice_agent.plugins.core.values import Mount
+
+_PERMISSIONS = re.compile(r"[rwm]{1,3}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
+# More wildcards than this in one path make matching slow, and nobody's devices are named so.
+_MAX_WILDCARDS = 8
+_MAX_PATH = 4096
+
+
+class PluginSettingsError(ValueError):
+    """The plugins' settings are wrong; the text names the key and says what to write."""
+
+
+class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One path of a device, `*`, `?` and `[...]` allowed."""
+
+    path: str
+    # Where the container sees it: empty, the same path; ending in /, in that directory under its own name.
+    mount_path: str = ""
+    # cgroup permissions; rw, because making nodes (m) is needed by hardly any program.
+    permissions: str = "rw"
+
+    def __post_init__(self) -> None:
+        _check_path("path", self.path)
+        if self.mount_path:
+            _check_path("mountPath", self.mount_path)
+        if self.path.endswith("/"):
+            raise ValueError(f"path: {self.path!r} names a directory; name device files, such as {self.path}*")
+        if "**" in self.path:
+            raise ValueError(
+                f"path: {self.path!r} has **; a wildcard stays within one directory, so write one * per level"
+            )
+        if wildcard_count(self.path) > _MAX_WILDCARDS:
+            raise ValueError(f"path: {self.path!r} has more than {_MAX_WILDCARDS} wildcards; use fewer")
+        if not _PERMISSIONS.fullmatch(self.permissions) or len(set(self.permissions)) != len(self.permissions):
+            raise ValueError(
+                f"permissions: {self.permissions!r} must be some of the letters r, w and m, each once; try rw"
+            )
+
+
+class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A path of the host that a container gets beside its device."""
+
+    host_path: str
+    # empty: the same path as on the host
+    container_path: str = ""
+    read_only: bool = False
+
+    def __post_init__(self) -> None:
+        _check_path("hostPath", self.host_path)
+        if self.container_path:
+            _check_path("containerPath", self.container_path)
+
+
+class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Paths that make one device together; a wildcard makes one device per match."""
+
+    paths: Annotated[list[PathSettings], Meta(min_length=1, max_length=64)]
+    # How many containers may hold each device at a time; 1, because most devices cannot be shared.
+    count: Annotated[int, Meta(ge=1, le=1000)] = 1
+    mounts: Annotated[list[MountSettings], Meta(max_length=64)] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    # Plain files count as devices too and are mounted; off, so that a stray file in /dev is never offered.
+    allow_files: bool = False
+
+    def __post_init__(self) -> None:
+        counts = {wildcard_count(path.path) for path in self.paths} - {0}
+        if len(counts) > 1:
+            raise ValueError(
+                "paths: wildcard paths of one group are joined by what their wildcards stand for, so each needs the same "
+                "number of wildcards; split the group"
+            )
+        for key in self.env:
+            if not _ENV_NAME.fullmatch(key):
+                raise ValueError(f"env: {key!r} is no name of an environment variable; use letters, digits and _")
+
+    def key_pattern(self) -> str:
+        """The path that names the group's devices."""
+        return next((path.path for path in self.paths if wildcard_count(path.path)), self.paths[0].path)
+
+
+class GenericSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One resource made of device files."""
+
+    resource_name: str
+    groups: Annotated[list[GroupSettings], Meta(min_length=1, max_length=256)]
+
+    def __post_init__(self) -> None:
+        _check_resource_name(self.resource_name)
+        repeated = _first_repeated(group.key_pattern() for group in self.groups)
+        if repeated:
+            raise ValueError(
+                f"groups: two groups of {self.resource_name} are named after {repeated}; join them or drop one"
+            )
+
+    def device_groups(self) -> tuple[DeviceGroup, ...]:
+        """The groups as the values that decide."""
+        return tuple(
+            DeviceGroup(
+                tuple(DevicePath(path.path, path.mount_path, path.permissions) for path in group.paths),
+                group.count,
+                tuple(Mount(m.host_path, m.container_path or m.host_path, m.read_only) for m in group.mounts),
+                group.env,
+                group.allow_files,
+            )
+            for group in self.groups
+        )
+
+
+class SimulatedSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One resource of devices that are only pretended."""
+
+    resource_name: str
+    count: Annotated[int, Meta(ge=0, le=MAX_SIMULATED)] = 1
+    # How many NUMA nodes the devices are spread over; 0, none is told.
+    numa_nodes: Annotated[int, Meta(ge=0, le=64)] = 0
+    # empty: the part of the resource name behind the slash
+    id_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        _check_resource_name(self.resource_name)
+        if self.id_prefix and not _ID_PREFIX.fullmatch(self.id_prefix):
+            raise ValueError(
+                f"idPrefix: {self.id_prefix!r} must be 1 to 54 of letters, digits, - _ . and begin and end with a letter or digit"
+            )
+
+    def prefix(self) -> str:
+        """What device IDs begin with."""
+        return self.id_prefix or self.resource_name.partition("/")[2][:54]
+
+
+class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """All built-in plugins of a node."""
+
+    generic: Annotated[list[GenericSettings], Meta(max_length=256)] = field(default_factory=list)
+    simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = field(default_factory=list)
+    # Where the agent sees the host's file tree; / for an agent with the host's /dev mounted in its place.
+    host_root: str = "/"
+
+    def __post_init__(self) -> None:
+        _check_path("hostRoot", self.host_root)
+        resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]
+        repeated = _first_repeated(resource.resource_name for resource in resources)
+        if repeated:
+            raise ValueError(
+                f"resourceName: {repeated} is named twice; give each resource one entry, with all its groups"
+            )
+
+
+def plugin_settings(raw: object) -> PluginSettings:
+    """Read the plugins' settings from plain lists and dicts, as YAML or JSON gives them.
+
+    Raises PluginSettingsError.
+    """
+    try:
+        return msgspec.convert(raw if raw is not None else {}, PluginSettings)
+    except msgspec.ValidationError as error:
+        raise PluginSettingsError(f"plugins: {error}") from None
+
+
+def _check_resource_name(resource_name: str) -> None:
+    problem = resource_name_problem(resource_name)
+    if problem:
+        raise ValueError(f"resourceName: {resource_name[:400]!r}: {problem}")
+
+
+def _check_path(key: str, path: str) -> None:
+    if not path.startswith("/"):
+        raise ValueError(f"{key}: {path[:400]!r} must be an absolute path, such as /dev/ttyUSB0")
+    if len(path) > _MAX_PATH or "\0" in path:
+        raise ValueError(f"{key}: {path[:400]!r} is no path: at most {_MAX_PATH} characters, none of them NUL")
+    if ".." in path.split("/") or "//" in path:
+        raise ValueError(f"{key}: {path[:400]!r} must be a plain path, without .. and //")
+
+
+def _first_repeated(names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""

@@ -1,0 +1,76 @@
+"""The agent's settings: a YAML file, over it the environment, over it flags. What is not said has a default that works.
+
+The file's keys are the flags' names in camelCase, and `plugins` for the built-in device plugins. An unknown key is refused by name.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import yaml
+
+from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.plugins.settings import PluginSettings
+
+Runtime = Literal["none"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One field a flag; each says why its default is what it is."""
+
+    # the Node this agent speaks for; a DaemonSet sets it from spec.nodeName
+    node_name: str = ""
+    # file with the API server's address and credentials; empty: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config
+    kubeconfig: str = ""
+    # where device plugins register; beside the kubelet's own (/var/lib/kubelet/device-plugins), which stays the kubelet's
+    plugin_dir: str = "/var/lib/nodedevice/device-plugins"
+    # what has to survive a restart: the checkpoint, and the state of simulated devices
+    state_dir: str = "/var/lib/nodedevice"
+    # /healthz, /readyz and /metrics; loopback, so that nothing is open to the network unasked
+    http_address: str = "127.0.0.1:9808"
+    # how devices reach containers; none: they are counted and recorded only
+    runtime: Runtime = "none"
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    # the built-in device plugins of this node
+    plugins: PluginSettings = msgspec.field(default_factory=PluginSettings)
+
+
+def load(file: Path | None, given: dict[str, Any]) -> Settings:
+    """Settings of the file, with what flags and environment gave (by field name) laid over it.
+
+    Raises SettingsError that names the key.
+    """
+    settings = _read(file) if file else Settings()
+    settings = msgspec.structs.replace(settings, **given)
+    if not settings.node_name:
+        raise SettingsError("--node-name is missing: the name of the Node this agent runs on")
+    if len(settings.node_name) > 253 or not _NODE_NAME.fullmatch(settings.node_name):
+        raise SettingsError(
+            f"--node-name {settings.node_name[:80]!r} is not the name of a Node: lower-case letters, digits, - and ."
+        )
+    return settings
+
+
+def _read(file: Path) -> Settings:
+    try:
+        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return msgspec.convert(raw if raw is not None else {}, Settings)
+    except OSError as exc:
+        raise SettingsError(f"config file {file}: {exc.strerror}") from exc
+    except (UnicodeDecodeError, yaml.YAMLError) as exc:
+        raise SettingsError(f"config file {file} is not YAML: {' '.join(str(exc).split())}") from exc
+    except msgspec.ValidationError as exc:
+        raise SettingsError(f"config file {file}: {exc}{_known(str(exc))}") from exc
+
+
+def _known(message: str) -> str:
+    """For a key that is not known at the top: which ones are."""
+    if "unknown field" not in message or "- at" in message:
+        return ""
+    return "; known are " + ", ".join(sorted(field.encode_name for field in msgspec.structs.fields(Settings)))

@@ -1,0 +1,203 @@
+"""Which extended resources a Node should show, and what to write so that it does.
+
+advertised = allocated + available, in capacity and allocatable alike. All names of a Node that are ours go into one
+server-side apply under our own field manager; a name left out of it leaves the Node. So nothing here may be asked before
+every NodeDevice of the Node is known.
+
+A name is ours on a Node when it was advertised for this very Node before; a foreign change to it is undone. A name that
+somebody set before us, or keeps changing, is left alone. Source: server-side apply's ownership rules, measured on
+nodes/status of Kubernetes 1.37.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from nodedevice_api import names
+
+from nodedevice_operator.core.claims import Claim, Ruling, judge
+from nodedevice_operator.core.events import NORMAL, WARNING, Event, EventReason, about_node
+from nodedevice_operator.core.history import (
+    NodeHistory,
+    history_of,
+    retreat,
+    retry_at,
+    with_conflict,
+    with_repair,
+    without_conflict,
+)
+from nodedevice_operator.core.records import NO_RESOURCE, NodeDeviceRecord, NodeRecord
+
+
+class Want(Enum):
+    """What a NodeDevice asks of its Node."""
+
+    ADVERTISE = "advertise"
+    WITHDRAW = "withdraw"
+    HOLD = "hold"  # nothing is known that would justify a change
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """One server-side apply of capacity and allocatable; names that are not in it are taken off the Node."""
+
+    numbers: Mapping[str, int]
+    is_forced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one resource, for its conditions. `conflict_with` names the other writer."""
+
+    is_advertised: bool
+    reason: str
+    conflict_with: str | None = None
+    conflict_reason: str = names.Reason.NO_CONFLICT
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityDecision:
+    """What to do for a Node. `history`, `events` and `repairs` (their causes) count only once `apply` succeeded.
+
+    `look_again_at` is when a conflict is to be tried again, in monotonic seconds.
+    """
+
+    apply: Apply | None
+    verdicts: Mapping[str, Verdict]
+    history: NodeHistory
+    events: tuple[Event, ...] = ()
+    repairs: tuple[str, ...] = ()
+    look_again_at: float | None = None
+
+
+def decide(
+    node: NodeRecord, node_devices: Iterable[NodeDeviceRecord], before: NodeHistory | None, now: float
+) -> CapacityDecision:
+    """Decide what to write into the status of `node`.
+
+    node_devices: every NodeDevice that names this node; never a part of them.
+    now: monotonic seconds.
+    """
+    history = history_of(node.uid, before)
+    rulings = [_rule(node, record, history, now) for record in _in_order(node_devices)]
+    kept = {ruling.resource: ruling for ruling in rulings if ruling.number is not None}
+    given_up = frozenset(name for name, seen in node.resources.items() if _is_ours(node, name) and name not in kept)
+    apply = _apply(kept, given_up)
+    events = tuple(event for ruling in rulings for event in _events(node, ruling))
+    for ruling in rulings:
+        history = _remember(history, ruling, now)
+    sent = frozenset(apply.numbers if apply else kept)
+    history = replace(
+        history, applied=(history.applied - given_up) | sent, withdrawn=(history.withdrawn | given_up) - kept.keys()
+    )
+    waits = [c.retry_at for c in history.conflicts.values() if c.retry_at is not None]
+    return CapacityDecision(
+        apply=apply,
+        verdicts={ruling.resource: _verdict(ruling) for ruling in rulings},
+        history=history,
+        events=events,
+        repairs=tuple(ruling.drift.cause for ruling in rulings if ruling.drift),
+        look_again_at=min(waits, default=None),
+    )
+
+
+def advertised(record: NodeDeviceRecord) -> int:
+    """How many devices the scheduler may count on: those in use by pods it still counts, and those that are free."""
+    return record.allocated + record.available
+
+
+def want(node: NodeRecord, record: NodeDeviceRecord) -> Want:
+    """What `record` asks of `node`. Of another Node, or without a word from its agent: leave things as they are."""
+    if record.owner_uid != node.uid or not record.has_status:
+        return Want.HOLD
+    if record.endpoint == "Gone" and record.allocated == 0:
+        return Want.WITHDRAW
+    return Want.ADVERTISE
+
+
+def _in_order(node_devices: Iterable[NodeDeviceRecord]) -> list[NodeDeviceRecord]:
+    # one made by hand under another name is about a resource that already has its NodeDevice
+    real = (r for r in node_devices if r.name == names.node_device_name(r.node, r.resource))
+    return sorted(real, key=lambda r: r.resource)
+
+
+def _rule(node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, now: float) -> Ruling:
+    seen = node.resources.get(record.resource, NO_RESOURCE)
+    wanted = want(node, record)
+    if wanted is Want.HOLD:
+        # capacity that is ours stays as it is: leaving it out of an apply would take it off the Node
+        held = seen.capacity if seen.is_capacity_ours else None
+        reason = names.Reason.NODE_MISSING if record.owner_uid != node.uid else names.Reason.NOT_ADVERTISED
+        return Ruling(record.resource, number=held, reason=reason)
+    told = record.is_condition(names.Condition.CONFLICT, "True")
+    if wanted is Want.WITHDRAW:
+        ended = record.resource in history.conflicts or (told and record.resource not in history.ended)
+        return Ruling(record.resource, number=None, reason=names.Reason.ENDPOINT_GONE, has_conflict_ended=ended)
+    stored = record.conditions.get(names.Condition.CONFLICT)
+    claim = Claim(
+        resource=record.resource,
+        number=advertised(record),
+        seen=seen,
+        was_advertised=record.is_condition(names.Condition.ADVERTISED, "True"),
+        told_conflict=stored.reason if told and stored else None,
+    )
+    return judge(claim, history, now)
+
+
+def _is_ours(node: NodeRecord, resource: str) -> bool:
+    seen = node.resources[resource]
+    return seen.is_capacity_ours or seen.is_allocatable_ours
+
+
+def _apply(kept: Mapping[str, Ruling], given_up: frozenset[str]) -> Apply | None:
+    """The apply that brings the Node to what was ruled; None when it is there already."""
+    if not given_up and not any(ruling.differs for ruling in kept.values()):
+        return None
+    is_forced = any(ruling.needs_force for ruling in kept.values())
+    # a name that nobody has yet waits for the next apply, without force: somebody may take it at this very moment
+    numbers = {
+        name: ruling.number
+        for name, ruling in kept.items()
+        if ruling.number is not None and not (is_forced and ruling.is_new)
+    }
+    return Apply(numbers, is_forced)
+
+
+def _remember(history: NodeHistory, ruling: Ruling, now: float) -> NodeHistory:
+    if ruling.has_conflict_ended:
+        history = without_conflict(history, ruling.resource)
+    if ruling.drift is not None:
+        history = with_repair(history, ruling.resource, ruling.drift.writer, now)
+    if ruling.conflict is None or ruling.resource in history.conflicts:
+        return history
+    if not ruling.is_contest:
+        return with_conflict(history, ruling.resource, ruling.conflict, None)
+    chosen = retreat(history, ruling.resource, now)
+    return with_conflict(history, ruling.resource, replace(ruling.conflict, retry_at=retry_at(chosen)), chosen)
+
+
+def _verdict(ruling: Ruling) -> Verdict:
+    if ruling.conflict is None:
+        return Verdict(ruling.number is not None and ruling.reason == names.Reason.ADVERTISED, ruling.reason)
+    reason = names.Reason.CHANGED_REPEATEDLY if ruling.is_contest else names.Reason.FOREIGN_OWNER
+    return Verdict(False, reason, ruling.conflict.writer, reason)
+
+
+def _events(node: NodeRecord, ruling: Ruling) -> Iterable[Event]:
+    about = about_node(node)
+    if ruling.has_conflict_ended:
+        message = f"{ruling.resource}: nobody else holds this name any more"
+        yield Event(about, NORMAL, EventReason.CAPACITY_CONFLICT_ENDED, message)
+    if ruling.drift is not None:
+        before = "nothing" if ruling.drift.found is None else ruling.drift.found
+        message = f"{ruling.resource}: {ruling.drift.writer} left {before}, put back to {ruling.number}"
+        yield Event(about, WARNING, EventReason.CAPACITY_REPAIRED, message)
+    if ruling.conflict is not None and ruling.is_conflict_new:
+        message = f"{ruling.resource}: {ruling.conflict.writer} {_why(ruling)}; it is left alone"
+        yield Event(about, WARNING, EventReason.CAPACITY_CONFLICT, message)
+
+
+def _why(ruling: Ruling) -> str:
+    if ruling.is_contest:
+        return "changes what is advertised here again and again"
+    return "set this name before it was advertised here"

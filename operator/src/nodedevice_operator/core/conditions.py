@@ -1,0 +1,127 @@
+"""The operator's four conditions of a NodeDevice: Advertised, Conflict, AgentReady, and their summary Ready.
+
+Ready is what a pod cares about: all of it is there. It is never Unknown, and its reason names the first thing that is
+missing, a dead agent before all others, as nothing else it says can be believed then.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodedevice_api import names
+from nodedevice_api.names import Condition, Reason
+
+from nodedevice_operator.core.capacity import Verdict
+from nodedevice_operator.core.leases import AgentState
+from nodedevice_operator.core.records import NodeDeviceRecord
+
+_NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a condition is to say."""
+
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionValue:
+    """A whole condition, as it is written."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str
+    observed_generation: int
+
+
+def answers(record: NodeDeviceRecord, verdict: Verdict, agent: AgentState) -> Mapping[str, Answer]:
+    """What the operator's conditions of `record` are to say, by type. Nothing volatile: a number would be a write each."""
+    advertised = _advertised(record, verdict)
+    conflict = _conflict(record, verdict)
+    agent_ready = Answer(agent.status, agent.reason, agent.message)
+    return {
+        Condition.ADVERTISED: advertised,
+        Condition.CONFLICT: conflict,
+        Condition.AGENT_READY: agent_ready,
+        Condition.READY: _ready(record, agent_ready, advertised, conflict),
+    }
+
+
+def changed(record: NodeDeviceRecord, wanted: Mapping[str, Answer], now: str) -> tuple[ConditionValue, ...]:
+    """All the operator's conditions, when any of them is not stored like that; () when there is nothing to write.
+
+    now: the time in the API's own form, for those whose status changes.
+    """
+    values = tuple(_value(record, kind, wanted[kind], now) for kind in names.OPERATOR_CONDITIONS)
+    return () if all(_is_stored(record, value) for value in values) else values
+
+
+def _advertised(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
+    if verdict.is_advertised:
+        return Answer("True", Reason.ADVERTISED, f"Node {record.node} shows this resource in capacity and allocatable")
+    why = {
+        Reason.ENDPOINT_GONE: "its device plugin is gone and nobody holds a device",
+        Reason.NODE_MISSING: f"no Node {record.node} with the uid of this object's owner is there",
+        Reason.FOREIGN_OWNER: f"{verdict.conflict_with} set this name on Node {record.node} first",
+        Reason.CHANGED_REPEATEDLY: f"{verdict.conflict_with} keeps changing this name on Node {record.node}",
+    }.get(verdict.reason, "nothing is known of its devices yet")
+    return Answer("False", verdict.reason, why)
+
+
+def _conflict(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
+    if verdict.conflict_with is None:
+        return Answer("False", Reason.NO_CONFLICT, "nobody else sets this name on the Node")
+    remedy = f"stop it, or take {record.resource} out of Node {record.node}'s status; it is taken back then"
+    return Answer("True", verdict.conflict_reason, f"{verdict.conflict_with} owns this name on the Node: {remedy}")
+
+
+def _ready(record: NodeDeviceRecord, agent: Answer, advertised: Answer, conflict: Answer) -> Answer:
+    if agent.status != "True":
+        return Answer("False", agent.reason, agent.message)
+    missing = _missing_of_agent(record)
+    if missing is not None:
+        return missing
+    if conflict.status == "True":
+        return Answer("False", conflict.reason, conflict.message)
+    if advertised.status != "True":
+        return Answer("False", advertised.reason, advertised.message)
+    healthy = record.conditions.get(Condition.HEALTHY)
+    if healthy is not None and healthy.status == "False":
+        return Answer("True", healthy.reason, healthy.message)
+    return Answer("True", Reason.READY, "pods can use this resource on this node")
+
+
+def _missing_of_agent(record: NodeDeviceRecord) -> Answer | None:
+    """The first of the agent's own conditions that keeps pods from their devices."""
+    registered = record.conditions.get(Condition.REGISTERED)
+    if registered is None:
+        return Answer("False", Reason.NO_DEVICE_LIST_YET, "the agent has not said whether the device plugin runs")
+    if registered.status != "True":
+        return Answer("False", registered.reason, registered.message)
+    healthy = record.conditions.get(Condition.HEALTHY)
+    if healthy is not None and healthy.status == "False" and healthy.reason in _NOTHING_HEALTHY:
+        return Answer("False", healthy.reason, healthy.message)
+    injectable = record.conditions.get(Condition.INJECTABLE)
+    if injectable is not None and injectable.status == "False":
+        return Answer("False", injectable.reason, injectable.message)
+    return None
+
+
+def _value(record: NodeDeviceRecord, kind: str, answer: Answer, now: str) -> ConditionValue:
+    stored = record.conditions.get(kind)
+    since = stored.since if stored is not None and stored.status == answer.status else now
+    return ConditionValue(kind, answer.status, answer.reason, answer.message, since, record.generation)
+
+
+def _is_stored(record: NodeDeviceRecord, value: ConditionValue) -> bool:
+    stored = record.conditions.get(value.type)
+    return stored is not None and (stored.status, stored.reason, stored.message, stored.observed_generation) == (
+        value.status,
+        value.reason,
+        value.message,
+        value.observed_generation,
+    )

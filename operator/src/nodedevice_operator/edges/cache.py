@@ -1,0 +1,134 @@
+"""What is known of the cluster: slim records, filled by lists and by the watch, newest first.
+
+Each kind is a store. A record older than the one held is ignored, so the echo of our own write never looks like a change,
+and neither does an event that was overtaken. A store is complete once a whole list has gone into it: before that nothing
+may be concluded from what is not there.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import Final, Generic, Protocol, TypeVar
+
+from nodedevice_operator.core.records import NodeDeviceRecord, NodeRecord, PodDeviceRecord
+
+# Answers to our own writes may come after the news that the object is gone; so many of the gone are remembered.
+_REMEMBERED_GONE: Final = 4096
+
+K = TypeVar("K", bound=Hashable, covariant=True)
+K2 = TypeVar("K2", bound=Hashable)
+
+
+class Record(Protocol[K]):
+    """What a store asks of a record: which object, which version of it, and which node it is about."""
+
+    @property
+    def key(self) -> K: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+
+
+R = TypeVar("R", bound=Record[Hashable])
+
+
+class Store(Generic[K2, R]):
+    """Records of one kind, by key and by node."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self._by_key: dict[K2, R] = {}
+        self._by_node: defaultdict[str, dict[K2, R]] = defaultdict(dict)
+        self._gone: dict[str, None] = {}
+
+    def get(self, key: K2) -> R | None:
+        return self._by_key.get(key)
+
+    def by_key(self) -> dict[K2, R]:
+        """All records; for reading only."""
+        return self._by_key
+
+    def values(self) -> list[R]:
+        """All records as of now."""
+        return list(self._by_key.values())
+
+    def of_node(self, node: str) -> list[R]:
+        """Records about that node."""
+        return list(self._by_node[node].values()) if node in self._by_node else []
+
+    def nodes(self) -> frozenset[str]:
+        """Nodes that any record is about."""
+        return frozenset(self._by_node)
+
+    def put(self, record: R) -> bool:
+        """Take in a record unless a newer one is held; whether that changed what is known."""
+        key: K2 = record.key  # type: ignore[assignment]
+        held = self._by_key.get(key)
+        if record.uid in self._gone or (held is not None and record.resource_version <= held.resource_version):
+            return False
+        if held is not None and held.node != record.node:
+            self._unlink(key, held)
+        self._by_key[key] = record
+        self._by_node[record.node][key] = record
+        return held is None or held != record
+
+    def remove(self, key: K2, uid: str) -> bool:
+        """Forget the object of that uid; whether it was known."""
+        self._gone[uid] = None
+        if len(self._gone) > _REMEMBERED_GONE:
+            del self._gone[next(iter(self._gone))]
+        held = self._by_key.get(key)
+        if held is None or held.uid != uid:
+            return False
+        del self._by_key[key]
+        self._unlink(key, held)
+        return True
+
+    def replace(self, listed: Iterable[R], resource_version: int) -> frozenset[str]:
+        """Take in a whole list, as of that version; the nodes about which anything changed.
+
+        What the list lacks is gone, unless it is newer than the list.
+        """
+        changed: set[str] = set()
+        keys = set()
+        for record in listed:
+            keys.add(record.key)
+            if self.put(record):
+                changed.add(record.node)
+        for key, held in list(self._by_key.items()):
+            if key not in keys and held.resource_version < resource_version:
+                self.remove(key, held.uid)
+                changed.add(held.node)
+        self.is_complete = True
+        return frozenset(changed)
+
+    def _unlink(self, key: K2, held: R) -> None:
+        of_node = self._by_node[held.node]
+        of_node.pop(key, None)
+        if not of_node:
+            del self._by_node[held.node]
+
+
+class Cache:
+    """The three kinds that the operator watches."""
+
+    def __init__(self) -> None:
+        self.nodes: Store[str, NodeRecord] = Store()
+        self.node_devices: Store[str, NodeDeviceRecord] = Store()
+        self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
+
+    def waits_for(self) -> tuple[str, ...]:
+        """Which lists are not whole yet, in words."""
+        stores = {"Nodes": self.nodes, "NodeDevices": self.node_devices, "PodDevices": self.pod_devices}
+        return tuple(f"the list of {kind} is not complete" for kind, store in stores.items() if not store.is_complete)  # type: ignore[attr-defined]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether absence means anything yet."""
+        return self.nodes.is_complete and self.node_devices.is_complete and self.pod_devices.is_complete
+
+    def names_of_nodes(self) -> frozenset[str]:
+        """Every node that anything is known about."""
+        return self.nodes.nodes() | self.node_devices.nodes() | self.pod_devices.nodes()

@@ -1,0 +1,98 @@
+"""Where the API server is and as whom to speak, from a kubeconfig or the pod's service account.
+
+The `kubernetes` package reads them. One thing it leaves out is done here: the token file of a kubeconfig is read again, as
+service account tokens are replaced about every hour.
+"""
+
+import os
+import ssl
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from kubernetes import config
+from kubernetes.client.configuration import Configuration
+
+from nodedevice_operator.errors import CredentialsError
+
+# As often as the kubernetes package reads the service account's token anew.
+_TOKEN_LIFE_SECONDS: Final = 60.0
+
+
+class Credentials:
+    """One API server and one identity, for every client in the process. `configuration` is the kubernetes package's."""
+
+    def __init__(self, configuration: Any, token_file: Path | None) -> None:
+        self.configuration = configuration
+        self._token_file = token_file
+        self._token = ""
+        self._read_at = float("-inf")
+
+    @property
+    def server(self) -> str:
+        return str(self.configuration.host)
+
+    def authorization(self) -> str | None:
+        """Value of the Authorization header for a request made now; None with a client certificate.
+
+        Raises CredentialsError when the token cannot be read.
+        """
+        if self._token_file is not None:
+            return self._from_file(self._token_file)
+        try:
+            value = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        except (OSError, config.ConfigException) as exc:
+            raise CredentialsError(f"the token cannot be read ({exc})") from exc
+        return str(value) if value else None
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """TLS as the kubeconfig asks for it, for clients that do not take a kubernetes configuration."""
+        made = self.configuration
+        context = ssl.create_default_context(cafile=made.ssl_ca_cert)
+        if not made.verify_ssl:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if made.cert_file:
+            context.load_cert_chain(made.cert_file, made.key_file)
+        return context
+
+    def _from_file(self, file: Path) -> str:
+        now = time.monotonic()
+        if now - self._read_at >= _TOKEN_LIFE_SECONDS:
+            try:
+                self._token = file.read_text().strip()
+            except OSError as exc:
+                raise CredentialsError(f"the token file {file} cannot be read ({exc.strerror})") from exc
+            self._read_at = now
+        return f"Bearer {self._token}"
+
+
+def load(kubeconfig: str | None) -> Credentials:
+    """Credentials from that kubeconfig; without one from the pod's service account, or from the user's own kubeconfig.
+
+    Raises CredentialsError when there are none, or they cannot be read.
+    """
+    configuration = Configuration()
+    # each request is tried once: what to do about a failure is decided where it is known what was asked for
+    configuration.retries = False
+    try:
+        if kubeconfig is None and config.incluster_config.SERVICE_HOST_ENV_NAME in os.environ:
+            config.load_incluster_config(client_configuration=configuration)
+            return Credentials(configuration, None)
+        file = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+        config.load_kube_config(config_file=file, client_configuration=configuration)
+        return Credentials(configuration, _token_file(Path(file).expanduser()))
+    except (OSError, ValueError, KeyError, TypeError, config.ConfigException) as exc:
+        where = f"kubeconfig {kubeconfig}" if kubeconfig else "neither a service account nor a kubeconfig"
+        raise CredentialsError(f"{where} can be used ({' '.join(str(exc).split())}); give one with --kubeconfig") from exc
+
+
+def _token_file(kubeconfig: Path) -> Path | None:
+    """The token file that the current context of the kubeconfig names, if it names one."""
+    content = msgspec.yaml.decode(kubeconfig.read_bytes())
+    contexts = {entry["name"]: entry["context"] for entry in content.get("contexts") or ()}
+    users = {entry["name"]: entry.get("user") or {} for entry in content.get("users") or ()}
+    context = contexts.get(content.get("current-context")) or {}
+    named = (users.get(context.get("user")) or {}).get("tokenFile")
+    return (kubeconfig.parent / named) if named else None

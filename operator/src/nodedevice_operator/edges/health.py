@@ -1,0 +1,81 @@
+"""How the operator stands with the API server and with itself: told once in the log, and always at /healthz and /readyz.
+
+Every request, of our own client and of the watch, reports here. A line is logged when things change, not for each failure.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from nodedevice_operator.errors import ApiError, Forbidden, Unavailable, Unreachable
+
+log = logging.getLogger(__name__)
+
+# An event loop that has not turned for this long hangs.
+_HANG_SECONDS: Final = 30.0
+
+
+class ApiHealth:
+    """Whether the API server answers, and lets us. Thread-safe enough: single assignments only."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self._outage: str | None = None
+        self._forbidden: frozenset[tuple[str, str]] = frozenset()
+
+    def succeeded(self, verb: str, what: str) -> None:
+        """Report an answer. Clears an outage, and a refusal of just that."""
+        if self._outage is not None:
+            log.info("API server answers again", extra={"server": self.server})
+            self._outage = None
+        if (verb, what) in self._forbidden:
+            log.info("API server allows it now", extra={"verb": verb, "what": what})
+            self._forbidden -= {(verb, what)}
+
+    def failed(self, error: ApiError) -> None:
+        """Report a failure; only those that are not about the object itself count."""
+        if isinstance(error, (Unreachable, Unavailable)):
+            if self._outage is None:
+                log.error(
+                    "API server does not answer; trying again until it does",
+                    extra={"server": self.server, "problem": error.problem},
+                )
+            self._outage = error.problem
+        elif isinstance(error, Forbidden) and (error.verb, error.what) not in self._forbidden:
+            log.error(
+                "API server forbids it; grant what the chart's role nodedevice-operator has",
+                extra={"verb": error.verb, "what": error.what, "problem": error.problem},
+            )
+            self._forbidden |= {(error.verb, error.what)}
+
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong now, one sentence each."""
+        found = [f"API server {self.server} does not answer: {self._outage}"] if self._outage is not None else []
+        found += [f"API server forbids {verb} {what}" for verb, what in sorted(self._forbidden)]
+        return tuple(found)
+
+
+class Health:
+    """The two questions a kubelet asks: does it hang, and has it seen all it must see."""
+
+    def __init__(self, api: ApiHealth, waits_for: Callable[[], tuple[str, ...]]) -> None:
+        self._api = api
+        self._waits_for = waits_for
+        self._turned_at = time.monotonic()
+
+    def turned(self) -> None:
+        """Report that the event loop turns."""
+        self._turned_at = time.monotonic()
+
+    def live(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether to go on living, and what is wrong. A restart does not bring an API server back, so that is no reason."""
+        still = time.monotonic() - self._turned_at
+        if still > _HANG_SECONDS:
+            return False, (f"the event loop has not turned for {still:.0f} s",)
+        return True, self._api.problems()
+
+    def ready(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether every list was seen and the API server answers, and what is missing."""
+        missing = (*self._api.problems(), *self._waits_for())
+        return not missing, missing

@@ -1,0 +1,222 @@
+"""The forms in which the API server sends things: the few fields of each kind that the operator reads.
+
+Decoding skips all others. Absent fields have the API's own defaults.
+"""
+
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class Wire(Struct, rename="camel", gc=False):
+    """Base of all wire forms: unknown fields are skipped, absent ones have defaults."""
+
+
+class OwnerReference(Wire):
+    kind: str = ""
+    uid: str = ""
+
+
+class OwnedStatus(Wire):
+    capacity: dict[str, Any] = field(name="f:capacity", default_factory=dict)
+    allocatable: dict[str, Any] = field(name="f:allocatable", default_factory=dict)
+
+
+class OwnedFields(Wire):
+    status: OwnedStatus = field(name="f:status", default_factory=OwnedStatus)
+
+
+class ManagedFields(Wire):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields: OwnedFields = field(name="fieldsV1", default_factory=OwnedFields)
+
+
+class Metadata(Wire):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = "0"
+    generation: int = 0
+    owner_references: list[OwnerReference] = []
+
+
+class NodeMetadata(Wire):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = "0"
+    managed_fields: list[ManagedFields] = []
+
+
+class NodeStatus(Wire):
+    capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+
+
+class Node(Wire):
+    metadata: NodeMetadata
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+
+class NodeDeviceSpec(Wire):
+    node_name: str
+    resource_name: str
+
+
+class Endpoint(Wire):
+    state: str | None = None
+
+
+class DeviceStatus(Wire):
+    id: str
+    health: str = ""
+    reason: str = ""
+    presence: str = "Present"
+    numa_nodes: list[int] = []
+
+
+class AllocationStatus(Wire):
+    pod_uid: str = field(name="podUID")
+    container: str
+    device_ids: list[str] = field(name="deviceIDs")
+    namespace: str = ""
+    name: str = ""
+    releasing: bool = False
+    omitted: int = field(name="deviceIDsOmitted", default=0)
+
+
+class WaitingStatus(Wire):
+    pod_uid: str = field(name="podUID")
+    container: str
+    reason: str
+    namespace: str = ""
+    name: str = ""
+    message: str = ""
+
+
+class ConditionStatus(Wire):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class NodeDeviceStatus(Wire):
+    total: int | None = None
+    healthy: int = 0
+    cordoned: int = 0
+    allocated: int = 0
+    releasing: int = 0
+    available: int = 0
+    endpoint: Endpoint | None = None
+    devices: list[DeviceStatus] = []
+    devices_omitted: int = 0
+    allocations: list[AllocationStatus] = []
+    waiting: list[WaitingStatus] = []
+    conditions: list[ConditionStatus] = []
+
+
+class NodeDevice(Wire):
+    metadata: Metadata
+    spec: NodeDeviceSpec
+    status: NodeDeviceStatus = field(default_factory=NodeDeviceStatus)
+
+
+class PodDeviceSpec(Wire):
+    node_name: str = ""
+    pod_uid: str = field(name="podUID", default="")
+
+
+class ShownDevice(Wire):
+    id: str
+    health: str = ""
+    numa_nodes: list[int] = []
+
+
+class ShownResource(Wire):
+    resource_name: str
+    devices: list[ShownDevice] = []
+
+
+class ShownContainer(Wire):
+    name: str
+    resources: list[ShownResource] = []
+
+
+class PodDeviceStatus(Wire):
+    resources: str = ""
+    devices: str = ""
+    health: str = ""
+    containers: list[ShownContainer] = []
+
+
+class PodDevice(Wire):
+    metadata: Metadata
+    spec: PodDeviceSpec = field(default_factory=PodDeviceSpec)
+    status: PodDeviceStatus = field(default_factory=PodDeviceStatus)
+
+
+class PodSpec(Wire):
+    node_name: str = ""
+
+
+class Pod(Wire):
+    metadata: Metadata
+    spec: PodSpec = field(default_factory=PodSpec)
+
+
+class LeaseSpec(Wire):
+    renew_time: str = ""
+    lease_duration_seconds: int | None = None
+
+
+class Lease(Wire):
+    metadata: Metadata
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+
+
+class ListMetadata(Wire):
+    resource_version: str = "0"
+    continue_: str = field(name="continue", default="")
+
+
+class NodeList(Wire):
+    metadata: ListMetadata
+    items: list[Node] = []
+
+
+class NodeDeviceList(Wire):
+    metadata: ListMetadata
+    items: list[NodeDevice] = []
+
+
+class PodDeviceList(Wire):
+    metadata: ListMetadata
+    items: list[PodDevice] = []
+
+
+class LeaseList(Wire):
+    metadata: ListMetadata
+    items: list[Lease] = []
+
+
+class Cause(Wire):
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class Details(Wire):
+    causes: list[Cause] = []
+    retry_after_seconds: float | None = None
+
+
+class Status(Wire):
+    """What the API server answers instead of an object."""
+
+    message: str = ""
+    reason: str = ""
+    details: Details = field(default_factory=Details)

@@ -1,0 +1,87 @@
+"""What can go wrong, as values with fields.
+
+OperatorError
+├── SettingsError      a flag, an environment variable or the configuration file is not usable
+├── CredentialsError   no kubeconfig or service account to speak with
+└── ApiError           the API server did not do what it was asked
+    ├── Unreachable    no answer: nobody there, not trusted, or too slow
+    ├── Unavailable    an answer, but not now (429, 5xx)
+    ├── Forbidden      401, 403
+    ├── NotFound       404
+    ├── Conflict       409, with the fields and their owners where server-side apply refused
+    └── Invalid        400, 413, 422: the same request will be refused again
+"""
+
+from dataclasses import dataclass
+
+
+class OperatorError(Exception):
+    """Root of all errors that the operator raises on purpose."""
+
+
+class SettingsError(OperatorError):
+    """A setting that cannot be used. `setting` names it as the person wrote it; the text says what to do."""
+
+    def __init__(self, setting: str, problem: str) -> None:
+        super().__init__(f"{setting}: {problem}")
+        self.setting = setting
+        self.problem = problem
+
+
+class CredentialsError(OperatorError):
+    """Nothing to log in to the API server with. The text says where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """A field that somebody else owns: what server-side apply gives as a cause of its refusal."""
+
+    manager: str
+    field: str
+
+
+class ApiError(OperatorError):
+    """A request that failed. `what` is the kind, or kind/subresource, as RBAC spells it."""
+
+    def __init__(self, verb: str, what: str, problem: str, status: int | None = None) -> None:
+        super().__init__(f"{verb} {what}: {problem}")
+        self.verb = verb
+        self.what = what
+        self.problem = problem
+        self.status = status
+
+
+class Unreachable(ApiError):
+    """No answer came. It is not known whether a write was done."""
+
+
+class Unavailable(ApiError):
+    """The API server asks to come back later; `retry_after_seconds` where it says when."""
+
+    def __init__(
+        self, verb: str, what: str, problem: str, status: int | None = None, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(verb, what, problem, status)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Forbidden(ApiError):
+    """Who we are may not do this: a role is missing, or the token is not accepted."""
+
+
+class NotFound(ApiError):
+    """The object, or its kind, is not there."""
+
+
+class Conflict(ApiError):
+    """The object is not as assumed. `causes` are the fields that others own, when server-side apply refused."""
+
+    def __init__(
+        self, verb: str, what: str, problem: str, status: int | None = None, causes: tuple[FieldConflict, ...] = ()
+    ) -> None:
+        super().__init__(verb, what, problem, status)
+        self.causes = causes
+
+
+class Invalid(ApiError):
+    """The API server refuses the content, or the identity that was given with it."""

@@ -1,0 +1,51 @@
+"""Where the control plane's programs come from.
+
+`KUBEBUILDER_ASSETS` when it is set, by the convention of envtest (a folder with etcd, kube-apiserver and kubectl). What
+is not in it, or everything without it, is built once from the modules pinned in tests/cluster/go and kept in the user's
+cache folder.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tests.cluster.builder import build, built_path
+from tests.cluster.errors import BinaryError
+from tests.cluster.pins import ALL_BINARIES
+
+
+def find(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
+    """Path of each named program, built now where need be.
+
+    say: told about progress, a line at a time. A build takes minutes the first time, nothing later.
+    Raises BinaryError, which says what to do.
+    """
+    paths = {name: _asset(name) or built_path(_known(name), cache_folder()) for name in names}
+    missing = [name for name, path in paths.items() if not path.exists()]
+    if missing:
+        build(missing, cache_folder(), say)
+    return paths
+
+
+def cache_folder() -> Path:
+    """`nodedevice` in the user's cache folder (XDG_CACHE_HOME, default ~/.cache)."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    # the XDG specification: a relative path is invalid and to be ignored
+    base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+    return base / "nodedevice"
+
+
+def _asset(name: str) -> Path | None:
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise BinaryError(name, f"KUBEBUILDER_ASSETS names {folder}, which is no folder", "correct it or unset it")
+    asset = Path(folder).absolute() / name
+    return asset if os.access(asset, os.X_OK) else None
+
+
+def _known(name: str) -> str:
+    if name not in ALL_BINARIES:
+        raise BinaryError(name, "is not a program of the control plane", f"name one of {', '.join(ALL_BINARIES)}")
+    return name

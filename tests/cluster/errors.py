@@ -1,0 +1,53 @@
+"""What can go wrong between a bare machine and a control plane that answers.
+
+    ClusterError
+    ├── BinaryError           a program could not be found, fetched or built
+    ├── ComponentError        a process died, or did not get ready in time
+    ├── CommandError          kubectl or helm refused; carries what it printed
+    └── FolderInUse           the folder asked for holds something already
+
+Every message names the thing and what to do, because the reader is mostly somebody whose tests just did not start.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class ClusterError(Exception):
+    """Root of all of them."""
+
+
+class BinaryError(ClusterError):
+    """A program of the control plane is missing and could not be made."""
+
+    def __init__(self, binary: str, why: str, remedy: str) -> None:
+        super().__init__(f"{binary}: {why}\n  remedy: {remedy}")
+        self.binary = binary
+
+
+class ComponentError(ClusterError):
+    """A process of the control plane is gone or not ready; the tail of its log says why."""
+
+    def __init__(self, component: str, why: str, log: Path, tail: str) -> None:
+        super().__init__(f"{component} {why}; the end of {log}:\n{tail or '  (nothing logged)'}")
+        self.component = component
+        self.log = log
+
+
+class CommandError(ClusterError):
+    """A command that talks to the cluster ended with an error."""
+
+    def __init__(self, arguments: Sequence[str], exit_status: int, stdout: str, stderr: str) -> None:
+        said = "\n".join(part for part in (stderr.strip(), stdout.strip()) if part)
+        super().__init__(f"{' '.join(arguments)} ended with {exit_status}:\n{said}")
+        self.exit_status = exit_status
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class FolderInUse(ClusterError):
+    """A control plane removes its folder when it ends, so it refuses one that holds somebody's files."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"{folder} is not empty; name a folder that does not exist yet, or remove it first")
+        self.folder = folder

@@ -1,0 +1,32 @@
+"""Wait until the starter is gone, then remove its folder: the clean-up that kill -9 cannot skip.
+
+Run as a script by its path: `python -I -S folder_janitor.py STARTER_PID FOLDER`, in a session of its own so that Ctrl-C does not
+reach it. A starter that ends in order terminates the janitor first and removes the folder itself.
+"""
+
+import os
+import select
+import shutil
+import sys
+import time
+
+_GIVE_UP_SECONDS = 10.0
+
+
+def main() -> None:
+    starter, folder = int(sys.argv[1]), sys.argv[2]
+    try:
+        watched = os.pidfd_open(starter)
+    except ProcessLookupError:
+        watched = -1
+    # the pid may already be somebody else's: then we are no longer its child
+    if watched >= 0 and os.getppid() == starter:
+        select.select([watched], [], [])
+    # Its processes get SIGKILL in the same moment, but may still write while they are being taken down.
+    give_up = time.monotonic() + _GIVE_UP_SECONDS
+    while os.path.isdir(folder) and time.monotonic() < give_up:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Kubeconfig files: where the API server is, how to know it, and as whom to speak.
+
+The authority is embedded, so a file works from any folder.
+"""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.certificates import Certificate, write_private
+
+
+def write_for_certificate(path: Path, url: str, authority: Path, certificate: Certificate) -> Path:
+    """Kubeconfig of somebody with a client certificate; both PEMs are embedded. Mode 0600."""
+    user = {
+        "client-certificate-data": _encoded(certificate.certificate),
+        "client-key-data": _encoded(certificate.key),
+    }
+    return _write(path, url, authority, user)
+
+
+def write_for_token(path: Path, url: str, authority: Path, token: str) -> Path:
+    """Kubeconfig of a ServiceAccount. The token lies beside it as `<path>.token`, as mounted tokens do. Both mode 0600."""
+    token_file = path.with_name(f"{path.name}.token").absolute()
+    write_private(token_file, token.encode())
+    return _write(path, url, authority, {"tokenFile": str(token_file)})
+
+
+def _write(path: Path, url: str, authority: Path, user: dict[str, Any]) -> Path:
+    name = "nodedevice-test"
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": _encoded(authority)}}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+    }
+    write_private(path, yaml.safe_dump(content).encode())
+    return path
+
+
+def _encoded(pem: Path) -> str:
+    return base64.b64encode(pem.read_bytes()).decode()

@@ -1,0 +1,119 @@
+"""Everything a control plane needs before its first process starts: folder, ports, certificates, kubeconfigs, command lines.
+
+Starts nothing.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster import components, kubeconfigs
+from tests.cluster.certificates import MASTERS, Authority, Identity
+from tests.cluster.components import Certificates, Ports
+from tests.cluster.errors import FolderInUse
+from tests.cluster.health import trusting
+from tests.cluster.nodes import NODE_SELECTOR
+from tests.cluster.processes import Process, free_ports
+
+BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
+
+KWOK_USER = "nodedevice-test:kwok"
+_USERS = {
+    "admin": Identity("nodedevice-test:admin", MASTERS),
+    "kube-scheduler": Identity("system:kube-scheduler"),
+    "kube-controller-manager": Identity("system:kube-controller-manager"),
+    "kwok": Identity(KWOK_USER),
+}
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A control plane, ready to be started."""
+
+    folder: Path
+    ports: Ports
+    authority: Path
+    admin_kubeconfig: Path
+    audit_log: Path
+    etcd_tls: ssl.SSLContext
+    tls: ssl.SSLContext
+    etcd: Process
+    apiserver: Process
+    scheduler: Process
+    controller_manager: Process
+    kwok: Process
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """All of them, in the order in which they start; they end in the opposite one."""
+        return self.etcd, self.apiserver, self.scheduler, self.controller_manager, self.kwok
+
+
+def claim(folder: Path) -> None:
+    """Make `folder`, mode 0700. Raises FolderInUse when it is there and holds something."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise FolderInUse(folder)
+
+
+def lay_out(folder: Path, binaries: Mapping[str, Path]) -> Layout:
+    """Fill a claimed folder. binaries: a path for each name in BINARIES."""
+    logs, data = folder / "logs", folder / "etcd"
+    logs.mkdir()
+    data.mkdir(mode=0o700)
+    audit_policy, audit_log = folder / "audit-policy.yaml", folder / "audit.log"
+    audit_policy.write_text(components.AUDIT_POLICY)
+    ports = Ports(*free_ports(6))
+    authority = Authority(folder / "certificates")
+    certificates = _issue(authority, Authority(folder / "etcd-certificates"))
+    kubeconfig = _write_kubeconfigs(folder, ports.url, authority)
+    manager = "kube-controller-manager"
+    commands = {
+        "etcd": components.etcd(binaries["etcd"], data, ports, certificates),
+        "kube-apiserver": components.apiserver(
+            binaries["kube-apiserver"], ports, certificates, audit_policy, audit_log, folder
+        ),
+        "kube-scheduler": components.scheduler(
+            binaries["kube-scheduler"], kubeconfig["kube-scheduler"], ports, certificates
+        ),
+        manager: components.controller_manager(binaries[manager], kubeconfig[manager], ports, certificates),
+        "kwok": components.kwok(binaries["kwok"], kubeconfig["kwok"], HERE / "kwok.yaml", ports, NODE_SELECTOR),
+    }
+    process = {name: Process(name, command, logs / f"{name}.log") for name, command in commands.items()}
+    return Layout(
+        folder=folder,
+        ports=ports,
+        authority=authority.file,
+        admin_kubeconfig=kubeconfig["admin"],
+        audit_log=audit_log,
+        etcd_tls=trusting(certificates.etcd_authority, certificates.etcd_client),
+        tls=trusting(authority.file),
+        etcd=process["etcd"],
+        apiserver=process["kube-apiserver"],
+        scheduler=process["kube-scheduler"],
+        controller_manager=process[manager],
+        kwok=process["kwok"],
+    )
+
+
+def _issue(authority: Authority, etcd_authority: Authority) -> Certificates:
+    return Certificates(
+        authority=authority.file,
+        apiserver=authority.server("kube-apiserver"),
+        components=authority.server("components"),
+        service_accounts=authority.client("service-accounts", Identity("nodedevice-test:service-accounts")),
+        etcd_authority=etcd_authority.file,
+        etcd=etcd_authority.server("etcd"),
+        etcd_client=etcd_authority.client("kube-apiserver-etcd-client", Identity("kube-apiserver")),
+    )
+
+
+def _write_kubeconfigs(folder: Path, url: str, authority: Authority) -> dict[str, Path]:
+    return {
+        name: kubeconfigs.write_for_certificate(
+            folder / f"{name}.kubeconfig", url, authority.file, authority.client(name, identity)
+        )
+        for name, identity in _USERS.items()
+    }

@@ -1,0 +1,76 @@
+"""Nodes without a kubelet: made here, kept alive by KWOK.
+
+A Node is made as a kubelet makes it, with labels and under the field manager `kubelet`: a bare one has no managed fields, and what
+the kubelet owns would later be shown as `before-first-apply`.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from lightkube import Client
+from lightkube.models.core_v1 import NodeAddress, NodeStatus, NodeSystemInfo
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Node
+from lightkube.resources.core_v1 import NodeStatus as NodeStatusPart
+
+from tests.cluster.waiting import wait_until
+
+PLAYED_LABEL = "nodedevice.io/played-by"
+PLAYED_BY_KWOK = "kwok"
+NODE_SELECTOR = f"{PLAYED_LABEL}={PLAYED_BY_KWOK}"
+
+_FIELD_MANAGER = "kubelet"
+_CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "250"}
+
+
+def create_node(client: Client, name: str, kubelet_version: str) -> None:
+    """Make the Node; KWOK sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
+
+    In two writes, as a kubelet does it: only a write of the status makes its manager the owner of capacity.
+    """
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        PLAYED_LABEL: PLAYED_BY_KWOK,
+    }
+    status = NodeStatus(
+        capacity=dict(_CAPACITY),
+        allocatable=dict(_CAPACITY),
+        addresses=[NodeAddress(type="Hostname", address=name)],
+        nodeInfo=_node_info(kubelet_version),
+    )
+    client.create(Node(metadata=ObjectMeta(name=name, labels=labels)), field_manager=_FIELD_MANAGER)
+    client.patch(NodeStatusPart, name, NodeStatusPart(status=status), field_manager=_FIELD_MANAGER)
+
+
+def wait_schedulable(client: Client, names: Sequence[str], timeout_seconds: float = 60.0) -> None:
+    """Wait until the scheduler would use each Node: Ready, and the taint of its first seconds taken off.
+
+    Raises TimeoutError, naming the first that is not, when that takes longer than timeout_seconds.
+    """
+    for name in names:
+        wait_until(partial(_is_schedulable, client, name), f"Node {name} is Ready and free of taints", timeout_seconds)
+
+
+def _is_schedulable(client: Client, name: str) -> bool:
+    node = client.get(Node, name)
+    conditions = (node.status.conditions or []) if node.status else []
+    is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+    return is_ready and not (node.spec and node.spec.taints)
+
+
+def _node_info(kubelet_version: str) -> NodeSystemInfo:
+    """What a Node says of its machine; the API wants every field, and a played one has nothing to say in most."""
+    return NodeSystemInfo(
+        architecture="amd64",
+        operatingSystem="linux",
+        kubeletVersion=kubelet_version,
+        containerRuntimeVersion="kwok://",
+        bootID="",
+        kernelVersion="",
+        kubeProxyVersion="",
+        machineID="",
+        osImage="",
+        systemUUID="",
+    )

@@ -1,0 +1,115 @@
+"""Which programs the control plane is made of, and exactly which version of each: what tests/cluster/go pins.
+
+Builds nothing. One Go module per family, because the families' dependencies do not agree with each other.
+"""
+
+import hashlib
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_GO_MODULES = Path(__file__).parent / "go"
+_CUT_DEBUG_INFO = "-s -w"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Programs that one Go module pins together.
+
+    module: the Go module whose version is the family's. packages: for each program, the Go package it is built from.
+    version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
+    """
+
+    name: str
+    module: str
+    packages: Mapping[str, str]
+    version_variables: Mapping[str, str]
+
+    @property
+    def folder(self) -> Path:
+        return _GO_MODULES / self.name
+
+    @property
+    def version(self) -> str:
+        """Pinned version, as `v1.37.1`."""
+        found = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", self._go_mod(), re.MULTILINE)
+        assert found, f"{self.folder}/go.mod does not require {self.module}"
+        return found[1]
+
+    @property
+    def go_version(self) -> tuple[int, ...]:
+        """The oldest Go that may build it, as (1, 26, 0)."""
+        found = re.search(r"^go (\S+)$", self._go_mod(), re.MULTILINE)
+        assert found, f"{self.folder}/go.mod has no go line"
+        return tuple(int(part) for part in found[1].split("."))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Arguments of `go build`: small, reproducible programs that know their version."""
+        major, minor = self.version.removeprefix("v").split(".")[:2]
+        values = {"version": self.version, "major": major, "minor": minor}
+        variables = [f"-X {variable}={value.format(**values)}" for variable, value in self.version_variables.items()]
+        # -buildvcs=false: the state of *this* repository says nothing about them
+        return "-trimpath", "-buildvcs=false", "-ldflags", " ".join([_CUT_DEBUG_INFO, *variables])
+
+    @property
+    def key(self) -> str:
+        """Name of the cache folder: another one as soon as a pin, a flag or the machine's kind changes."""
+        content = [self._go_mod(), (self.folder / "go.sum").read_text(), *self.flags, platform.machine()]
+        digest = hashlib.sha256("\0".join(content).encode()).hexdigest()[:12]
+        return f"{self.name}-{self.version}-{digest}"
+
+    def _go_mod(self) -> str:
+        return (self.folder / "go.mod").read_text()
+
+
+_COMPONENT_VERSION = "k8s.io/component-base/version"
+
+FAMILIES = (
+    Family(
+        name="etcd",
+        module="go.etcd.io/etcd/server/v3",
+        packages={"etcd": "go.etcd.io/etcd/server/v3"},
+        version_variables={},
+    ),
+    Family(
+        name="kubernetes",
+        module="k8s.io/kubernetes",
+        packages={
+            "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+            "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+            "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+            "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+            "sample-device-plugin": "k8s.io/kubernetes/test/images/sample-device-plugin",
+        },
+        version_variables={
+            f"{_COMPONENT_VERSION}.gitVersion": "{version}",
+            f"{_COMPONENT_VERSION}.gitMajor": "{major}",
+            f"{_COMPONENT_VERSION}.gitMinor": "{minor}",
+        },
+    ),
+    Family(
+        name="kwok",
+        module="sigs.k8s.io/kwok",
+        packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
+        version_variables={},
+    ),
+    Family(
+        name="helm",
+        module="helm.sh/helm/v4",
+        packages={"helm": "helm.sh/helm/v4/cmd/helm"},
+        version_variables={"helm.sh/helm/v4/internal/version.version": "{version}"},
+    ),
+)
+
+ALL_BINARIES = tuple(name for family in FAMILIES for name in family.packages)
+
+
+def family_of(binary: str) -> Family:
+    """The family that a program belongs to. Raises KeyError for a name that none has."""
+    for family in FAMILIES:
+        if binary in family.packages:
+            return family
+    raise KeyError(binary)

@@ -1,0 +1,134 @@
+"""Processes of the control plane: started, watched, ended, and never left behind.
+
+Knows nothing of Kubernetes. Each process logs to a file of its own, is in a session of its own (so that Ctrl-C reaches
+only the starter, which then ends them in order) and dies with the starter by the kernel's hand.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.cluster.errors import ComponentError
+
+_HERE = Path(__file__).parent
+_TAIL_LINES = 20
+_POLL_SECONDS = 0.05
+
+# The kernel's parent-death signal follows the *thread* that forked, and tests start servers from short-lived threads. This
+# one thread forks for all of them and ends with the interpreter.
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter")
+
+
+class Process:
+    """One program with its log file. `start` may be called again after it ended."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process ID while it runs; None before its start and after its end."""
+        return self._popen.pid if self._popen is not None and self._popen.poll() is None else None
+
+    def start(self) -> None:
+        """Start the program, its output appended to the log. Raises ComponentError when it cannot be started."""
+        wrapper = [sys.executable, "-I", "-S", str(_HERE / "die_with_starter.py"), str(os.getpid())]
+        with self.log.open("ab") as log:
+            try:
+                self._popen = _starter.submit(_fork, [*wrapper, *self._command], log.fileno()).result()
+            except OSError as exc:
+                raise ComponentError(self.name, f"could not be started ({exc})", self.log, "") from exc
+
+    def verify_alive(self) -> None:
+        """Raise ComponentError, with the tail of the log, when the process has ended by itself."""
+        if self._popen is not None and self._popen.poll() is not None:
+            raise self.failure(f"ended with status {self._popen.returncode}")
+
+    def wait_ready(self, is_ready: Callable[[], bool], timeout_seconds: float) -> None:
+        """Ask `is_ready` until it says yes.
+
+        Raises ComponentError as soon as the process ends, or when it is not ready within timeout_seconds.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not is_ready():
+            self.verify_alive()
+            if time.monotonic() > deadline:
+                raise self.failure(f"was not ready within {timeout_seconds:.0f} s")
+            self._pause(_POLL_SECONDS)
+
+    def kill(self) -> None:
+        """End the process at once, without a chance to save anything. Ended already: nothing happens."""
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+            self._popen = None
+
+    def failure(self, why: str) -> ComponentError:
+        return ComponentError(self.name, why, self.log, tail(self.log))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than the process lives."""
+        assert self._popen is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(seconds)
+
+
+@contextlib.contextmanager
+def removed_at_the_end(folder: Path) -> Iterator[None]:
+    """Remove `folder` when the block ends, and also when this process is killed inside it."""
+    janitor = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_HERE / "folder_janitor.py"), str(os.getpid()), str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        janitor.kill()
+        janitor.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """The last lines of a log; empty when there is none."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 on which nothing listens now.
+
+    Taken below the range that the kernel hands out for outgoing connections: while the API server is stopped for a test, a
+    client that keeps trying its port could otherwise be given that very port as its own and connect to itself.
+    """
+    lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = range(10_000, lowest_outgoing) if lowest_outgoing > 12_000 else range(10_000, 65_000)
+    ports: list[int] = []
+    for port in random.sample(candidates, k=len(candidates)):
+        if len(ports) == count:
+            break
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+    return ports
+
+
+def _fork(command: list[str], log: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )

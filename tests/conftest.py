@@ -1,0 +1,51 @@
+"""Fixtures and rules that every test shares; the ones for a control plane start it only when a test asks for it."""
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane import ControlPlane
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest sorts out what -m deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker("cluster")
+        if item.get_closest_marker("root") is not None and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason=f"{item.name} needs root"))
+
+
+@pytest.fixture(scope="session")
+def control_plane(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One real control plane for the whole session. What a test makes outside its namespace it removes itself."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+
+    def say(line: str) -> None:
+        # the first time this takes minutes: a silent test run would look hung
+        with capture.global_and_fixture_disabled():
+            print(line, file=sys.stderr, flush=True)
+
+    with ControlPlane.start(tmp_path_factory.mktemp("cluster") / "control-plane", say) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A fresh namespace, in which pods can be made at once; removed afterwards."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    control_plane.add_namespace(name)
+    yield name
+    control_plane.remove_namespace(name)
+
+
+@pytest.fixture(scope="session")
+def installed(control_plane: ControlPlane) -> ControlPlane:
+    """The session's control plane with the project's chart applied: kinds, roles, policies."""
+    install_chart(control_plane)
+    return control_plane

@@ -29,7 +29,7 @@ $(BIN)/.ready: requirements/dev.txt proto/pyproject.toml operator/pyproject.toml
 
 .PHONY: lock
 lock: setup ## Resolve requirements/*.in anew into hash-locked *.txt
-	@for name in agent operator dev generate; do \
+	@for name in agent operator dev generate go; do \
 	  (cd requirements && ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --upgrade $$name.in -o $$name.txt); done
 
@@ -50,6 +50,10 @@ verify-generate: generate ## Fail when what is checked in is not what generate m
 	@git diff --exit-code --stat -- $(PROTO_ROOT) charts/nodedevice/crds && \
 	  test -z "$$(git ls-files --others --exclude-standard -- $(PROTO_ROOT) charts/nodedevice/crds)" || \
 	  { echo "generated files differ: run 'make generate' and commit"; exit 1; }
+
+.PHONY: binaries
+binaries: setup ## Build the control plane that tests run against, once (or KUBEBUILDER_ASSETS)
+	$(BIN)/python -m tests.cluster build
 
 .PHONY: lint
 lint: setup ## Ruff: style, bugs, import order, format

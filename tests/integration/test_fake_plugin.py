@@ -1,4 +1,4 @@
-"""The fake third-party plugin as a process, as tests of the agent rely on it: registers anew, survives nothing when killed."""
+"""The fake third-party plugin as a process, as tests of the agent rely on it: registers anew, can be killed or asked to end."""
 
 import asyncio
 import contextlib

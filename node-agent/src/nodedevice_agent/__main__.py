@@ -106,7 +106,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 async def _run(settings: Settings) -> None:
     log.info("starting", extra={"version": __version__, "node": settings.node_name, "runtime": settings.runtime})
-    state_dir, plugin_dir = Path(settings.state_dir).absolute(), Path(settings.plugin_dir).absolute()
+    state_dir, plugin_dir = Path(settings.state_dir), Path(settings.plugin_dir)
     _make(state_dir)
     cluster = Cluster.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
     health = Health("plugin directory", "node", "api server", "pods")

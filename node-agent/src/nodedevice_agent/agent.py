@@ -206,7 +206,7 @@ class Agent:
                     self._call(self._allocate(effect))
                 case PodNotServed():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
-                    log.warning("a pod here asks for a resource that no device plugin has registered", extra=extra)
+                    log.info("a pod here asks for a resource that no device plugin has registered yet", extra=extra)
                 case _:
                     assert_never(effect)
         self._set_timer()

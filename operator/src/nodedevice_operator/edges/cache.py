@@ -121,8 +121,12 @@ class Cache:
 
     def waits_for(self) -> tuple[str, ...]:
         """Which lists are not whole yet, in words."""
-        stores = {"Nodes": self.nodes, "NodeDevices": self.node_devices, "PodDevices": self.pod_devices}
-        return tuple(f"the list of {kind} is not complete" for kind, store in stores.items() if not store.is_complete)  # type: ignore[attr-defined]
+        complete = {
+            "Nodes": self.nodes.is_complete,
+            "NodeDevices": self.node_devices.is_complete,
+            "PodDevices": self.pod_devices.is_complete,
+        }
+        return tuple(f"the list of {kind} is not complete" for kind, is_complete in complete.items() if not is_complete)
 
     @property
     def is_complete(self) -> bool:

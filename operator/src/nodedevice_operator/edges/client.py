@@ -46,7 +46,7 @@ class Client:
         self._credentials = credentials
         self._health = health
         self._metrics = metrics
-        self._rest = RESTClientObject(credentials.configuration)
+        self._rest: Any = RESTClientObject(credentials.configuration)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="api")
         self._in_flight = 0
 

@@ -76,16 +76,19 @@ def load(kubeconfig: str | None) -> Credentials:
     configuration = Configuration()
     # each request is tried once: what to do about a failure is decided where it is known what was asked for
     configuration.retries = False
+    loaders: Any = config  # without types of its own
     try:
         if kubeconfig is None and config.incluster_config.SERVICE_HOST_ENV_NAME in os.environ:
-            config.load_incluster_config(client_configuration=configuration)
+            loaders.load_incluster_config(client_configuration=configuration)
             return Credentials(configuration, None)
         file = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
-        config.load_kube_config(config_file=file, client_configuration=configuration)
+        loaders.load_kube_config(config_file=file, client_configuration=configuration)
         return Credentials(configuration, _token_file(Path(file).expanduser()))
     except (OSError, ValueError, KeyError, TypeError, config.ConfigException) as exc:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "neither a service account nor a kubeconfig"
-        raise CredentialsError(f"{where} can be used ({' '.join(str(exc).split())}); give one with --kubeconfig") from exc
+        raise CredentialsError(
+            f"{where} can be used ({' '.join(str(exc).split())}); give one with --kubeconfig"
+        ) from exc
 
 
 def _token_file(kubeconfig: Path) -> Path | None:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import prometheus_client
+from nodedevice_api import names
 from prometheus_client.core import GaugeMetricFamily
 
-from nodedevice_api import names
 from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges.cache import Cache
 

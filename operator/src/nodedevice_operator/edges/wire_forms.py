@@ -220,3 +220,13 @@ class Status(Wire):
     message: str = ""
     reason: str = ""
     details: Details = field(default_factory=Details)
+
+
+class ServedResource(Wire):
+    name: str = ""
+
+
+class ResourceList(Wire):
+    """The kinds of one group and version."""
+
+    resources: list[ServedResource] = []

@@ -11,8 +11,6 @@ GENERATE_VENV := .venv-generate
 CODE := proto operator node-agent tests
 PROTO_ROOT := proto/src
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
-# Bound in what may run anywhere; the cluster's own cache is described in tests/cluster.
-export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## List every target
@@ -73,3 +71,35 @@ types: setup ## mypy, strict
 .PHONY: imports
 imports: setup ## Which way imports may point
 	$(BIN)/lint-imports
+
+.PHONY: unit
+unit: setup ## The fast tests: first verdict in seconds
+	$(BIN)/pytest -q tests/unit tests/conformance
+
+.PHONY: test
+test: setup ## All tests, fast ones first; a real control plane is built once and started for them
+	$(BIN)/pytest tests/unit tests/conformance tests/cluster tests/integration tests/e2e
+
+.PHONY: check
+check: lint types imports verify-generate test ## What CI runs: everything but the benchmarks
+
+.PHONY: demo
+demo: setup ## The whole main job, told in a few lines, on a real control plane; ends by itself
+	@$(BIN)/python -m tests.e2e.demo
+
+.PHONY: up
+up: setup ## A local cluster with agents and operator that stays; prints its KUBECONFIG
+	@$(BIN)/python -m tests.cluster.local up
+
+.PHONY: down
+down: setup ## End the local cluster
+	@$(BIN)/python -m tests.cluster.local down
+
+.PHONY: bench
+bench: setup ## Measure the budgets; prints a table, writes build/bench.json
+	$(BIN)/python -m tests.bench
+
+.PHONY: clean
+clean: ## Remove what make made in this folder (binaries stay in the cache folder)
+	rm -rf $(VENV) $(GENERATE_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from tests.cluster.errors import BinaryError
 from tests.cluster.go_toolchain import environment, find_go
 from tests.cluster.pins import Family, family_of
+from tests.cluster.processes import tied_to_us
 
 _SAY_EVERY_SECONDS = 15.0
 _SHOWN_LINES = 15
@@ -32,6 +34,10 @@ _REMEDIES = (
     ),
     (r"checksum mismatch|SECURITY ERROR", "the module proxy serves other code than go.sum pins: use another (GOPROXY)"),
     (r"signal: killed|cannot allocate memory", f"the compiler needs 2 GB of memory, {_USE_READY_ONES}"),
+    (
+        r"unknown revision|404 Not Found",
+        "that version is not published whole as Go modules: ask for another patch release",
+    ),
     (r"requires go >=|unknown directive", f"install the Go that tests/cluster/go asks for, {_USE_READY_ONES}"),
 )
 
@@ -48,12 +54,29 @@ def build(binaries: Sequence[str], cache: Path, say: Callable[[str], None]) -> N
         if not missing:
             return
         go = find_go(max(family_of(binary).go_version for binary in missing), cache, say)
-        say(f"building {len(missing)} programs into {cache}: about six minutes on two cores, this once")
+        say(f"building {len(missing)} programs into {cache}: minutes (on two cores about eight for all), this once")
         for number, binary in enumerate(missing, start=1):
-            _build_one(go, binary, built_path(binary, cache), f"[{number}/{len(missing)}]", say)
+            module = _module_folder(go, family_of(binary), cache, say)
+            _build_one(go, binary, module, built_path(binary, cache), f"[{number}/{len(missing)}]", say)
 
 
-def _build_one(go: str, binary: str, target: Path, count: str, say: Callable[[str], None]) -> None:
+def _module_folder(go: str, family: Family, cache: Path, say: Callable[[str], None]) -> Path:
+    """Folder of the Go module to build in: the pinned one, or one made for the version that was asked for."""
+    folder = cache / "modules" / family.key
+    if family.is_pinned:
+        return family.pinned_folder
+    if not (folder / "go.sum").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "go.mod").write_text(family.go_mod)
+        label = f"{family.name} {family.version}: finding out what it requires"
+        say(label)
+        status, output = _run_go([go, "mod", "tidy"], folder, "mod", label, say)
+        if status != 0:
+            raise _failure(f"{family.name} {family.version}", output)
+    return folder
+
+
+def _build_one(go: str, binary: str, module: Path, target: Path, count: str, say: Callable[[str], None]) -> None:
     family = family_of(binary)
     target.parent.mkdir(parents=True, exist_ok=True)
     # under the lock, so a leftover of that name is a former build's that was killed
@@ -61,9 +84,8 @@ def _build_one(go: str, binary: str, target: Path, count: str, say: Callable[[st
     label = f"{count} {binary} {family.version}"
     say(label)
     began = time.monotonic()
-    status, output = _compile(
-        [go, "build", *family.flags, "-o", str(unfinished), family.packages[binary]], family, label, say
-    )
+    command = [go, "build", *family.flags, "-o", str(unfinished), family.packages[binary]]
+    status, output = _run_go(command, module, "readonly", label, say)
     if status != 0:
         unfinished.unlink(missing_ok=True)
         raise _failure(binary, output)
@@ -71,11 +93,19 @@ def _build_one(go: str, binary: str, target: Path, count: str, say: Callable[[st
     say(f"{label}: built in {time.monotonic() - began:.0f} s")
 
 
-def _compile(command: list[str], family: Family, label: str, say: Callable[[str], None]) -> tuple[int, str]:
-    """Run Go in the family's module, speaking up every few seconds. Returns its exit status and what it printed."""
+def _run_go(command: list[str], module: Path, modules: str, label: str, say: Callable[[str], None]) -> tuple[int, str]:
+    """Run Go in a module's folder, speaking up every few seconds. Returns its exit status and what it printed."""
     began = time.monotonic()
+    environ = environment(modules)
     with subprocess.Popen(
-        command, cwd=family.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        # not to be left running when its builder, and with it the lock, is gone
+        tied_to_us(command),
+        cwd=module,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
     ) as go:
         try:
             while True:
@@ -86,7 +116,7 @@ def _compile(command: list[str], family: Family, label: str, say: Callable[[str]
                 else:
                     return go.returncode, output
         except BaseException:
-            go.kill()
+            os.killpg(go.pid, signal.SIGKILL)  # the compilers it started, too
             raise
 
 

@@ -10,6 +10,7 @@ import select
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,11 +23,11 @@ from lightkube.resources.core_v1 import Node, ServiceAccountToken
 from tests.cluster import kubeconfigs, namespaces, nodes
 from tests.cluster.binaries import find
 from tests.cluster.bring_up import bring_up, start_apiserver
-from tests.cluster.components import ISSUER
+from tests.cluster.components import ISSUER, Ports
 from tests.cluster.errors import CommandError
 from tests.cluster.health import get
 from tests.cluster.layout import BINARIES, Layout, claim, lay_out
-from tests.cluster.processes import removed_at_the_end
+from tests.cluster.processes import removed_at_the_end, reserved_ports
 
 _TOKEN_SECONDS = 24 * 3600
 
@@ -57,7 +58,8 @@ class ControlPlane:
         claim(folder)
         with ExitStack() as undo:
             undo.enter_context(removed_at_the_end(folder))
-            layout = lay_out(folder, binaries)
+            ports = Ports(*undo.enter_context(reserved_ports(len(fields(Ports)))))
+            layout = lay_out(folder, binaries, ports)
             for process in layout.processes:
                 # all they could still save is thrown away with the folder, so they are not asked to end in order
                 undo.callback(process.kill)

@@ -18,7 +18,10 @@ def main() -> None:
         sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != starter:
         sys.exit("the starter was gone before its program could be tied to it")
-    os.execv(program, sys.argv[2:])
+    try:
+        os.execv(program, sys.argv[2:])
+    except OSError as exc:
+        sys.exit(f"{program}: {exc.strerror}")
 
 
 if __name__ == "__main__":

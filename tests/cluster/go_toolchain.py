@@ -17,13 +17,16 @@ from tests.cluster.errors import BinaryError
 _REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "go.txt"
 
 
-def environment() -> dict[str, str]:
-    """Environment of every call of Go: the pinned modules as they are, this machine's kind of program, no surprises."""
+def environment(modules: str = "readonly") -> dict[str, str]:
+    """Environment of every call of Go: this machine's kind of program, and no surprises.
+
+    modules: what Go may do to go.mod: `readonly`, so that a pin is a pin, or `mod`.
+    """
     inherited = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH"}}
     return {
         **inherited,
         "CGO_ENABLED": "0",
-        "GOFLAGS": "-mod=readonly",
+        "GOFLAGS": f"-mod={modules}",
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
     }

@@ -14,7 +14,7 @@ from tests.cluster.components import Certificates, Ports
 from tests.cluster.errors import FolderInUse
 from tests.cluster.health import trusting
 from tests.cluster.nodes import NODE_SELECTOR
-from tests.cluster.processes import Process, free_ports
+from tests.cluster.processes import Process
 
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 
@@ -58,14 +58,13 @@ def claim(folder: Path) -> None:
         raise FolderInUse(folder)
 
 
-def lay_out(folder: Path, binaries: Mapping[str, Path]) -> Layout:
+def lay_out(folder: Path, binaries: Mapping[str, Path], ports: Ports) -> Layout:
     """Fill a claimed folder. binaries: a path for each name in BINARIES."""
     logs, data = folder / "logs", folder / "etcd"
     logs.mkdir()
     data.mkdir(mode=0o700)
     audit_policy, audit_log = folder / "audit-policy.yaml", folder / "audit.log"
     audit_policy.write_text(components.AUDIT_POLICY)
-    ports = Ports(*free_ports(6))
     authority = Authority(folder / "certificates")
     certificates = _issue(authority, Authority(folder / "etcd-certificates"))
     kubeconfig = _write_kubeconfigs(folder, ports.url, authority)

@@ -1,14 +1,18 @@
 """Which programs the control plane is made of, and exactly which version of each: what tests/cluster/go pins.
 
 Builds nothing. One Go module per family, because the families' dependencies do not agree with each other.
+`KUBERNETES=1.36.4` in the environment asks for another version of that family than the pinned one.
 """
 
 import hashlib
+import os
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.cluster.errors import BinaryError
 
 _GO_MODULES = Path(__file__).parent / "go"
 _CUT_DEBUG_INFO = "-s -w"
@@ -18,31 +22,54 @@ _CUT_DEBUG_INFO = "-s -w"
 class Family:
     """Programs that one Go module pins together.
 
-    module: the Go module whose version is the family's. packages: for each program, the Go package it is built from.
+    name: of its folder under go/. module: the Go module whose version is the family's.
+    packages: for each program, the Go package it is built from.
     version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
+    asked_by: environment variable that may ask for another version than the pinned one.
     """
 
     name: str
     module: str
     packages: Mapping[str, str]
-    version_variables: Mapping[str, str]
+    version_variables: Mapping[str, str] = field(default_factory=dict)
+    asked_by: str | None = None
 
     @property
-    def folder(self) -> Path:
+    def pinned_folder(self) -> Path:
         return _GO_MODULES / self.name
 
     @property
-    def version(self) -> str:
-        """Pinned version, as `v1.37.1`."""
-        found = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", self._go_mod(), re.MULTILINE)
-        assert found, f"{self.folder}/go.mod does not require {self.module}"
+    def pinned_version(self) -> str:
+        found = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", self._pinned_go_mod(), re.MULTILINE)
+        assert found, f"{self.pinned_folder}/go.mod does not require {self.module}"
         return found[1]
+
+    @property
+    def version(self) -> str:
+        """Version to build, as `v1.37.1`. Raises BinaryError when what the environment asks for is no version."""
+        asked = os.environ.get(self.asked_by, "") if self.asked_by else ""
+        if not asked:
+            return self.pinned_version
+        if not re.fullmatch(r"v?\d+\.\d+\.\d+", asked):
+            raise BinaryError(
+                self.name, f"{self.asked_by}={asked} is no version", f"write it as {self.pinned_version[1:]}"
+            )
+        return f"v{asked.removeprefix('v')}"
+
+    @property
+    def is_pinned(self) -> bool:
+        """False when another version was asked for: then go.mod is only a proposal, and there is no go.sum."""
+        return self.version == self.pinned_version
+
+    @property
+    def go_mod(self) -> str:
+        return self._pinned_go_mod() if self.is_pinned else self._go_mod_of_other_version()
 
     @property
     def go_version(self) -> tuple[int, ...]:
         """The oldest Go that may build it, as (1, 26, 0)."""
-        found = re.search(r"^go (\S+)$", self._go_mod(), re.MULTILINE)
-        assert found, f"{self.folder}/go.mod has no go line"
+        found = re.search(r"^go (\S+)$", self._pinned_go_mod(), re.MULTILINE)
+        assert found, f"{self.pinned_folder}/go.mod has no go line"
         return tuple(int(part) for part in found[1].split("."))
 
     @property
@@ -57,12 +84,22 @@ class Family:
     @property
     def key(self) -> str:
         """Name of the cache folder: another one as soon as a pin, a flag or the machine's kind changes."""
-        content = [self._go_mod(), (self.folder / "go.sum").read_text(), *self.flags, platform.machine()]
+        go_sum = (self.pinned_folder / "go.sum").read_text() if self.is_pinned else ""
+        content = [self.go_mod, go_sum, *self.flags, platform.machine()]
         digest = hashlib.sha256("\0".join(content).encode()).hexdigest()[:12]
         return f"{self.name}-{self.version}-{digest}"
 
-    def _go_mod(self) -> str:
-        return (self.folder / "go.mod").read_text()
+    def _pinned_go_mod(self) -> str:
+        return (self.pinned_folder / "go.mod").read_text()
+
+    def _go_mod_of_other_version(self) -> str:
+        """The pinned tools and replacements at the other version; what they require, `go mod tidy` finds out.
+
+        The staging modules of Kubernetes v1.X.Y are published as v0.X.Y.
+        """
+        text = re.sub(r"^require \(\n.*?^\)\n", "", self._pinned_go_mod(), flags=re.MULTILINE | re.DOTALL)
+        text = text.replace(re.sub(r"^v1\.", "v0.", self.pinned_version), re.sub(r"^v1\.", "v0.", self.version))
+        return f"{text}\nrequire {self.module} {self.version}\n"
 
 
 _COMPONENT_VERSION = "k8s.io/component-base/version"
@@ -72,7 +109,6 @@ FAMILIES = (
         name="etcd",
         module="go.etcd.io/etcd/server/v3",
         packages={"etcd": "go.etcd.io/etcd/server/v3"},
-        version_variables={},
     ),
     Family(
         name="kubernetes",
@@ -89,12 +125,12 @@ FAMILIES = (
             f"{_COMPONENT_VERSION}.gitMajor": "{major}",
             f"{_COMPONENT_VERSION}.gitMinor": "{minor}",
         },
+        asked_by="KUBERNETES",
     ),
     Family(
         name="kwok",
         module="sigs.k8s.io/kwok",
         packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
-        version_variables={},
     ),
     Family(
         name="helm",

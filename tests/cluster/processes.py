@@ -6,7 +6,6 @@ only the starter, which then ends them in order) and dies with the starter by th
 
 import contextlib
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -43,10 +42,9 @@ class Process:
 
     def start(self) -> None:
         """Start the program, its output appended to the log. Raises ComponentError when it cannot be started."""
-        wrapper = [sys.executable, "-I", "-S", str(_HERE / "die_with_starter.py"), str(os.getpid())]
         with self.log.open("ab") as log:
             try:
-                self._popen = _starter.submit(_fork, [*wrapper, *self._command], log.fileno()).result()
+                self._popen = _starter.submit(_fork, tied_to_us(self._command), log.fileno()).result()
             except OSError as exc:
                 raise ComponentError(self.name, f"could not be started ({exc})", self.log, "") from exc
 
@@ -73,6 +71,17 @@ class Process:
             self._popen.kill()
             self._popen.wait()
             self._popen = None
+
+    def stop(self, timeout_seconds: float) -> int:
+        """Ask the process to end (SIGTERM) and wait. Returns its exit status. Raises ComponentError if it stays."""
+        assert self._popen is not None
+        self._popen.terminate()
+        try:
+            status = self._popen.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as exc:
+            raise self.failure(f"did not end within {timeout_seconds:.0f} s of SIGTERM") from exc
+        self._popen = None
+        return status
 
     def failure(self, why: str) -> ComponentError:
         return ComponentError(self.name, why, self.log, tail(self.log))
@@ -110,22 +119,25 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
         return ""
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 on which nothing listens now.
+@contextlib.contextmanager
+def reserved_ports(count: int) -> Iterator[list[int]]:
+    """Ports of 127.0.0.1 that are ours for the length of the block, also while nothing of ours listens there.
 
-    Taken below the range that the kernel hands out for outgoing connections: while the API server is stopped for a test, a
-    client that keeps trying its port could otherwise be given that very port as its own and connect to itself.
+    A socket stays bound to each: neither another program nor the kernel, for an outgoing connection, can take the port while its
+    server is stopped for a test. Bound alone at first, and marked reusable only then: so it is nobody else's, and yet a server
+    that binds with SO_REUSEADDR, as Go's do, gets it.
     """
-    lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    candidates = range(10_000, lowest_outgoing) if lowest_outgoing > 12_000 else range(10_000, 65_000)
-    ports: list[int] = []
-    for port in random.sample(candidates, k=len(candidates)):
-        if len(ports) == count:
-            break
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-    return ports
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for holder in sockets:
+            holder.bind(("127.0.0.1", 0))
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield [holder.getsockname()[1] for holder in sockets]
+
+
+def tied_to_us(command: Sequence[str]) -> list[str]:
+    """The command that runs `command` so that it is killed when this process, or the thread that starts it, ends."""
+    return [sys.executable, "-I", "-S", str(_HERE / "die_with_starter.py"), str(os.getpid()), *command]
 
 
 def _fork(command: list[str], log: int) -> subprocess.Popen[bytes]:

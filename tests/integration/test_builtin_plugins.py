@@ -4,6 +4,7 @@ back and keeps every list. No agent, no root.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import stat
@@ -14,10 +15,11 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_agent.plugins import run
+from nodedevice_agent.plugins import file_watcher, run, server
 from nodedevice_agent.plugins.control import set_health, set_missing, show
 from nodedevice_agent.plugins.core.resource_names import socket_name
 from nodedevice_agent.plugins.file_watcher import FileWatcher
+from nodedevice_agent.plugins.registration import SocketIdentity, socket_identity
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.plugins.server import Pace, PluginHost
 from nodedevice_agent.plugins.settings import SimulatedSettings, plugin_settings
@@ -153,6 +155,20 @@ async def test_registers_anew_when_only_kubelet_sock_is_replaced(
         await other.stop()
 
 
+async def test_a_new_kubelet_sock_that_looks_like_the_old_one_is_noticed(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems give an inode number again at once, and their clock may not have moved on."""
+    monkeypatch.setattr(server, "socket_identity", lambda path: SocketIdentity(1, 1, 1) if path.exists() else None)
+    async with running(gpus(), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        other = Manager(plugin_dir)
+        await manager.stop()
+        await other.start()
+        await other.until_listed(GPU, ["gpu-0", "gpu-1"])
+        await other.stop()
+
+
 async def test_serves_anew_when_its_own_socket_vanishes(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
     async with running(gpus(), plugin_dir, tmp_path):
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
@@ -175,24 +191,66 @@ async def test_announces_itself_again_when_nobody_listens(manager: Manager, plug
             await task
 
 
-async def test_leaves_another_plugins_socket_alone(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
-    """A newer agent has taken the path over: the older one's end must not take the newer's socket with it."""
+@contextlib.asynccontextmanager
+async def newcomer(path: Path) -> AsyncIterator[None]:
+    """Another process takes this path over: a live server whose socket is moved there, and is gone with it."""
+    newer = grpc.aio.server()
+    newer.add_insecure_port(f"unix:{path.with_name('newer')}")
+    await newer.start()
+    path.with_name("newer").rename(path)
+    try:
+        yield
+    finally:
+        path.unlink()
+        await newer.stop(None)
+
+
+async def test_the_newest_process_serves_until_it_ends(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = plugin_dir / socket_name(GPU)
+    async with running(gpus(), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        async with newcomer(path):
+            taken_over = socket_identity(path)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while "another process serves" not in caplog.text:
+                    await asyncio.sleep(0)
+            assert socket_identity(path) == taken_over
+            manager.lists.clear()
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+
+
+async def test_its_end_leaves_a_newer_process_its_socket(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+    path = plugin_dir / socket_name(GPU)
+    async with contextlib.AsyncExitStack() as stack:
+        async with running(gpus(), plugin_dir, tmp_path):
+            await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+            await stack.enter_async_context(newcomer(path))
+        assert path.is_socket()
+
+
+async def test_all_is_found_by_looking_where_inotify_is_not_to_be_had(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(file_watcher, "INotify", refuse)
     with FileWatcher() as watcher:
-        first = PluginHost(
-            SimulatedSource(SimulatedSettings(GPU), tmp_path, watcher), plugin_dir, watcher, Pace(settled_seconds=0)
-        )
-        task = asyncio.create_task(first.run())
-        await manager.until_listed(GPU, ["gpu-0"])
-        newcomer = grpc.aio.server()
-        newcomer.add_insecure_port(f"unix:{plugin_dir / 'newer'}")
-        await newcomer.start()
+        source = SimulatedSource(SimulatedSettings(GPU, 2), tmp_path, watcher, rescan_seconds=0.05)
+        task = asyncio.create_task(PluginHost(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        set_health(tmp_path, GPU, "gpu-1", healthy=False)
+        await manager.until_listed(GPU, {"gpu-0": "Healthy", "gpu-1": "Unhealthy"})
+        await manager.stop()
+        manager.wipe()
+        manager.lists.clear()
+        await manager.start()
+        await manager.until_listed(GPU, {"gpu-0": "Healthy", "gpu-1": "Unhealthy"})
         task.cancel()
-        (plugin_dir / "newer").rename(path)
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        assert path.is_socket()
-        await newcomer.stop(None)
 
 
 async def test_health_follows_the_state_file(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
@@ -335,6 +393,18 @@ async def test_allocate_tells_a_container_its_simulated_devices(
         (answer,) = (await manager.dial(GPU).Allocate(request)).container_responses
     assert dict(answer.envs) == {"EXAMPLE_COM_GPU": "gpu-0,gpu-1"}
     assert dict(answer.annotations) == {GPU: "gpu-0,gpu-1"}
+
+
+async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
+    (host / "dev/ttyUSB0").symlink_to("/dev/null")
+    numbers = os.stat("/dev/null").st_rdev
+    sysfs = host / f"sys/dev/char/{os.major(numbers)}:{os.minor(numbers)}/device"
+    sysfs.mkdir(parents=True)
+    (sysfs / "numa_node").write_text("1\n")
+    (host / "dev/ttyUSB1").touch()
+    async with running(serial(host, allowFiles=False), plugin_dir, tmp_path):
+        await manager.until_listed(SERIAL, ["ttyUSB0"])
+        assert [node.ID for node in manager.lists[SERIAL][-1][0].topology.nodes] == [1]
 
 
 async def test_calls_that_cannot_be_answered_say_why(

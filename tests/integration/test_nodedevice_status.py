@@ -124,6 +124,10 @@ FULL: Body = {
             {"allocations": [allocation("uid-1", "z", "a"), allocation("uid-2", "a", "b")]},
             id="sorted by pod first, then by container",
         ),
+        pytest.param(
+            {"allocations": [allocation("uid", "z", "a"), allocation("uid-2", "a", "b")]},
+            id="sorted by pod, one of whose UIDs begins as the other",
+        ),
         pytest.param({"devices": [device("i" * 128)], "total": 1, "healthy": 1}, id="id of 128"),
         pytest.param({"total": 2**31 - 1}, id="greatest number"),
     ],

@@ -113,7 +113,7 @@ class Cluster:
             if config is None or config.user is None:
                 raise SettingsError(f"kubeconfig {kubeconfig or ''}: no current context with a user")
             verify = client_adapter.verify_cluster(config.cluster, config.user, config.abs_file)
-            transport = httpx2.AsyncHTTPTransport(verify=verify, socket_options=_KEEPALIVE)
+            transport = httpx2.AsyncHTTPTransport(verify=verify, socket_options=_KEEPALIVE, limits=_LIMITS)
             client: AsyncClient = AsyncClient(
                 config=config,
                 timeout=httpx2.Timeout(REQUEST_SECONDS),
@@ -233,6 +233,9 @@ def _by_status(what: str, detail: str, status: int) -> ApiError:
         return ApiUnreachable(what, detail, status)
     return ApiRefused(what, detail, status)
 
+
+# each resource's watch holds a connection of its own; the library's bound of 100 would starve everything else
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=10, keepalive_expiry=90)
 
 # a connection whose other end vanished is noticed within about half a minute
 _KEEPALIVE = [

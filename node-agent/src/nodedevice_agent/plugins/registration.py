@@ -1,9 +1,11 @@
-"""Announcing a plugin to the device manager, and telling one manager's socket from the next.
+"""Announcing a plugin to the device manager, and telling one socket from the next.
 
 Source: kubelet deviceplugin v1beta1, Registration.
 """
 
+import errno
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -55,6 +57,14 @@ def socket_identity(path: Path) -> SocketIdentity | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return SocketIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
+
+
+def is_served(path: Path) -> bool:
+    """Whether a living process listens on this socket; the file alone outlives a killed one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        # a full backlog (EAGAIN) has somebody behind it too
+        return probe.connect_ex(os.fsencode(path)) in (0, errno.EAGAIN, errno.EINPROGRESS)
 
 
 async def register(

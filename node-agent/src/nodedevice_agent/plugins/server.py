@@ -23,6 +23,7 @@ from nodedevice_agent.plugins.registration import (
     MANAGER_SOCKET,
     RegistrationFailed,
     SocketIdentity,
+    is_served,
     register,
     socket_identity,
 )
@@ -109,11 +110,18 @@ class PluginHost:
             began = loop.time()
             async with serving(service, self._dir / self._endpoint) as own_socket:
                 await self._stay_registered(service, own_socket, subscription)
+            await self._give_way(subscription)
             log.info("plugin socket is gone; serving anew", extra={"resource_name": self._source.resource_name})
             if loop.time() - began < self._pace.settled_seconds:
                 await asyncio.sleep(pauses.next())
             else:
                 pauses.reset()
+
+    async def _give_way(self, subscription: Subscription) -> None:
+        """A newer agent may have taken the path over: the newest serves, or the two would take it from each other for ever."""
+        while is_served(self._dir / self._endpoint):
+            self._say("another process serves this resource; waiting until it ends", "")
+            await subscription.wait(self._pace.rescan_seconds)
 
     async def _stay_registered(
         self, service: DevicePluginService, own_socket: SocketIdentity, subscription: Subscription

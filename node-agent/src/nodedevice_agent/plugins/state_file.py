@@ -20,6 +20,9 @@ from nodedevice_agent.plugins.core.simulated import MAX_SIMULATED, SimulatedStat
 _STATE_SUFFIX = ".yaml"
 _LISTING_SUFFIX = ".devices.json"
 _MAX_BYTES = 1024 * 1024
+# Eight times faster to read where the library has its C half; nobody else is answered meanwhile.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _HEADER = """\
 # Simulated devices of {resource_name}. Edit and save: the agent sees it at once.
 #   unhealthy: [ID, ...]   devices that are broken
@@ -64,15 +67,18 @@ def state_path(state_dir: Path, resource_name: str) -> Path:
 def parse_state(path: Path, content: bytes) -> SimulatedState:
     """Read a state file's content; an empty one means that nothing was changed. Raises StateFileError."""
     try:
-        raw = yaml.safe_load(content)
-        state = msgspec.convert(raw if raw is not None else {}, _StateFile)
+        raw = yaml.load(content, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise StateFileError(path, f"not YAML: {' '.join(str(error).split())}") from None
+    except Exception as error:
+        # odd dates, empty numbers and deep nesting leave the YAML library by half a dozen other exceptions
+        raise StateFileError(path, f"not a state file: {type(error).__name__}: {str(error)[:200]}") from None
+    try:
+        state = msgspec.convert(raw if raw is not None else {}, _StateFile)
     except msgspec.ValidationError as error:
         raise StateFileError(path, f"{error}; keys are unhealthy, missing and count") from None
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        # what the YAML library lets through from odd dates, numbers and very deep nesting
-        raise StateFileError(path, f"not a state file: {type(error).__name__}: {str(error)[:200]}") from None
+    except RecursionError:
+        raise StateFileError(path, "a list that holds itself; keys are unhealthy, missing and count") from None
     return SimulatedState(frozenset(state.unhealthy), frozenset(state.missing), state.count)
 
 
@@ -99,7 +105,7 @@ def write_state(path: Path, resource_name: str, state: SimulatedState) -> None:
     if state.count is not None:
         content["count"] = state.count
     header = _HEADER.format(resource_name=resource_name)
-    _replace(path, (header + yaml.safe_dump(content, sort_keys=False)).encode())
+    _replace(path, (header + yaml.dump(content, Dumper=_DUMPER, sort_keys=False)).encode())
 
 
 def write_listing(state_dir: Path, listing: Listing) -> None:

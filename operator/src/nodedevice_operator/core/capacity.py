@@ -79,7 +79,8 @@ def decide(
     now: monotonic seconds.
     """
     history = history_of(node.uid, before)
-    rulings = [_rule(node, record, history, now) for record in _in_order(node_devices)]
+    in_order = sorted(filter(is_real, node_devices), key=lambda record: record.resource)
+    rulings = [_rule(node, record, history, now) for record in in_order]
     kept = {ruling.resource: ruling for ruling in rulings if ruling.number is not None}
     given_up = frozenset(name for name, seen in node.resources.items() if _is_ours(node, name) and name not in kept)
     apply = _apply(kept, given_up)
@@ -115,10 +116,9 @@ def want(node: NodeRecord, record: NodeDeviceRecord) -> Want:
     return Want.ADVERTISE
 
 
-def _in_order(node_devices: Iterable[NodeDeviceRecord]) -> list[NodeDeviceRecord]:
-    # one made by hand under another name is about a resource that already has its NodeDevice
-    real = (r for r in node_devices if r.name == names.node_device_name(r.node, r.resource))
-    return sorted(real, key=lambda r: r.resource)
+def is_real(record: NodeDeviceRecord) -> bool:
+    """Whether it is the NodeDevice of its resource; one made by hand under another name is not."""
+    return record.name == names.node_device_name(record.node, record.resource)
 
 
 def _rule(node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, now: float) -> Ruling:

@@ -58,6 +58,10 @@ class Store(Generic[K2, R]):
         """Records about that node."""
         return list(self._by_node[node].values()) if node in self._by_node else []
 
+    def is_about(self, node: str) -> bool:
+        """Whether any record is about that node."""
+        return node in self._by_node
+
     def nodes(self) -> frozenset[str]:
         """Nodes that any record is about."""
         return frozenset(self._by_node)
@@ -132,6 +136,10 @@ class Cache:
     def is_complete(self) -> bool:
         """Whether absence means anything yet."""
         return self.nodes.is_complete and self.node_devices.is_complete and self.pod_devices.is_complete
+
+    def knows(self, node: str) -> bool:
+        """Whether anything is known about that node."""
+        return any(store.is_about(node) for store in (self.nodes, self.node_devices, self.pod_devices))
 
     def names_of_nodes(self) -> frozenset[str]:
         """Every node that anything is known about."""

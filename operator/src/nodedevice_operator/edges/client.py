@@ -35,6 +35,7 @@ JSON: Final = "application/json"
 
 # As many writes side by side as the reconciler has workers; the API server's own fairness does the rest.
 THREADS: Final = 8
+_TERMINATING: Final = "NamespaceTerminating"
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 15.0
 
@@ -124,6 +125,9 @@ def _refusal(verb: str, what: str, code: int, data: bytes) -> ApiError:
         return Conflict(verb, what, problem, code, wire.field_conflicts(status))
     if code == 429 or code >= 500:
         return Unavailable(verb, what, problem, code, status.details.retry_after_seconds)
+    if any(cause.reason == _TERMINATING for cause in status.details.causes):
+        # nothing is made in a namespace that is going away: to us it is gone
+        return NotFound(verb, what, problem, code)
     kind = {401: Forbidden, 403: Forbidden, 404: NotFound}.get(code, Invalid)
     return kind(verb, what, problem, code)
 

@@ -85,9 +85,9 @@ def load(kubeconfig: str | None) -> Credentials:
         loaders.load_kube_config(config_file=file, client_configuration=configuration)
         return Credentials(configuration, _token_file(Path(file).expanduser()))
     except (OSError, ValueError, KeyError, TypeError, config.ConfigException) as exc:
-        where = f"kubeconfig {kubeconfig}" if kubeconfig else "neither a service account nor a kubeconfig"
+        where = f"kubeconfig {kubeconfig}" if kubeconfig else "no kubeconfig, and no service account either"
         raise CredentialsError(
-            f"{where} can be used ({' '.join(str(exc).split())}); give one with --kubeconfig"
+            f"{where}: cannot be used ({' '.join(str(exc).split())}); give one with --kubeconfig"
         ) from exc
 
 

@@ -7,6 +7,7 @@ import sys
 
 from nodedevice_operator.settings import LogFormat, LogLevel
 
+_OURS = "nodedevice_operator"
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 
 
@@ -36,14 +37,15 @@ def set_up(level: LogLevel, form: LogFormat) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    if level != "debug":
-        # these tell each attempt of each request; what matters of it is logged once, by what watches over the API server
-        logging.getLogger("kopf").setLevel(logging.CRITICAL)
-        logging.getLogger("urllib3").setLevel(logging.CRITICAL)
+    # these tell each attempt of each request; what matters of it is logged once, by what watches over the API server
+    for name in ("kopf", "urllib3"):
+        logging.getLogger(name).setLevel(logging.WARNING if level == "debug" else logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
+    if not record.name.startswith(_OURS):
+        return {}  # kopf hangs its whole settings on each of its lines
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 

@@ -6,7 +6,8 @@ A name that begins with a dot is matched only by a pattern that does, as in a sh
 import re
 from functools import lru_cache
 
-_WILDCARD = re.compile(r"\*|\?|\[!?\]?[^\]]*\]")
+# The first character of a class is one of it even when it is ]; a [ that is never closed stands for itself.
+_WILDCARD = re.compile(r"\*|\?|\[(?:!.|[^!])[^\]]*\]", re.DOTALL)
 
 
 def wildcard_count(pattern: str) -> int:

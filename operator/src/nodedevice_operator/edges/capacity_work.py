@@ -1,0 +1,108 @@
+"""Writes what core.capacity decides: one server-side apply after the other until the Node shows it.
+
+After each apply the answer of the API server takes the place of the record, and everything is decided anew.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nodedevice_operator.core.capacity import Apply, CapacityDecision, Verdict, decide
+from nodedevice_operator.core.history import NodeHistory
+from nodedevice_operator.core.records import NodeRecord
+from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.cluster import Cluster
+from nodedevice_operator.edges.metrics import Metrics
+from nodedevice_operator.edges.recorder import Recorder
+from nodedevice_operator.errors import Conflict, Invalid, NotFound
+
+log = logging.getLogger(__name__)
+
+# A forced apply, the unforced one after it, and a refusal in between; whoever writes faster than that is met next time.
+_MOST_ROUNDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended: what became of each resource, the history to keep, and when to look again (monotonic seconds).
+
+    No verdicts where the Node is gone, or another.
+    """
+
+    verdicts: Mapping[str, Verdict]
+    history: NodeHistory | None
+    look_again_at: float | None
+
+
+class CapacityWork:
+    """Capacity and allocatable of one Node at a time."""
+
+    def __init__(self, cache: Cache, cluster: Cluster, recorder: Recorder, metrics: Metrics) -> None:
+        self._cache = cache
+        self._cluster = cluster
+        self._recorder = recorder
+        self._metrics = metrics
+
+    async def look(self, name: str, history: NodeHistory | None) -> Outcome:
+        """Bring the Node to what its NodeDevices say.
+
+        Raises Conflict when the Node changes faster than it can be decided about, or another ApiError.
+        """
+        refused: Conflict | None = None
+        for _ in range(_MOST_ROUNDS):
+            node = self._cache.nodes.get(name)
+            if node is None:
+                return _nothing(history)
+            decision = decide(node, self._cache.node_devices.of_node(name), history, time.monotonic())
+            if decision.apply is not None:
+                try:
+                    if not await self._write(node, decision.apply):
+                        return _nothing(history)
+                except Conflict as conflict:
+                    refused = conflict
+                    await self._read_again(node)
+                    continue
+            history = decision.history
+            self._tell(name, decision)
+            if decision.apply is None:
+                return Outcome(decision.verdicts, history, decision.look_again_at)
+        raise refused or Conflict("patch", "nodes/status", "the Node changes faster than it is written")
+
+    async def _write(self, node: NodeRecord, apply: Apply) -> bool:
+        """Apply; False when the Node is gone or is another one. Raises Conflict when others own what must change."""
+        try:
+            written = await self._cluster.apply_capacity(node.name, node.uid, apply.numbers, force=apply.is_forced)
+        except NotFound:
+            return False
+        except Invalid:
+            # the uid: this name belongs to a new Node, or a number is not one; the watch tells which
+            await self._read_again(node)
+            again = self._cache.nodes.get(node.name)
+            if again is not None and again.uid == node.uid:
+                raise
+            return False
+        self._cache.nodes.put(written)
+        log.info(
+            "capacity written",
+            extra={"node": node.name, "numbers": dict(sorted(apply.numbers.items())), "forced": apply.is_forced},
+        )
+        return True
+
+    async def _read_again(self, node: NodeRecord) -> None:
+        try:
+            self._cache.nodes.put(await self._cluster.read_node(node.name))
+        except NotFound:
+            self._cache.nodes.remove(node.name, node.uid)
+
+    def _tell(self, name: str, decision: CapacityDecision) -> None:
+        for cause in decision.repairs:
+            self._metrics.drift_repairs.labels(cause=cause).inc()
+        for event in decision.events:
+            log.warning("capacity of others", extra={"node": name, "reason": event.reason, "detail": event.message})
+            self._recorder.post(event)
+
+
+def _nothing(history: NodeHistory | None) -> Outcome:
+    return Outcome({}, history, None)

@@ -1,0 +1,240 @@
+"""Every request the operator ever makes, by name. What is not here, it does not do.
+
+Answers come back as core records; failures as the errors of errors.py.
+"""
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from nodedevice_api import names
+
+from nodedevice_operator.core.conditions import ConditionValue
+from nodedevice_operator.core.events import Event
+from nodedevice_operator.core.pod_devices import Content, Wanted
+from nodedevice_operator.core.records import LeaseRecord, NodeDeviceRecord, NodeRecord, PodDeviceRecord, PodRecord
+from nodedevice_operator.edges import wire, wire_forms
+from nodedevice_operator.edges.client import APPLY, Client
+
+# A page of Nodes is some 3 MB of JSON; only one is held at a time.
+_PAGE: Final = 500
+
+_CORE: Final = "/api/v1"
+_OWN: Final = f"/apis/{names.API_VERSION}"
+_LEASES: Final = "/apis/coordination.k8s.io/v1"
+
+ListOf = TypeVar("ListOf", wire_forms.NodeList, wire_forms.NodeDeviceList, wire_forms.PodDeviceList)
+
+
+class Cluster:
+    """The API server, as far as the operator needs it. Leases are read in one namespace."""
+
+    def __init__(self, client: Client, leases_namespace: str) -> None:
+        self._client = client
+        self._leases_namespace = leases_namespace
+
+    async def served_kinds(self) -> frozenset[str]:
+        """Plurals of our own kinds that the API server serves. Raises NotFound without our CRDs."""
+        data = await self._client.request("GET", "apis", _OWN)
+        served = msgspec.json.decode(data, type=wire_forms.ResourceList)
+        return frozenset(resource.name for resource in served.resources)
+
+    async def list_nodes(self) -> tuple[list[NodeRecord], int]:
+        """All Nodes, and the resource version of the list."""
+        found, version = [], 0
+        async for page in self._pages("nodes", f"{_CORE}/nodes", wire_forms.NodeList):
+            found += [wire.node(item) for item in page.items]
+            version = int(page.metadata.resource_version)
+        return found, version
+
+    async def list_node_devices(self) -> tuple[list[NodeDeviceRecord], int]:
+        """All NodeDevices, and the resource version of the list."""
+        found, version = [], 0
+        path = f"{_OWN}/{names.NODE_DEVICES}"
+        async for page in self._pages(names.NODE_DEVICES, path, wire_forms.NodeDeviceList):
+            found += [wire.node_device(item) for item in page.items]
+            version = int(page.metadata.resource_version)
+        return found, version
+
+    async def list_pod_devices(self) -> tuple[list[PodDeviceRecord], int]:
+        """All PodDevices of all namespaces, and the resource version of the list."""
+        found, version = [], 0
+        path = f"{_OWN}/{names.POD_DEVICES}"
+        async for page in self._pages(names.POD_DEVICES, path, wire_forms.PodDeviceList):
+            found += [wire.pod_device(item) for item in page.items]
+            version = int(page.metadata.resource_version)
+        return found, version
+
+    async def list_leases(self) -> dict[str, LeaseRecord]:
+        """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing."""
+        found: dict[str, LeaseRecord] = {}
+        path = f"{_LEASES}/namespaces/{quote(self._leases_namespace)}/leases"
+        query: dict[str, str | int] = {"limit": _PAGE, "resourceVersion": "0"}
+        while True:
+            data = await self._client.request("GET", "leases", path, query=query)
+            page = msgspec.json.decode(data, type=wire_forms.LeaseList)
+            for item in page.items:
+                found[item.metadata.name] = wire.lease(item, names.AGENT_LEASE_SECONDS)
+            if not page.metadata.continue_:
+                return found
+            query = {"limit": _PAGE, "continue": page.metadata.continue_}
+
+    async def read_node(self, name: str) -> NodeRecord:
+        """The Node as it is now. Raises NotFound."""
+        data = await self._client.request("GET", "nodes", f"{_CORE}/nodes/{quote(name)}")
+        return wire.node(msgspec.json.decode(data, type=wire_forms.Node))
+
+    async def read_pod(self, namespace: str, name: str) -> PodRecord:
+        """Which pod has that name now, and where it runs. Raises NotFound."""
+        path = f"{_CORE}/namespaces/{quote(namespace)}/pods/{quote(name)}"
+        data = await self._client.request("GET", "pods", path)
+        return wire.pod(msgspec.json.decode(data, type=wire_forms.Pod))
+
+    async def apply_capacity(self, name: str, uid: str, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
+        """Make exactly these our extended resources on that very Node; the Node as it is then.
+
+        Raises Conflict when others own what must change and force is False; Invalid when the Node has another uid.
+        """
+        quantities = {resource: str(number) for resource, number in sorted(numbers.items())}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            # the uid makes the API server refuse a Node that was made anew under this name
+            "metadata": {"name": name, "uid": uid},
+            "status": {"capacity": quantities, "allocatable": quantities},
+        }
+        data = await self._apply("nodes/status", f"{_CORE}/nodes/{quote(name)}/status", body, force=force)
+        return wire.node(msgspec.json.decode(data, type=wire_forms.Node))
+
+    async def apply_conditions(self, name: str, conditions: Sequence[ConditionValue]) -> NodeDeviceRecord:
+        """Write the operator's conditions of a NodeDevice; the object as it is then. Nobody else owns these types."""
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE,
+            "metadata": {"name": name},
+            "status": {"conditions": [_condition(value) for value in conditions]},
+        }
+        path = f"{_OWN}/{names.NODE_DEVICES}/{quote(name)}/status"
+        data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
+        return wire.node_device(msgspec.json.decode(data, type=wire_forms.NodeDevice))
+
+    async def apply_pod_device(self, wanted: Wanted, uid: str | None) -> PodDeviceRecord:
+        """Make or mend a PodDevice; the object as it is then.
+
+        uid: of the object to mend; None makes one. Raises Conflict when the object of that uid is gone.
+        """
+        metadata = {
+            "name": wanted.name,
+            "namespace": wanted.namespace,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": wanted.name, "uid": wanted.pod_uid}],
+        }
+        if uid is not None:
+            metadata["uid"] = uid
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.POD_DEVICE,
+            "metadata": metadata,
+            "spec": {"nodeName": wanted.content.node, "podUID": wanted.pod_uid},
+            "status": _pod_device_status(wanted.content),
+        }
+        data = await self._apply(names.POD_DEVICES, _pod_device_path(wanted.namespace, wanted.name), body, force=True)
+        return wire.pod_device(msgspec.json.decode(data, type=wire_forms.PodDevice))
+
+    async def delete_pod_device(self, record: PodDeviceRecord) -> None:
+        """Delete that very PodDevice. Raises NotFound when it is gone, Conflict when another has its name."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": record.uid}}
+        path = _pod_device_path(record.namespace, record.name)
+        await self._client.request("DELETE", names.POD_DEVICES, path, body=body)
+
+    async def post_event(self, event: Event, suffix: str) -> None:
+        """Post a Kubernetes Event. Those about cluster-scoped objects go into the namespace default."""
+        namespace = event.about.namespace or "default"
+        path = f"{_CORE}/namespaces/{quote(namespace)}/events"
+        await self._client.request("POST", "events", path, body=_event(event, namespace, suffix))
+
+    async def _apply(self, what: str, path: str, body: Any, *, force: bool) -> bytes:
+        query = {"fieldManager": names.OPERATOR_FIELD_MANAGER, "force": "true" if force else "false"}
+        return await self._client.request("PATCH", what, path, query=query, body=body, content_type=APPLY)
+
+    async def _pages(self, what: str, path: str, form: type[ListOf]) -> AsyncIterator[ListOf]:
+        """A list page by page, all as of one moment: that of the first."""
+        query: dict[str, str | int] = {"limit": _PAGE}
+        while True:
+            page = msgspec.json.decode(await self._client.request("GET", what, path, query=query), type=form)
+            yield page
+            if not page.metadata.continue_:
+                return
+            query = {"limit": _PAGE, "continue": page.metadata.continue_}
+            # decoding a page keeps the loop busy for a while; whoever waits goes first
+            await asyncio.sleep(0)
+
+
+def now_text() -> str:
+    """The time in the API's own form, to the second."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _pod_device_path(namespace: str, name: str) -> str:
+    return f"{_OWN}/namespaces/{quote(namespace)}/{names.POD_DEVICES}/{quote(name)}"
+
+
+def _condition(value: ConditionValue) -> dict[str, Any]:
+    return {
+        "type": value.type,
+        "status": value.status,
+        "reason": value.reason,
+        "message": value.message,
+        "lastTransitionTime": value.since,
+        "observedGeneration": value.observed_generation,
+    }
+
+
+def _pod_device_status(content: Content) -> dict[str, Any]:
+    return {
+        "resources": content.resources,
+        "devices": content.devices,
+        "health": content.health,
+        "containers": [
+            {
+                "name": container.name,
+                "resources": [
+                    {
+                        "resourceName": resource.name,
+                        "devices": [
+                            {"id": device.id, "health": device.health, "numaNodes": list(device.numa_nodes)}
+                            for device in resource.devices
+                        ],
+                    }
+                    for resource in container.resources
+                ],
+            }
+            for container in content.containers
+        ],
+    }
+
+
+def _event(event: Event, namespace: str, suffix: str) -> dict[str, Any]:
+    now = now_text()
+    about = event.about
+    involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
+    if about.namespace:
+        involved["namespace"] = about.namespace
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        # a name may have 253 characters, and the suffix is what makes it one of its own
+        "metadata": {"name": f"{about.name[:230].rstrip('.-')}.{suffix}", "namespace": namespace},
+        "involvedObject": involved,
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "count": 1,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "source": {"component": names.OPERATOR_FIELD_MANAGER},
+        "reportingComponent": names.OPERATOR_FIELD_MANAGER,
+        "reportingInstance": names.OPERATOR_FIELD_MANAGER,
+    }

@@ -1,0 +1,121 @@
+"""One look at one node: gather what is known, decide, and carry it out, capacity first, as pods wait for it.
+
+Nothing is done before every list is complete: server-side apply takes off a Node what an apply leaves out, and a PodDevice
+that nothing known calls for would be deleted.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from nodedevice_api.names import Reason
+
+from nodedevice_operator.core import conditions
+from nodedevice_operator.core.capacity import Verdict, is_real
+from nodedevice_operator.core.history import NodeHistory
+from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.capacity_work import CapacityWork
+from nodedevice_operator.edges.cluster import Cluster, now_text
+from nodedevice_operator.edges.lease_watch import LeaseWatch
+from nodedevice_operator.edges.pod_device_work import PodDeviceWork, PodHistory
+from nodedevice_operator.errors import ApiError, NotFound
+
+# A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
+_NODE_MISSING_GRACE_SECONDS: Final = 5.0
+
+_NO_NODE: Final = Verdict(False, Reason.NODE_MISSING)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of a node between two looks."""
+
+    capacity: NodeHistory | None = None
+    pods: PodHistory = field(default_factory=PodHistory)
+    ownerless_since: float | None = None
+
+
+class NodeWork:
+    """The look that the reconciler takes; call it with a node's name."""
+
+    def __init__(
+        self, cache: Cache, cluster: Cluster, leases: LeaseWatch, capacity: CapacityWork, pod_devices: PodDeviceWork
+    ) -> None:
+        self._cache = cache
+        self._cluster = cluster
+        self._leases = leases
+        self._capacity = capacity
+        self._pod_devices = pod_devices
+        self._memories: dict[str, Memory] = {}
+
+    async def look(self, name: str) -> float | None:
+        """Bring one node to what its NodeDevices say; in how many seconds to look again, if so.
+
+        Raises ApiError when something could not be done; what was done until then stays.
+        """
+        if not self._cache.is_complete:
+            return None
+        if not self._cache.knows(name):
+            self._memories.pop(name, None)
+            return None
+        memory = self._memories.setdefault(name, Memory())
+        verdicts, look_again = await self._write_capacity(name, memory)
+        failure: ApiError | None = None
+        try:
+            await self._pod_devices.look(name, memory.pods)
+        except ApiError as error:
+            failure = error  # a pod that is refused says nothing against the conditions
+        waits = await self._write_conditions(name, memory, verdicts)
+        if failure is not None:
+            raise failure
+        return min((seconds for seconds in (look_again, waits) if seconds is not None), default=None)
+
+    async def _write_capacity(self, name: str, memory: Memory) -> tuple[dict[str, Verdict], float | None]:
+        if self._cache.nodes.get(name) is None:
+            return {}, None
+        outcome = await self._capacity.look(name, memory.capacity)
+        memory.capacity = outcome.history
+        again = outcome.look_again_at
+        return dict(outcome.verdicts), None if again is None else again - time.monotonic()
+
+    async def _write_conditions(self, name: str, memory: Memory, verdicts: dict[str, Verdict]) -> float | None:
+        """Write the conditions that are not stored yet; in how many seconds an object without its Node is looked at again."""
+        if not self._leases.has_looked:
+            return None
+        ownerless = False
+        for record in self._cache.node_devices.of_node(name):
+            if not record.has_status or not is_real(record):
+                continue
+            if self._is_owned(record):
+                if record.resource in verdicts:
+                    await self._write(record, verdicts[record.resource])
+                continue
+            ownerless = True
+            if memory.ownerless_since is not None and _is_over(memory.ownerless_since):
+                await self._write(record, _NO_NODE)
+        if not ownerless:
+            memory.ownerless_since = None
+            return None
+        if memory.ownerless_since is None:
+            memory.ownerless_since = time.monotonic()
+        return None if _is_over(memory.ownerless_since) else _NODE_MISSING_GRACE_SECONDS
+
+    def _is_owned(self, record: NodeDeviceRecord) -> bool:
+        node = self._cache.nodes.get(record.node)
+        return node is not None and node.uid == record.owner_uid
+
+    async def _write(self, record: NodeDeviceRecord, verdict: Verdict) -> None:
+        answers = conditions.answers(record, verdict, self._leases.state(record.node))
+        values = conditions.changed(record, answers, now_text())
+        if not values:
+            return
+        try:
+            written = await self._cluster.apply_conditions(record.name, values)
+        except NotFound:
+            return  # gone, and the watch will say so
+        self._cache.node_devices.put(written)
+
+
+def _is_over(since: float) -> bool:
+    return time.monotonic() - since >= _NODE_MISSING_GRACE_SECONDS

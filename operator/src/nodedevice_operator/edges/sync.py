@@ -1,0 +1,75 @@
+"""Makes the cache whole, and keeps it whole: one list of our own per kind, each time the watch had to begin anew.
+
+kopf hands over objects one by one and never says that these were all; and when it lists anew, it does not tell what
+is gone since. So once its watch of a kind is open again, everything is listed here: whatever changed since the watch began
+comes by the watch, whatever was before is in the list, and what neither has is gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from nodedevice_api import names
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.cluster import Cluster
+from nodedevice_operator.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+NODES: Final = "nodes"
+KINDS: Final = (NODES, names.NODE_DEVICES, names.POD_DEVICES)
+_LONGEST_DELAY_SECONDS: Final = 15.0
+
+
+class Sync:
+    """The lists of our own. `begun` is called when a watch began anew, `work` does the rest."""
+
+    def __init__(self, cache: Cache, cluster: Cluster, touch: Callable[[str], None]) -> None:
+        self._cache = cache
+        self._cluster = cluster
+        self._touch = touch
+        self._due: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def begun(self, kind: str) -> None:
+        """The watch of that kind (its plural) is open, after a list of kopf's."""
+        self._due.add(kind)
+        self._wake.set()
+
+    async def work(self) -> None:
+        """List what is due, for ever."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._due:
+                await self._list_until_done(self._due.pop())
+
+    async def _list_until_done(self, kind: str) -> None:
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(ApiError), wait=wait_random_exponential(0.2, _LONGEST_DELAY_SECONDS)
+        ):
+            with attempt:
+                await self._list(kind)
+
+    async def _list(self, kind: str) -> None:
+        was_complete = self._cache.is_complete
+        changed, count = await self._take_in(kind)
+        log.info("list is complete", extra={"kind": kind, "objects": count, "changed_nodes": len(changed)})
+        if not self._cache.is_complete:
+            return
+        # until now nobody was judged, so everybody is to be
+        for node in changed if was_complete else self._cache.names_of_nodes():
+            self._touch(node)
+
+    async def _take_in(self, kind: str) -> tuple[frozenset[str], int]:
+        if kind == NODES:
+            nodes, version = await self._cluster.list_nodes()
+            return self._cache.nodes.replace(nodes, version), len(nodes)
+        if kind == names.NODE_DEVICES:
+            node_devices, version = await self._cluster.list_node_devices()
+            return self._cache.node_devices.replace(node_devices, version), len(node_devices)
+        pod_devices, version = await self._cluster.list_pod_devices()
+        return self._cache.pod_devices.replace(pod_devices, version), len(pod_devices)

@@ -1,0 +1,144 @@
+"""`make up` and `make down`: the whole product as a local cluster that stays until it is told to go.
+
+`up` starts a keeper in the background that holds everything; what the keeper says goes to a log, and when all is ready its
+KUBECONFIG is printed. One cluster a checkout; a second `up` prints the first one's.
+"""
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from tests.cluster.binaries import find
+from tests.cluster.errors import ClusterError
+from tests.cluster.stack import GPU, NODE_A, Stack
+
+_ROOT = Path(__file__).parents[2]
+_UP_SECONDS = 1800.0
+_DOWN_SECONDS = 20.0
+
+
+@click.group()
+def main() -> None:
+    """The whole product as a local cluster that stays."""
+
+
+@main.command()
+def up() -> None:
+    """Start it, unless it runs, and say how to use it."""
+    folder = _folder()
+    if _keeper(folder) is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+        with (folder / "log").open("wb") as log:
+            keeper = subprocess.Popen(
+                [sys.executable, "-m", "tests.cluster.local", "keep"],
+                cwd=_ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _follow(folder, keeper)
+    click.echo((folder / "ready").read_text(), nl=False)
+
+
+@main.command()
+def down() -> None:
+    """End it; not there: nothing happens."""
+    folder = _folder()
+    keeper = _keeper(folder)
+    if keeper is None:
+        click.echo("no local cluster is up")
+        return
+    os.kill(keeper, signal.SIGTERM)
+    deadline = time.monotonic() + _DOWN_SECONDS
+    while _is_alive(keeper):
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"process {keeper} does not end; see {folder / 'log'}")
+        time.sleep(0.1)
+    shutil.rmtree(folder, ignore_errors=True)
+    click.echo("the local cluster is down")
+
+
+@main.command(hidden=True)
+def keep() -> None:
+    """Hold everything until SIGTERM. What `up` starts."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = _folder()
+    (folder / "pid").write_text(str(os.getpid()))
+    try:
+        with Stack.start(folder / "run", say=lambda line: print(line, flush=True)) as stack:
+            _write_ready(folder, stack)
+            stack.control_plane.wait()
+    except ClusterError as exc:
+        print(exc, flush=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        pass
+
+
+def _write_ready(folder: Path, stack: Stack) -> None:
+    kubectl = find(["kubectl"])["kubectl"]
+    lines = [
+        f"export KUBECONFIG={stack.control_plane.admin_kubeconfig}",
+        f"export PATH={kubectl.parent}:$PATH   # kubectl of this cluster",
+        "# try: kubectl get nodedevices -o wide; kubectl get poddevices -A; kubectl get events -A",
+        "# break a device, and mend it:",
+        f"#   .venv/bin/nodedevice-agent simulate break --state-dir {stack.agents[NODE_A].folder} {GPU} gpu-0",
+        f"#   .venv/bin/nodedevice-agent simulate mend --state-dir {stack.agents[NODE_A].folder} {GPU} gpu-0",
+        f"# device plugins of your own register in {stack.agents[NODE_A].plugin_dir}",
+        f"# logs: {folder / 'run'}/*/log    end it: make down",
+    ]
+    temporary = folder / ".ready"
+    temporary.write_text("\n".join(lines) + "\n")
+    temporary.rename(folder / "ready")
+
+
+def _follow(folder: Path, keeper: "subprocess.Popen[bytes]") -> None:
+    """Show the keeper's log until all is ready. Raises ClickException when it ends before."""
+    deadline = time.monotonic() + _UP_SECONDS
+    with (folder / "log").open(encoding="utf-8", errors="replace") as log:
+        while True:
+            is_ready, has_ended = (folder / "ready").exists(), keeper.poll() is not None
+            for line in log:
+                click.echo(f"  {line}", nl=False, err=True)
+            if is_ready:
+                return
+            if has_ended or time.monotonic() > deadline:
+                raise click.ClickException(f"the local cluster did not come up; its log is {folder / 'log'}")
+            time.sleep(0.1)
+
+
+def _folder() -> Path:
+    """One for each checkout and user; short, because it holds sockets."""
+    key = hashlib.sha256(str(_ROOT).encode()).hexdigest()[:8]
+    return Path(tempfile.gettempdir()) / f"nodedevice-{os.getuid()}-{key}"
+
+
+def _keeper(folder: Path) -> int | None:
+    """Process ID of the keeper that holds this folder's cluster, if it lives."""
+    try:
+        pid = int((folder / "pid").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return pid if _is_alive(pid) else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"tests.cluster.local" in arguments
+
+
+if __name__ == "__main__":
+    main()

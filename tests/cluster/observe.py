@@ -1,0 +1,96 @@
+"""When something became visible in the API: a watch in a thread, each event stamped as it comes in."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+from lightkube import Client, KubeConfig
+from lightkube.generic_resource import create_global_resource
+from lightkube.resources.core_v1 import Node, Pod
+from nodedevice_api import names
+
+NodeDevice = create_global_resource(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """at: time.monotonic() when the event arrived. kind: ADDED, MODIFIED or DELETED."""
+
+    at: float
+    kind: str
+    object: Any
+
+
+class Observer:
+    """Watches one kind, all objects; wait() finds the first event since a moment that is as asked."""
+
+    def __init__(self, kubeconfig: Path, kind: Any) -> None:
+        self._client = Client(config=KubeConfig.from_file(kubeconfig).get(), trust_env=False)
+        self._kind = kind
+        self._seen: list[Seen] = []
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._watch, name=f"observe-{kind.__name__}", daemon=True)
+
+    @classmethod
+    def nodes(cls, kubeconfig: Path) -> Self:
+        return cls(kubeconfig, Node)
+
+    @classmethod
+    def pods(cls, kubeconfig: Path) -> Self:
+        return cls(kubeconfig, Pod)
+
+    @classmethod
+    def node_devices(cls, kubeconfig: Path) -> Self:
+        return cls(kubeconfig, NodeDevice)
+
+    def wait(self, is_it: Callable[[Seen], bool], since: float, timeout_seconds: float = 20.0) -> Seen:
+        """The first event that arrived after `since` and is it. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            looked_at = 0
+            while True:
+                for seen in self._seen[looked_at:]:
+                    if seen.at >= since and is_it(seen):
+                        return seen
+                looked_at = len(self._seen)
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError(f"no such event of {self._kind.__name__} within {timeout_seconds:.0f} s")
+
+    def forget(self) -> None:
+        """Drop what was seen so far."""
+        with self._changed:
+            self._seen.clear()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def _watch(self) -> None:
+        namespace: dict[str, Any] = {"namespace": "*"} if self._kind is Pod else {}
+        try:
+            for event, found in self._client.watch(self._kind, **namespace):
+                with self._changed:
+                    self._seen.append(Seen(time.monotonic(), event, found))
+                    self._changed.notify_all()
+        except (httpx2.HTTPError, httpx2.StreamError, OSError, RuntimeError):
+            # closed with the observer, or the API server went away: whoever waits runs into the time-out
+            return
+
+
+def capacity(seen: Seen, node_name: str, resource_name: str) -> int | None:
+    """What a Node event says of a resource; None for another node or without it."""
+    node = seen.object
+    if node.metadata.name != node_name or node.status is None:
+        return None
+    value = (node.status.capacity or {}).get(resource_name)
+    return int(value) if value is not None else None

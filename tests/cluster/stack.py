@@ -1,0 +1,172 @@
+"""The whole product on one machine: control plane, chart, two nodes, an agent on each, the operator; all as processes.
+
+Agent and operator run with the chart's accounts' own tokens, never as admin. The nodes are played by KWOK; their devices
+are real gRPC plugins: simulated GPUs on both, and on the first one device files of this machine.
+"""
+
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.processes import Process, reserved_ports
+
+GPU = "example.com/gpu"
+FILES = "example.com/dev"
+NODE_A, NODE_B = "node-a", "node-b"
+_READY_SECONDS = 30.0
+_STOP_SECONDS = 5.0
+
+# Device files that every Linux has; a real node would name its serial ports, cameras or accelerators here.
+_DEV_FILES = [
+    {"paths": [{"path": "/dev/null"}], "count": 2},
+    {"paths": [{"path": "/dev/zero"}]},
+    {"paths": [{"path": "/dev/full"}]},
+]
+PLUGINS: dict[str, dict[str, Any]] = {
+    NODE_A: {
+        "simulated": [{"resourceName": GPU, "count": 4, "numaNodes": 2}],
+        "generic": [{"resourceName": FILES, "groups": _DEV_FILES}],
+    },
+    NODE_B: {"simulated": [{"resourceName": GPU, "count": 2}]},
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of the project's own programs as a process, with where it answers over HTTP and keeps its files."""
+
+    process: Process
+    address: str
+    folder: Path
+
+    @property
+    def plugin_dir(self) -> Path:
+        return self.folder / "plugins"
+
+    def is_ready(self) -> bool:
+        return _answers(f"http://{self.address}/readyz")
+
+    def start(self) -> None:
+        """Start it and wait until it says that it is ready. Raises ComponentError."""
+        self.process.start()
+        self.process.wait_ready(self.is_ready, _READY_SECONDS)
+
+
+class Stack:
+    """Everything, running. Use start() as a context manager; all of it ends with it."""
+
+    def __init__(self, control_plane: ControlPlane, operator: Program, agents: dict[str, Program]) -> None:
+        self.control_plane = control_plane
+        self.operator = operator
+        self.agents = agents
+        self._undo = ExitStack()
+
+    @classmethod
+    def start(
+        cls,
+        folder: Path,
+        say: Callable[[str], None] = lambda _: None,
+        plugins: dict[str, dict[str, Any]] | None = None,
+    ) -> Self:
+        """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name.
+
+        Raises ClusterError when a part does not come up, with the end of its log.
+        """
+        plugins = PLUGINS if plugins is None else plugins
+        with ExitStack() as undo:
+            control_plane = undo.enter_context(ControlPlane.start(folder / "cluster", say))
+            install_chart(control_plane)
+            control_plane.add_nodes(list(plugins))
+            say("chart and nodes are in")
+            first, *others = undo.enter_context(reserved_ports(1 + len(plugins)))
+            operator = _operator(control_plane, folder, first)
+            agents = {
+                name: _agent(control_plane, folder, name, port, plugins[name])
+                for name, port in zip(plugins, others, strict=True)
+            }
+            for program in (operator, *agents.values()):
+                program.process.start()
+                undo.callback(program.process.kill)
+            for program in (operator, *agents.values()):
+                program.process.wait_ready(program.is_ready, _READY_SECONDS)
+            say("operator and agents are ready")
+            stack = cls(control_plane, operator, agents)
+            stack._undo = undo.pop_all()
+            return stack
+
+    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float = 20.0) -> None:
+        """Poll until it is so. Raises TimeoutError that names it, or ComponentError when a program has died."""
+        deadline = time.monotonic() + timeout_seconds
+        while not is_so():
+            for program in (self.operator, *self.agents.values()):
+                program.process.verify_alive()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not so within {timeout_seconds:.0f} s")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _operator(control_plane: ControlPlane, folder: Path, port: int) -> Program:
+    home = _home(folder, "operator")
+    kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", home / "kubeconfig")
+    address = f"127.0.0.1:{port}"
+    command = [_program("nodedevice-operator"), "run", "--kubeconfig", str(kubeconfig), "--http-address", address]
+    return Program(Process("nodedevice-operator", command, home / "log"), address, home)
+
+
+def _agent(control_plane: ControlPlane, folder: Path, node_name: str, port: int, plugins: dict[str, Any]) -> Program:
+    home = _home(folder, node_name)
+    kubeconfig = control_plane.service_account_kubeconfig(
+        SYSTEM_NAMESPACE, "nodedevice-agent", home / "kubeconfig", node_name=node_name
+    )
+    address = f"127.0.0.1:{port}"
+    settings = {
+        "nodeName": node_name,
+        "kubeconfig": str(kubeconfig),
+        "pluginDir": str(home / "plugins"),
+        "stateDir": str(home),
+        "httpAddress": address,
+        "plugins": plugins,
+    }
+    (home / "agent.yaml").write_text(yaml.safe_dump(settings))
+    command = [_program("nodedevice-agent"), "run", "--config", str(home / "agent.yaml")]
+    return Program(Process(f"nodedevice-agent of {node_name}", command, home / "log"), address, home)
+
+
+def _home(folder: Path, name: str) -> Path:
+    home = folder / name
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return home
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

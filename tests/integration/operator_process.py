@@ -1,0 +1,273 @@
+"""The operator as a process, and the part of everybody around it: agents, kubelets and administrators.
+
+An agent is played by server-side apply as its field manager; a kubelet by updates of a Node's status.
+"""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightkube import ApiError
+from lightkube.resources.core_v1 import Event, Node
+from nodedevice_api import names
+
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
+from tests.integration.custom_resources import NodeDevice, PodDevice, condition, device
+
+GPU = "example.com/gpu"
+NIC = "example.com/nic"
+_SERVING = re.compile(r'"event": "serving".*"address": "([^"]+)"')
+
+
+class OperatorProcess:
+    """nodedevice-operator with its own account's token. Its log is JSON, in `log`."""
+
+    def __init__(self, control_plane: ControlPlane, folder: Path, *options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / "operator.log"
+        kubeconfig = control_plane.service_account_kubeconfig(
+            SYSTEM_NAMESPACE, "nodedevice-operator", folder / "kubeconfig"
+        )
+        program = Path(sys.executable).with_name("nodedevice-operator")
+        command = [str(program), "run", "--kubeconfig", str(kubeconfig), "--http-address", "127.0.0.1:0"]
+        self._command = [*command, "--log-format", "json", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._address = ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it anew and wait until it has seen everything."""
+        self.launch()
+        wait_until(lambda: self.get("/readyz")[0] == 200, "the operator is ready", 30)
+
+    def launch(self) -> None:
+        """Start it anew and wait until it serves HTTP."""
+        self.log.write_text("")
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(self._find_address, "the operator serves HTTP", 30)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal and return the exit status."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        status = self._process.wait(30)
+        self._process = None
+        return status
+
+    def close(self) -> None:
+        """End it if it still runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a page that it serves."""
+        try:
+            with urllib.request.urlopen(f"http://{self._address}{path}", timeout=5) as answer:
+                return int(answer.status), answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return int(refused.code), refused.read().decode()
+
+    def metric(self, line: str) -> float:
+        """Value of a metric, given as it stands in the exposition: with its labels."""
+        found = [text for text in self.get("/metrics")[1].splitlines() if text.startswith(f"{line} ")]
+        return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+    def rss_mib(self) -> float:
+        """Memory that it has in RAM."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        match = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert match
+        return int(match[1]) / 1024
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged so far."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def _find_address(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log.read_text()
+        match = _SERVING.search(self.log.read_text())
+        if match:
+            self._address = match[1]
+        return match is not None
+
+
+class PlayedNode:
+    """A Node with an agent that publishes one or more resources, and a kubelet that may write its status."""
+
+    def __init__(self, control_plane: ControlPlane, name: str | None = None) -> None:
+        self.name = name or f"op-{uuid.uuid4().hex[:8]}"
+        self.control_plane = control_plane
+        self.client = control_plane.client
+        control_plane.add_node(self.name)
+
+    @property
+    def node(self) -> Any:
+        return self.client.get(Node, self.name)
+
+    @property
+    def uid(self) -> str:
+        return str(self.node.metadata.uid)
+
+    def nd_name(self, resource: str = GPU) -> str:
+        return names.node_device_name(self.name, resource)
+
+    def make(self, resource: str = GPU, owner_uid: str | None = None) -> None:
+        """Make the NodeDevice, as the agent does when it first hears of a resource."""
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": owner_uid or self.uid}
+        body = {
+            "metadata": {"name": self.nd_name(resource), "ownerReferences": [owner]},
+            "spec": {"nodeName": self.name, "resourceName": resource},
+        }
+        self.client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
+
+    def publish(self, resource: str = GPU, **status: Any) -> float:
+        """Apply the agent's status; the moment just before."""
+        body = NodeDevice.Status.from_dict({"metadata": {"name": self.nd_name(resource)}, "status": full(**status)})
+        moment = time.monotonic()
+        self.client.apply(body, field_manager=names.AGENT_FIELD_MANAGER, force=True)
+        return moment
+
+    def renew_lease(self) -> None:
+        """Renew the agent's Lease, as admin."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+        self.control_plane.apply(
+            json.dumps(
+                {
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {"name": self.name, "namespace": names.AGENTS_NAMESPACE},
+                    "spec": {
+                        "holderIdentity": self.name,
+                        "leaseDurationSeconds": names.AGENT_LEASE_SECONDS,
+                        "renewTime": now,
+                    },
+                }
+            )
+        )
+
+    def kubelet_writes(self, manager: str = "kubelet", **status: Mapping[str, str | None]) -> float:
+        """Merge-patch the Node's status under another field manager; the moment just before."""
+        moment = time.monotonic()
+        self.client.patch(Node.Status, self.name, {"status": status}, field_manager=manager)
+        return moment
+
+    def shown(self, resource: str = GPU) -> tuple[str | None, str | None]:
+        """Capacity and allocatable of the resource."""
+        status = self.node.status
+        return (status.capacity or {}).get(resource), (status.allocatable or {}).get(resource)
+
+    def wait_shown(self, number: int | None, resource: str = GPU, timeout_seconds: float = 20) -> None:
+        """Wait until capacity and allocatable are that number; None: gone."""
+        wanted = None if number is None else str(number)
+        what = f"{resource} on {self.name} is {wanted}"
+        wait_until(lambda: self.shown(resource) == (wanted, wanted), what, timeout_seconds)
+
+    def conditions(self, resource: str = GPU) -> dict[str, dict[str, Any]]:
+        """Conditions of the NodeDevice, by type."""
+        found = self.client.get(NodeDevice, self.nd_name(resource))
+        return {c["type"]: c for c in (found.status or {}).get("conditions", [])}
+
+    def wait_condition(self, kind: str, status: str, reason: str | None = None, resource: str = GPU) -> dict[str, Any]:
+        """Wait until the condition says that; the condition."""
+
+        def is_so() -> bool:
+            found = self.conditions(resource).get(kind, {})
+            return found.get("status") == status and reason in (None, found.get("reason"))
+
+        wait_until(is_so, f"{kind} of {self.nd_name(resource)} is {status}, {reason}", 20)
+        return self.conditions(resource)[kind]
+
+    def owners(self, resource: str = GPU) -> set[str]:
+        """Field managers of the resource's capacity."""
+        return {
+            entry.manager
+            for entry in self.node.metadata.managedFields
+            if f"f:{resource}" in (entry.fieldsV1 or {}).get("f:status", {}).get("f:capacity", {})
+        }
+
+    def events(self, reason: str, about: str | None = None) -> list[str]:
+        """Messages of the Events with that reason on the Node (or on the object named)."""
+        fields = {"reason": reason, "involvedObject.name": about or self.name}
+        found = self.client.list(Event, namespace="*", fields=fields)
+        return [str(event.message) for event in found]
+
+    def wait_events(self, reason: str, count: int = 1, about: str | None = None) -> list[str]:
+        """Wait for so many Events with that reason; their messages."""
+        wait_until(lambda: len(self.events(reason, about)) >= count, f"{count} Events {reason} on {about or self.name}", 20)
+        return self.events(reason, about)
+
+    def remove(self) -> None:
+        """Take the Node away, and its NodeDevices, as the garbage collector would some time later."""
+        for resource in (GPU, NIC):
+            delete(self.client, NodeDevice, self.nd_name(resource))
+        delete(self.client, Node, self.name)
+
+
+def delete(client: Any, kind: Any, name: str, namespace: str | None = None) -> None:
+    """Delete an object; gone already is fine."""
+    try:
+        client.delete(kind, name, namespace=namespace) if namespace else client.delete(kind, name)
+    except ApiError as error:
+        if error.status.code != 404:
+            raise
+
+
+def full(
+    healthy: int = 0, allocations: list[dict[str, Any]] | None = None, broken: int = 0, state: str = "Running", **more: Any
+) -> dict[str, Any]:
+    """A whole status of an agent: `healthy` devices and `broken` ones after them, some of them allocated."""
+    allocations = allocations or []
+    held = {i for a in allocations if not a.get("releasing") for i in a["deviceIDs"]}
+    releasing = {i for a in allocations if a.get("releasing") for i in a["deviceIDs"]}
+    ids = [f"gpu-{number}" for number in range(healthy + broken)]
+    good = ids[:healthy]
+    devices = [device(i) if i in good else device(i, "Unhealthy", reason="ReportedUnhealthy") for i in ids]
+    running = state == "Running"
+    all_broken = healthy == 0
+    reason = "NoHealthyDevices" if all_broken else "SomeDevicesUnhealthy" if broken else "AllHealthy"
+    return {
+        "total": len(ids),
+        "healthy": healthy,
+        "cordoned": 0,
+        "allocated": len(held),
+        "releasing": len(releasing),
+        "available": len([i for i in good if i not in held | releasing]) if running or state == "Stopped" else 0,
+        "endpoint": {"state": state},
+        "agent": {"version": "0.1.0", "runtime": "none"},
+        "devices": devices,
+        "allocations": sorted(allocations, key=lambda a: (a["podUID"], a["container"])),
+        "conditions": [
+            condition("Registered", "True" if running else "False", reason="EndpointRunning" if running else f"Endpoint{state}"),
+            condition("Healthy", "False" if broken or all_broken else "True", reason=reason),
+            condition("Injectable", "Unknown", reason="RuntimeNone"),
+        ],
+        **more,
+    }
+
+
+def pod_device(client: Any, namespace: str, name: str) -> Any | None:
+    """The PodDevice of that pod, or None."""
+    try:
+        return client.get(PodDevice, name, namespace=namespace)
+    except ApiError as error:
+        if error.status.code != 404:
+            raise
+        return None

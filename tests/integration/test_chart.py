@@ -1,0 +1,149 @@
+"""The Helm chart as somebody installs it: linted, rendered, refused with a sentence, applied, and what it tells to type next."""
+
+import json
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from nodedevice_agent.__main__ import main as agent_main
+from nodedevice_api.names import AGENTS_NAMESPACE
+from nodedevice_operator.__main__ import main as operator_main
+
+from tests.cluster.binaries import find
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, render_chart
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.errors import CommandError
+
+pytestmark = pytest.mark.cluster
+ROOT = Path(__file__).parents[2]
+
+
+def helm(*arguments: str) -> str:
+    """Run helm without a cluster; returns what it printed to stdout, and fails when helm does."""
+    done = subprocess.run([str(find(["helm"])["helm"]), *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The chart's objects, but for its CRDs, by kind, namespace and name."""
+    return {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in render_chart(values)
+        if each["kind"] != "CustomResourceDefinition"
+    }
+
+
+def test_lint() -> None:
+    assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+def test_renders_these_objects_and_no_others() -> None:
+    accounts = ("nodedevice-agent", "nodedevice-operator")
+    assert set(rendered()) == {
+        ("Namespace", "", AGENTS_NAMESPACE),
+        *(("ServiceAccount", SYSTEM_NAMESPACE, account) for account in accounts),
+        *((kind, "", account) for kind in ("ClusterRole", "ClusterRoleBinding") for account in accounts),
+        *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
+    }
+
+
+def test_lease_namespace_can_be_another() -> None:
+    namespaces = {namespace for _, namespace, _ in rendered({"agents": {"leaseNamespace": "leases-of-agents"}})}
+    assert namespaces == {"", SYSTEM_NAMESPACE, "leases-of-agents"}
+
+
+def test_every_object_is_labelled() -> None:
+    for object_id, each in rendered().items():
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "nodedevice", object_id
+        assert labels["app.kubernetes.io/instance"] == "nodedevice", object_id
+        assert labels["app.kubernetes.io/managed-by"] == "Helm", object_id
+        assert labels["app.kubernetes.io/component"] in {"agent", "operator"}, object_id
+
+
+@pytest.mark.parametrize("distribution", ["node-agent", "operator"])
+def test_chart_is_of_the_version_of_the_programs(distribution: str) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / distribution / "pyproject.toml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == project["project"]["version"]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        pytest.param({"agent": {}}, "additional properties 'agent' not allowed", id="typo at the top"),
+        pytest.param(
+            {"agents": {"leaseNamespce": "x"}},
+            "at '/agents': additional properties 'leaseNamespce' not allowed",
+            id="typo below",
+        ),
+        pytest.param({"agents": {"leaseNamespace": 5}}, "at '/agents/leaseNamespace': got number", id="a number"),
+        pytest.param({"agents": {"leaseNamespace": ""}}, "at '/agents/leaseNamespace': ''", id="empty"),
+        pytest.param({"agents": {"leaseNamespace": "A_b"}}, "'A_b' does not match pattern", id="no namespace name"),
+        pytest.param(
+            {"agents": {"leaseNamespace": SYSTEM_NAMESPACE}},
+            "agents may write every Lease in it; choose another, such as nodedevice-agents",
+            id="the release's own namespace",
+        ),
+    ],
+)
+def test_refuses_values(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        render_chart(values)
+    assert sentence in str(refused.value)
+
+
+def test_api_server_takes_every_manifest_as_it_is(installed: ControlPlane) -> None:
+    """Strictly: a field that the API does not know is an error, not a warning."""
+    arguments = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]
+    printed = installed.kubectl(*arguments, stdin=yaml.safe_dump_all(render_chart()))
+    assert len(printed.splitlines()) == len(render_chart())
+
+
+def test_applying_again_changes_nothing(installed: ControlPlane) -> None:
+    manifests = yaml.safe_dump_all(render_chart())
+
+    def versions() -> list[str]:
+        stored = json.loads(installed.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))
+        # a CRD's resourceVersion also moves when the server writes its status
+        return [
+            str(each["metadata"].get("generation", each["metadata"]["resourceVersion"])) for each in stored["items"]
+        ]
+
+    before = versions()
+    installed.apply(manifests)
+    assert versions() == before
+
+
+def commands_in_the_notes() -> list[list[str]]:
+    printed = helm("install", "nodedevice", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--dry-run=client")
+    lines = printed.partition("NOTES:")[2].splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("  ")]
+
+
+@pytest.fixture
+def node(installed: ControlPlane) -> Iterator[str]:
+    installed.add_node("chart-node", wait_ready=False)
+    yield "chart-node"
+    installed.remove_node("chart-node")
+
+
+def test_what_the_notes_tell_to_type_works(installed: ControlPlane, node: str) -> None:
+    programs = {"nodedevice-agent": agent_main, "nodedevice-operator": operator_main}
+    typed = [command[0] for command in commands_in_the_notes()]
+    assert sorted(typed) == ["kubectl"] * 5 + sorted(programs)
+    for program, *arguments in commands_in_the_notes():
+        arguments = [node if each == "NODE" else each for each in arguments]
+        if program == "kubectl":
+            installed.kubectl(*arguments)
+        else:
+            # with --help the programs still refuse an option that they do not have, and do not start
+            asked = CliRunner().invoke(programs[program], [*arguments, "--help"])
+            assert asked.exit_code == 0, asked.output

@@ -1,0 +1,53 @@
+"""Which listed devices are taken: each ID once, the worse health wins, and nothing impossible comes through."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.core.devices import MAX_ID_CHARACTERS, Device, accept
+
+SICK = False
+
+
+@pytest.mark.parametrize(
+    ("listed", "accepted"),
+    [
+        pytest.param([], {}, id="nothing"),
+        pytest.param([Device("a"), Device("b")], {"a": True, "b": True}, id="plain"),
+        pytest.param([Device("a"), Device("a", SICK)], {"a": False}, id="twice: sick after healthy"),
+        pytest.param([Device("a", SICK), Device("a")], {"a": False}, id="twice: healthy after sick"),
+        pytest.param([Device("a"), Device("a")], {"a": True}, id="twice: the same"),
+        pytest.param([Device("")], {}, id="empty"),
+        pytest.param([Device("a\nb"), Device("a\x00"), Device("\x1b[31m")], {}, id="control characters"),
+        pytest.param([Device("x" * MAX_ID_CHARACTERS)], {"x" * MAX_ID_CHARACTERS: True}, id="longest"),
+        pytest.param([Device("x" * (MAX_ID_CHARACTERS + 1))], {}, id="too long"),
+        pytest.param([Device("GPU ☃/0:1")], {"GPU ☃/0:1": True}, id="any printable text"),
+    ],
+)
+def test_accepts_each_possible_id_once(listed: list[Device], accepted: dict[str, bool]) -> None:
+    assert {name: device.healthy for name, device in accept(listed).devices.items()} == accepted
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        pytest.param([Device("a")], [], id="nothing to say"),
+        pytest.param([Device("a"), Device("a")], ["1 listed more than once", "'a'"], id="twice"),
+        pytest.param([Device("a\n")], ["1 refused", r"'a\n'", "printable"], id="impossible, shown harmlessly"),
+        pytest.param([Device(c * 200) for c in "vwxyz"], ["5 refused", "…"], id="many: some are named"),
+        pytest.param([Device(""), Device("a"), Device("a")], ["1 listed more", "1 refused"], id="both"),
+    ],
+)
+def test_says_what_was_refused(listed: list[Device], said: list[str]) -> None:
+    refusal = accept(listed).refusal
+    assert all(part in refusal for part in said)
+    assert bool(refusal) == bool(said)
+
+
+@given(st.lists(st.builds(Device, st.text(max_size=MAX_ID_CHARACTERS + 5), st.booleans())))
+def test_whatever_is_listed_gives_a_short_printable_refusal_and_possible_ids(listed: list[Device]) -> None:
+    accepted = accept(listed)
+    assert all(name and len(name) <= MAX_ID_CHARACTERS and name.isprintable() for name in accepted.devices)
+    assert accepted.refusal.isprintable()
+    assert len(accepted.refusal) < 1024
+    sick = {device.id for device in listed if not device.healthy}
+    assert all(not device.healthy for name, device in accepted.devices.items() if name in sick)

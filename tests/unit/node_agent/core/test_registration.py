@@ -1,0 +1,56 @@
+"""Which registrations are refused, with which word for the metrics and which remedy for the reader."""
+
+import pytest
+from nodedevice_agent.core.registration import RegistrationRefused, check_registration
+
+GOOD = {"version": "v1beta1", "resource_name": "example.com/gpu", "endpoint": "gpu.sock"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"resource_name": "Example.com/GPU_1.a"}, id="capitals only in the name part", marks=pytest.mark.xfail),
+        pytest.param({"resource_name": "example.com/GPU_1.a"}, id="name part with capitals, _ and ."),
+        pytest.param({"resource_name": "a.b/" + "c" * 63}, id="longest name part"),
+        pytest.param({"endpoint": ".hidden"}, id="a dot file"),
+        pytest.param({"endpoint": "..."}, id="three dots are a name"),
+        pytest.param({"endpoint": "sock with spaces ☃"}, id="any printable file name"),
+    ],
+)
+def test_takes(change: dict[str, str]) -> None:
+    check_registration(**GOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "said"),
+    [
+        pytest.param({"version": "v1alpha"}, "Version", "v1beta1", id="old version"),
+        pytest.param({"version": ""}, "Version", "v1beta1", id="no version"),
+        pytest.param({"version": "v" * 10_000}, "Version", "...", id="endless version"),
+        pytest.param({"resource_name": "gpu"}, "ResourceName", "'gpu'", id="no domain"),
+        pytest.param({"resource_name": ""}, "ResourceName", "''", id="empty name"),
+        pytest.param({"resource_name": "kubernetes.io/gpu"}, "ResourceName", "kubernetes.io", id="reserved"),
+        pytest.param({"resource_name": "a.kubernetes.io/gpu"}, "ResourceName", "kubernetes.io", id="reserved below"),
+        pytest.param({"resource_name": "requests.example.com/gpu"}, "ResourceName", "requests.", id="quota prefix"),
+        pytest.param({"resource_name": "example.com/a/b"}, "ResourceName", "a/b", id="two slashes"),
+        pytest.param({"resource_name": "example.com/"}, "ResourceName", "example.com/", id="no name part"),
+        pytest.param({"resource_name": "a.b/" + "c" * 64}, "ResourceName", "63", id="name part too long"),
+        pytest.param({"resource_name": "a.b/\n"}, "ResourceName", r"\n", id="line break in the name"),
+        pytest.param({"endpoint": ""}, "Endpoint", "file name", id="no endpoint"),
+        pytest.param({"endpoint": "../x.sock"}, "Endpoint", "plugin directory", id="out of the directory"),
+        pytest.param({"endpoint": "/x.sock"}, "Endpoint", "plugin directory", id="absolute"),
+        pytest.param({"endpoint": "."}, "Endpoint", "file name", id="the directory itself"),
+        pytest.param({"endpoint": ".."}, "Endpoint", "file name", id="the directory above"),
+        pytest.param({"endpoint": "a\x00b"}, "Endpoint", r"a\x00b", id="zero byte"),
+        pytest.param({"endpoint": "x" * 10_000 + "/"}, "Endpoint", "...", id="endless endpoint"),
+    ],
+)
+def test_refuses(change: dict[str, str], reason: str, said: str) -> None:
+    with pytest.raises(RegistrationRefused) as refused:
+        check_registration(**GOOD | change)
+    text = str(refused.value)
+    assert refused.value.reason == reason
+    assert said in text
+    assert text.isprintable()
+    assert len(text) < 600

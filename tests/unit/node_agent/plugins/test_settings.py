@@ -1,0 +1,91 @@
+from typing import Any
+
+import pytest
+from nodedevice_agent.plugins.core.generic import DeviceGroup, DevicePath
+from nodedevice_agent.plugins.core.values import Mount
+from nodedevice_agent.plugins.settings import PluginSettings, PluginSettingsError, plugin_settings
+
+
+def generic(name: str = "example.com/serial", **group: Any) -> dict[str, Any]:
+    return {"generic": [{"resourceName": name, "groups": [{"paths": [{"path": "/dev/ttyUSB*"}], **group}]}]}
+
+
+def path(**values: Any) -> dict[str, Any]:
+    return generic(paths=[{"path": "/dev/x", **values}])
+
+
+def simulated(**values: Any) -> dict[str, Any]:
+    return {"simulated": [{"resourceName": "example.com/gpu", **values}]}
+
+
+def test_nothing_is_simulated_or_offered_unless_asked() -> None:
+    assert plugin_settings(None) == plugin_settings({}) == PluginSettings()
+    assert PluginSettings().generic == []
+    assert PluginSettings().simulated == []
+
+
+def test_all_of_a_group() -> None:
+    raw = generic(
+        paths=[{"path": "/dev/video*", "mountPath": "/dev/camera", "permissions": "r"}],
+        count=3,
+        mounts=[{"hostPath": "/run/a"}, {"hostPath": "/run/b", "containerPath": "/c", "readOnly": True}],
+        env={"KEY": "value"},
+        allowFiles=True,
+    )
+    (group,) = plugin_settings(raw).generic[0].device_groups()
+    assert group == DeviceGroup(
+        (DevicePath("/dev/video*", "/dev/camera", "r"),),
+        3,
+        (Mount("/run/a", "/run/a"), Mount("/run/b", "/c", True)),
+        {"KEY": "value"},
+        True,
+    )
+
+
+def test_defaults() -> None:
+    (group,) = plugin_settings(generic()).generic[0].device_groups()
+    assert group == DeviceGroup((DevicePath("/dev/ttyUSB*", "", "rw"),))
+    assert plugin_settings(simulated()).simulated[0].prefix() == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (path(path="dev/x"), ["path: 'dev/x'", "absolute", "generic[0].groups[0].paths[0]"]),
+        (path(path="/dev/../etc"), ["without .."]),
+        (path(path="/dev/"), ["names a directory"]),
+        (path(path="/dev/**/x"), ["one * per level"]),
+        (path(path="/dev/" + "*a" * 9), ["more than 8 wildcards"]),
+        (path(path="/dev/" + "a" * 5000), ["4096"]),
+        (path(permissions="x"), ["permissions: 'x'", "try rw"]),
+        (path(permissions=""), ["permissions: ''"]),
+        (path(permissions="rr"), ["each once"]),
+        (path(mountPath="camera"), ["mountPath: 'camera'"]),
+        (path(permission="rw"), ["unknown field `permission`"]),
+        (generic(count=0), [">= 1", "groups[0].count"]),
+        (generic(count=1001), ["<= 1000"]),
+        (generic(paths=[]), ["groups[0].paths"]),
+        (generic(env={"A B": "x"}), ["env: 'A B'"]),
+        (generic(env={"A": 1}), ["Expected `str`", "env"]),
+        (generic(mounts=[{"hostPath": "x"}]), ["hostPath: 'x'", "mounts[0]"]),
+        (generic(paths=[{"path": "/dev/a*"}, {"path": "/dev/b*c*"}]), ["same number of wildcards"]),
+        (generic("serial"), ["resourceName: 'serial'", "domain/name", "generic[0]"]),
+        (generic("nodes.kubernetes.io/serial"), ["reserved"]),
+        (
+            {"generic": [{"resourceName": "a.b/c", "groups": [{"paths": [{"path": "/dev/x"}]}] * 2}]},
+            ["two groups of a.b/c are named after /dev/x"],
+        ),
+        (simulated(count=-1), ["simulated[0].count"]),
+        (simulated(count="many"), ["Expected `int`"]),
+        (simulated(idPrefix="a/b"), ["idPrefix: 'a/b'"]),
+        (simulated(numaNodes=65), ["simulated[0].numaNodes"]),
+        ({**simulated(), **generic("example.com/gpu")}, ["example.com/gpu is named twice"]),
+        ({"hostRoot": "host"}, ["hostRoot: 'host'"]),
+        ({"usb": []}, ["unknown field `usb`"]),
+        ([], ["Expected `object`"]),
+    ],
+)
+def test_what_is_wrong_is_named(raw: object, says: list[str]) -> None:
+    with pytest.raises(PluginSettingsError) as refused:
+        plugin_settings(raw)
+    assert all(words in str(refused.value) for words in ["plugins: ", *says]), str(refused.value)

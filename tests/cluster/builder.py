@@ -54,7 +54,9 @@ def build(binaries: Sequence[str], cache: Path, say: Callable[[str], None]) -> N
         if not missing:
             return
         go = find_go(max(family_of(binary).go_version for binary in missing), cache, say)
-        say(f"building {len(missing)} programs into {cache}: minutes (on two cores about eight for all), this once")
+        say(
+            f"building {len(missing)} of the programs into {cache}, once: all of them take about eight minutes on two cores"
+        )
         for number, binary in enumerate(missing, start=1):
             module = _module_folder(go, family_of(binary), cache, say)
             _build_one(go, binary, module, built_path(binary, cache), f"[{number}/{len(missing)}]", say)

@@ -51,7 +51,7 @@ class ControlPlane:
         """Start one in `folder`, which is made, and removed again at the end. Ready when this returns.
 
         say: told what is being done, a line at a time; the first time, programs are built, which takes minutes.
-        Raises BinaryError, FolderInUse, or ComponentError with the tail of a log; then nothing is left behind.
+        Raises BinaryError, FolderError, or ComponentError with the tail of a log; then nothing is left behind.
         """
         binaries = find(BINARIES, say)
         folder = folder.absolute()

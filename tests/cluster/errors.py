@@ -4,7 +4,7 @@
     ├── BinaryError           a program could not be found, fetched or built
     ├── ComponentError        a process died, or did not get ready in time
     ├── CommandError          kubectl or helm refused; carries what it printed
-    └── FolderInUse           the folder asked for holds something already
+    └── FolderError           the folder asked for cannot be made, or holds something already
 
 Every message names the thing and what to do, because the reader is mostly somebody whose tests just did not start.
 """
@@ -45,9 +45,9 @@ class CommandError(ClusterError):
         self.stderr = stderr
 
 
-class FolderInUse(ClusterError):
-    """A control plane removes its folder when it ends, so it refuses one that holds somebody's files."""
+class FolderError(ClusterError):
+    """A control plane removes its folder when it ends, so it wants one of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(f"{folder} is not empty; name a folder that does not exist yet, or remove it first")
+    def __init__(self, folder: Path, why: str) -> None:
+        super().__init__(f"folder {folder}: {why}; name one that does not exist yet, where you can write")
         self.folder = folder

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.cluster import components, kubeconfigs
 from tests.cluster.certificates import MASTERS, Authority, Identity
 from tests.cluster.components import Certificates, Ports
-from tests.cluster.errors import FolderInUse
+from tests.cluster.errors import FolderError
 from tests.cluster.health import trusting
 from tests.cluster.nodes import NODE_SELECTOR
 from tests.cluster.processes import Process
@@ -52,10 +52,14 @@ class Layout:
 
 
 def claim(folder: Path) -> None:
-    """Make `folder`, mode 0700. Raises FolderInUse when it is there and holds something."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise FolderInUse(folder)
+    """Make `folder`, mode 0700. Raises FolderError when it cannot be made, or holds something."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as exc:
+        raise FolderError(folder, exc.strerror or str(exc)) from exc
+    if not is_empty:
+        raise FolderError(folder, "not empty")
 
 
 def lay_out(folder: Path, binaries: Mapping[str, Path], ports: Ports) -> Layout:

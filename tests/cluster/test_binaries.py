@@ -30,6 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder, and no KUBEBUILDER_ASSETS."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("KUBERNETES", raising=False)
     return cache_folder()
 
 
@@ -142,7 +143,26 @@ def test_every_program_has_one_family_with_a_version() -> None:
         assert family.go_version >= (1, 21)
 
 
-def test_kubernetes_is_told_its_version() -> None:
+def test_kubernetes_is_told_its_version(cache: Path) -> None:
     flags = " ".join(family_of("kubectl").flags)
     assert f"gitVersion={family_of('kubectl').version}" in flags
     assert "gitMajor=1 " in flags
+
+
+def test_another_kubernetes_has_its_own_module_and_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubernetes = family_of("kube-apiserver")
+    pinned_key = kubernetes.key
+    monkeypatch.setenv("KUBERNETES", "1.36.4")
+    assert kubernetes.version == "v1.36.4"
+    assert kubernetes.key != pinned_key
+    assert "require k8s.io/kubernetes v1.36.4" in kubernetes.go_mod
+    assert "k8s.io/api => k8s.io/api v0.36.4" in kubernetes.go_mod
+    assert "k8s.io/kubernetes/cmd/kube-scheduler" in kubernetes.go_mod
+    assert "37.1" not in kubernetes.go_mod
+    assert family_of("etcd").is_pinned
+
+
+def test_a_kubernetes_that_is_no_version_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES", "latest")
+    with pytest.raises(BinaryError, match=r"KUBERNETES=latest is no version\n.*write it as 1\."):
+        find(["kubectl"])

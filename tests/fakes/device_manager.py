@@ -36,16 +36,11 @@ class Manager(api_pb2_grpc.RegistrationServicer):
         self.options: dict[str, api_pb2.DevicePluginOptions] = {}
         self.refuse = ""
 
-    @property
-    def socket_path(self) -> Path:
-        """Where plugins register."""
-        return self._dir / "kubelet.sock"
-
-    async def start(self) -> None:
-        """Serve; what lies in the directory is left alone, see wipe."""
+    async def start(self, socket_name: str = "kubelet.sock") -> None:
+        """Serve; what lies in the directory is left alone, see wipe. Another name is for who moves it into place."""
         self._server = grpc.aio.server()
         api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"unix:{self.socket_path}")
+        self._server.add_insecure_port(f"unix:{self._dir / socket_name}")
         await self._server.start()
 
     def wipe(self) -> None:
@@ -59,6 +54,11 @@ class Manager(api_pb2_grpc.RegistrationServicer):
         if self._server is not None:
             await self._server.stop(None)
         await self.hang_up()
+
+    async def until_hung_up(self) -> None:
+        """Wait until every plugin has ended its list."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*self._followers)
 
     async def hang_up(self) -> None:
         """Stop listening to every plugin, but live on."""

@@ -160,13 +160,13 @@ async def test_a_new_kubelet_sock_that_looks_like_the_old_one_is_noticed(
 ) -> None:
     """File systems give an inode number again at once, and their clock may not have moved on."""
     monkeypatch.setattr(server, "socket_identity", lambda path: SocketIdentity(1, 1, 1) if path.exists() else None)
+    other = Manager(plugin_dir)
     async with running(gpus(), plugin_dir, tmp_path):
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
-        other = Manager(plugin_dir)
-        await manager.stop()
-        await other.start()
+        await other.start("another.sock")
+        (plugin_dir / "another.sock").rename(plugin_dir / "kubelet.sock")
         await other.until_listed(GPU, ["gpu-0", "gpu-1"])
-        await other.stop()
+    await other.stop()
 
 
 async def test_serves_anew_when_its_own_socket_vanishes(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.errors import CommandError, FolderInUse
+from tests.cluster.errors import CommandError, FolderError
 from tests.cluster.pins import family_of
 from tests.cluster.waiting import wait_until
 
@@ -157,7 +157,7 @@ def test_an_outage_of_the_api_server_keeps_the_data(control_plane: ControlPlane,
 
 def test_a_folder_with_somebodys_files_is_refused(control_plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
-    with pytest.raises(FolderInUse, match="not empty"):
+    with pytest.raises(FolderError, match="not empty"):
         ControlPlane.start(tmp_path)
     assert (tmp_path / "precious").exists()
 

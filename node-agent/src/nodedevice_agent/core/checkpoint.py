@@ -16,10 +16,14 @@ from nodedevice_agent.core.allocations import Allocation, by_numa
 
 _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
+_MAX_MESSAGE = 300
 
 
 class CheckpointCorrupt(Exception):
-    """A checkpoint that cannot be believed; the text says what is wrong with it."""
+    """A checkpoint that cannot be believed; the text says what is wrong with it, in bounds whatever the file holds."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "...")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ def _entry(allocation: Allocation) -> dict[str, Any]:
 def _allocation(entry: Mapping[str, Any]) -> Allocation:
     ids = entry["DeviceIDs"]
     # version 1 knew nothing of NUMA; later kubelets read its IDs as those of node 0
-    by_node = by_numa(ids, dict.fromkeys(ids, (0,))) if isinstance(ids, list) else _nodes(ids)
+    by_node = by_numa(_texts(ids), dict.fromkeys(ids, (0,))) if isinstance(ids, list) else _nodes(ids)
     response = entry["AllocResp"]
     return Allocation(
         pod_uid=_text(entry["PodUID"]),
@@ -102,8 +106,14 @@ def _allocation(entry: Mapping[str, Any]) -> Allocation:
     )
 
 
-def _nodes(ids: Mapping[str, Iterable[str]]) -> dict[int, tuple[str, ...]]:
-    return {node: tuple(_text(i) for i in ids[str(node)]) for node in sorted(map(int, ids))}
+def _nodes(ids: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
+    return {node: _texts(ids[str(node)]) for node in sorted(map(int, ids))}
+
+
+def _texts(values: list[str]) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is not a list")
+    return tuple(map(_text, values))
 
 
 def _text(value: object) -> str:

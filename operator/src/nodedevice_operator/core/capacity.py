@@ -91,7 +91,8 @@ def decide(
     history = replace(
         history, applied=(history.applied - given_up) | sent, withdrawn=(history.withdrawn | given_up) - kept.keys()
     )
-    waits = [c.retry_at for c in history.conflicts.values() if c.retry_at is not None]
+    standing = [history.conflicts[ruling.resource] for ruling in rulings if ruling.conflict is not None]
+    waits = [conflict.retry_at for conflict in standing if conflict.retry_at is not None]
     return CapacityDecision(
         apply=apply,
         verdicts={ruling.resource: _verdict(ruling) for ruling in rulings},

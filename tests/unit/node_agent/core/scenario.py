@@ -60,7 +60,7 @@ class Scenario:
     def connect(self, name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None) -> list[Effect]:
         return self.happens("connected", name, endpoint, options or PluginOptions())
 
-    def list(self, devices: Iterable[str | Device], name: str = GPU, endpoint: int = 1) -> list[Effect]:
+    def lists(self, devices: Iterable[str | Device], name: str = GPU, endpoint: int = 1) -> list[Effect]:
         """A complete list; plain IDs are healthy devices without NUMA nodes."""
         listed = accept(d if isinstance(d, Device) else Device(d) for d in devices)
         return self.happens("listed", name, endpoint, listed)
@@ -69,7 +69,7 @@ class Scenario:
         self, devices: Sequence[str | Device], name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None
     ) -> list[Effect]:
         """A plugin registers and lists its devices."""
-        return self.connect(name, endpoint, options) + self.list(devices, name, endpoint)
+        return self.connect(name, endpoint, options) + self.lists(devices, name, endpoint)
 
     def disconnect(self, name: str = GPU, endpoint: int = 1) -> list[Effect]:
         return self.happens("disconnected", name, endpoint)

@@ -1,0 +1,301 @@
+"""What is written into a Node's status, and what is left alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from nodedevice_api.names import Condition, Reason, node_device_name
+from nodedevice_operator.core.capacity import decide
+from nodedevice_operator.core.records import OURS
+
+from tests.fakes.node_status import ALLOCATABLE, CAPACITY
+from tests.fakes.operator_model import GPU, NIC, OperatorModel, node_device, settle
+
+
+def advertising(available: int = 4, **fields: Any) -> OperatorModel:
+    """An operator whose Node shows that many GPUs, with nothing told and nothing counted so far."""
+    model = OperatorModel()
+    settle(model, [node_device(available=available, **fields)])
+    assert model.node.seen(GPU).capacity == available + int(fields.get("allocated", 0))
+    model.applies.clear()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        pytest.param({"available": 3, "allocated": 1}, 4, id="allocated and available count"),
+        pytest.param({"available": 3, "releasing": 1}, 3, id="releasing does not"),
+        pytest.param({"healthy": 5, "available": 2}, 2, id="healthy alone does not"),
+        pytest.param({}, 0, id="a resource without usable devices is shown as 0"),
+        pytest.param({"endpoint": "Stopped", "available": 2}, 2, id="a stopped endpoint keeps its devices"),
+        pytest.param({"endpoint": "Gone", "allocated": 1}, 1, id="a gone endpoint keeps what is held"),
+        pytest.param({"endpoint": "Gone"}, None, id="a gone endpoint with nothing held leaves the Node"),
+        pytest.param({"endpoint": None, "available": 1}, 1, id="an agent that says nothing of its endpoint"),
+        pytest.param({"has_status": False}, None, id="no status yet"),
+        pytest.param({"owner_uid": "uid-of-the-node-before", "available": 4}, None, id="of a Node that is gone"),
+        pytest.param({"owner_uid": None, "available": 4}, None, id="of no Node"),
+    ],
+)
+def test_number_shown(fields: dict[str, Any], shown: int | None) -> None:
+    model = OperatorModel()
+    settle(model, [node_device(**fields)])
+    seen = model.node.seen(GPU)
+    assert (seen.capacity, seen.allocatable) == (shown, shown)
+
+
+def test_all_names_are_in_one_apply_and_none_is_sent_twice() -> None:
+    model = OperatorModel()
+    settle(model, [node_device(GPU, available=2), node_device(NIC, available=1)])
+    model.look()
+    assert [apply.numbers for apply in model.applies] == [{GPU: 2, NIC: 1}]
+    settle(model, [node_device(GPU, available=3)])
+    assert model.applies[1].numbers == {GPU: 3, NIC: 1}
+    assert not any(apply.is_forced for apply in model.applies)
+    assert model.told() == []
+
+
+def test_a_second_object_for_the_same_resource_is_ignored() -> None:
+    model = OperatorModel()
+    settle(model, [node_device(available=2), replace(node_device(available=9), name="made-by-hand")])
+    assert model.node.seen(GPU).capacity == 2
+
+
+def test_a_gone_resource_leaves_and_comes_back() -> None:
+    model = advertising(4)
+    settle(model, [node_device(endpoint="Gone")])
+    assert not model.node.seen(GPU).is_present
+    assert model.condition(Condition.ADVERTISED).reason == Reason.ENDPOINT_GONE
+    settle(model, [node_device(available=4)])
+    assert model.node.seen(GPU).capacity == 4
+    assert model.told() == []
+    assert model.repairs == []
+
+
+def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None:
+    model = advertising(4)
+    settle(model, [node_device(endpoint="Gone")])
+    model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
+    settle(model, [node_device(available=2)])
+    assert (model.node.seen(GPU).capacity, model.node.seen(GPU).allocatable) == (2, 2)
+    assert model.told() == []
+
+
+def test_a_deleted_nodedevice_takes_its_resource_along() -> None:
+    model = advertising(4)
+    model.node_devices.clear()
+    model.look()
+    assert not model.node.seen(GPU).is_present
+
+
+@pytest.mark.parametrize("change", [{"has_status": False}, {"owner_uid": None}])
+def test_capacity_is_held_while_its_nodedevice_says_nothing_of_this_node(change: dict[str, Any]) -> None:
+    model = advertising(4)
+    settle(model, [node_device(**change), node_device(NIC, available=1)])
+    assert model.node.seen(GPU).capacity == 4
+    assert model.node.seen(NIC).capacity == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "maps", "cause", "before"),
+    [
+        pytest.param(0, (CAPACITY, ALLOCATABLE), "zeroed", "kubelet left 0", id="zeroed"),
+        pytest.param(7, (CAPACITY,), "changed", "kubelet left 7", id="capacity changed"),
+        pytest.param(3, (ALLOCATABLE,), "changed", "kubelet left 3", id="allocatable changed"),
+        pytest.param(0, (ALLOCATABLE,), "zeroed", "kubelet left 0", id="allocatable zeroed"),
+        pytest.param(None, (CAPACITY, ALLOCATABLE), "removed", "unknown left nothing", id="removed"),
+        pytest.param(None, (CAPACITY,), "removed", "unknown left nothing", id="capacity removed"),
+    ],
+)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_drift_is_repaired_and_told_once(
+    found: int | None, maps: tuple[str, ...], cause: str, before: str, is_restarted: bool
+) -> None:
+    model = advertising(4)
+    if is_restarted:
+        model.restart()
+    model.node.update("kubelet", GPU, found, maps)
+    model.look()
+    model.look()
+    seen = model.node.seen(GPU)
+    assert (seen.capacity, seen.allocatable) == (4, 4)
+    assert seen.is_capacity_ours
+    assert len(model.applies) == 1
+    assert model.repairs == [cause]
+    assert [event.message for event in model.events] == [f"{GPU}: {before}, put back to 4"]
+    assert model.condition(Condition.ADVERTISED).status == "True"
+
+
+def test_a_kubelet_that_copies_capacity_into_allocatable_is_no_drift() -> None:
+    model = advertising(4)
+    model.node.update("kubelet", GPU, None, (ALLOCATABLE,))
+    model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
+    model.look()
+    assert (model.applies, model.repairs) == ([], [])
+    settle(model, [node_device(available=3)])
+    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({GPU: 3}, True)]
+    assert model.repairs == []
+
+
+def test_lost_ownership_is_drift_although_the_value_is_right() -> None:
+    model = advertising(4)
+    model.node.update("somebody", GPU, 3)
+    model.node.update("somebody", GPU, 4)
+    model.look()
+    assert OURS in model.node.seen(GPU).capacity_owners
+    assert model.repairs == ["changed"]
+
+
+def test_a_new_name_is_never_forced_along_with_a_repair() -> None:
+    model = advertising(4)
+    model.node.update("kubelet", GPU, 0)
+    settle(model, [node_device(GPU, available=4), node_device(NIC, available=1)])
+    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [
+        ({GPU: 4}, True),
+        ({GPU: 4, NIC: 1}, False),
+    ]
+
+
+@pytest.mark.parametrize("value", [0, 4, 9])
+@pytest.mark.parametrize("maps", [(CAPACITY, ALLOCATABLE), (CAPACITY,), (ALLOCATABLE,)])
+def test_a_name_that_was_there_first_is_left_alone(value: int, maps: tuple[str, ...]) -> None:
+    model = OperatorModel()
+    model.node.update("kubelet", GPU, value, maps)
+    settle(model, [node_device(GPU, available=4), node_device(NIC, available=1)])
+    model.look()
+    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({NIC: 1}, False)]
+    assert OURS not in model.node.seen(GPU).capacity_owners | model.node.seen(GPU).allocatable_owners
+    assert model.told() == ["CapacityConflict"]
+    assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+    assert model.condition(Condition.ADVERTISED).reason == Reason.FOREIGN_OWNER
+    assert "kubelet" in model.condition(Condition.CONFLICT).message
+
+
+def test_a_value_that_nobody_is_named_for_counts_as_somebodys() -> None:
+    model = OperatorModel()
+    model.node.update("", GPU, 4)
+    model.node._values = {key: replace(value, owners=set()) for key, value in model.node._values.items()}
+    settle(model, [node_device(available=4)])
+    assert model.applies == []
+    assert model.condition(Condition.CONFLICT).message.startswith("unknown ")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_conflict_ends_when_the_name_is_free(is_restarted: bool) -> None:
+    model = OperatorModel()
+    model.node.update("kubelet", GPU, 4)
+    settle(model, [node_device(available=2)])
+    if is_restarted:
+        model.restart()
+    model.node.update("kubelet", GPU, None)
+    model.look()
+    model.look()
+    assert model.node.seen(GPU).capacity == 2
+    assert model.told() == ["CapacityConflict", "CapacityConflictEnded"]
+    assert model.condition(Condition.CONFLICT).status == "False"
+    assert model.repairs == []
+
+
+def test_a_restart_tells_no_conflict_again_and_forces_nothing() -> None:
+    model = OperatorModel()
+    model.node.update("kubelet", GPU, 4)
+    settle(model, [node_device(available=2)])
+    model.restart()
+    model.look()
+    assert model.told() == ["CapacityConflict"]
+    assert model.applies == []
+
+
+class TestContest:
+    """The same writer again and again."""
+
+    def provoke(self, model: OperatorModel, times: int = 3, number: int | None = 0, writer: str = "kubelet") -> None:
+        for _ in range(times):
+            model.node.update(writer, GPU, number)
+            model.look()
+            model.now += 1
+
+    def test_the_third_change_within_a_minute_ends_it(self) -> None:
+        model = advertising(4)
+        self.provoke(model)
+        assert model.repairs == ["zeroed", "zeroed"]
+        assert model.told() == ["CapacityRepaired", "CapacityRepaired", "CapacityConflict"]
+        assert model.node.seen(GPU).capacity == 0
+        assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
+
+    def test_changes_by_different_writers_do_not_add_up(self) -> None:
+        model = advertising(4)
+        for writer in ("a", "b", "a", "b"):
+            self.provoke(model, 1, writer=writer)
+        assert model.repairs == ["zeroed"] * 4
+
+    def test_changes_further_apart_do_not_add_up(self) -> None:
+        model = advertising(4)
+        for _ in range(4):
+            self.provoke(model, 1)
+            model.now += 31
+        assert model.repairs == ["zeroed"] * 4
+
+    def test_it_is_tried_again_after_a_minute_and_then_less_often(self) -> None:
+        model = advertising(4)
+        waits = []
+        for _ in range(6):
+            self.provoke(model)
+            until = model.look().look_again_at
+            assert until is not None
+            waits.append(round(until - model.now) + 1)
+            model.now = until - 0.5
+            model.look()
+            assert model.node.seen(GPU).capacity == 0
+            model.now = until
+            model.look()
+            assert model.node.seen(GPU).capacity == 4
+        assert waits == [60, 120, 240, 480, 600, 600]
+
+    def test_it_is_taken_back_at_once_when_the_writer_lets_go(self) -> None:
+        model = advertising(4)
+        self.provoke(model)
+        model.node.update("kubelet", GPU, None)
+        model.look()
+        assert model.node.seen(GPU).capacity == 4
+        assert model.told()[-1] == "CapacityConflictEnded"
+
+    def test_whoever_keeps_removing_it_is_left_in_peace_too(self) -> None:
+        model = advertising(4)
+        self.provoke(model, number=None)
+        model.look()
+        assert not model.node.seen(GPU).is_present
+        model.now += 60
+        model.look()
+        assert model.node.seen(GPU).capacity == 4
+
+    def test_a_restart_waits_again_before_it_forces(self) -> None:
+        model = advertising(4)
+        self.provoke(model)
+        model.restart()
+        told = len(model.events)
+        assert model.look().look_again_at == model.now + 60
+        assert model.node.seen(GPU).capacity == 0
+        assert len(model.events) == told
+        model.now += 60
+        model.look()
+        assert model.node.seen(GPU).capacity == 4
+
+
+def test_a_node_made_anew_under_the_same_name_is_not_ours_yet() -> None:
+    model = advertising(4)
+    model.node.remake("uid-2")
+    model.node.update("kubelet", GPU, 0)
+    # the agent took its object over with all that was stored in it
+    settle(model, [node_device(owner_uid="uid-2", available=4)])
+    assert model.applies == []
+    assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+
+
+def test_history_is_only_of_what_succeeded() -> None:
+    node = OperatorModel().node.record()
+    record = node_device(available=1)
+    first = decide(node, [record], None, 0.0)
+    again = decide(node, [record], None, 1.0)
+    assert first.apply == again.apply
+    assert record.name == node_device_name("node-a", GPU)

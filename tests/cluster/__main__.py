@@ -43,8 +43,9 @@ def _say(line: str) -> None:
 
 
 def run() -> int:
-    # what ends a service ends this one as Ctrl-C does: in order, folder and all
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Both end it in order, folder and all. SIGINT is set, too: a shell starts what it puts in the background with it ignored.
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, signal.default_int_handler)
     try:
         main(standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):

@@ -35,7 +35,7 @@ _TOKEN_SECONDS = 24 * 3600
 class ControlPlane:
     """A running control plane, made by `start`. Use it as a context manager, or call stop()."""
 
-    def __init__(self, layout: Layout, binaries: Mapping[str, Path], client: Client, undo: ExitStack) -> None:
+    def __init__(self, layout: Layout, binaries: Mapping[str, Path], client: Client) -> None:
         self.folder = layout.folder
         self.url = layout.ports.url
         self.admin_kubeconfig = layout.admin_kubeconfig
@@ -44,7 +44,7 @@ class ControlPlane:
         self.version: str = json.loads(get(layout.ports.apiserver, "/version", layout.tls))["gitVersion"]
         self._layout = layout
         self._kubectl = binaries["kubectl"]
-        self._undo = undo
+        self._undo = ExitStack()
 
     @classmethod
     def start(cls, folder: Path, say: Callable[[str], None] = lambda _: None) -> Self:
@@ -66,7 +66,9 @@ class ControlPlane:
             config = KubeConfig.from_file(layout.admin_kubeconfig)
             client = undo.enter_context(Client(config, trust_env=False))
             bring_up(layout, client, say)
-            return cls(layout, binaries, client, undo.pop_all())
+            control_plane = cls(layout, binaries, client)
+            control_plane._undo = undo.pop_all()
+            return control_plane
 
     def stop(self) -> None:
         """End every process and remove the folder. Stopped already: nothing happens."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.cluster.errors import BinaryError
 
 _GO_MODULES = Path(__file__).parent / "go"
+_ORACLE = Path(__file__).parents[1] / "oracle"
 _CUT_DEBUG_INFO = "-s -w"
 
 
@@ -22,7 +23,8 @@ _CUT_DEBUG_INFO = "-s -w"
 class Family:
     """Programs that one Go module pins together.
 
-    name: of its folder under go/. module: the Go module whose version is the family's.
+    name: of its folder under go/, unless `folder` names another, where sources of our own may lie beside go.mod.
+    module: the Go module whose version is the family's.
     packages: for each program, the Go package it is built from.
     version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
     asked_by: environment variable that may ask for another version than the pinned one.
@@ -33,10 +35,16 @@ class Family:
     packages: Mapping[str, str]
     version_variables: Mapping[str, str] = field(default_factory=dict)
     asked_by: str | None = None
+    folder: Path | None = None
 
     @property
     def pinned_folder(self) -> Path:
-        return _GO_MODULES / self.name
+        return self.folder or _GO_MODULES / self.name
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """Go files of our own that are built with the module, sorted."""
+        return tuple(sorted(self.pinned_folder.glob("*.go")))
 
     @property
     def pinned_version(self) -> str:
@@ -83,9 +91,10 @@ class Family:
 
     @property
     def key(self) -> str:
-        """Name of the cache folder: another one as soon as a pin, a flag or the machine's kind changes."""
+        """Name of the cache folder: another one as soon as a pin, a source, a flag or the machine's kind changes."""
         go_sum = (self.pinned_folder / "go.sum").read_text() if self.is_pinned else ""
-        content = [self.go_mod, go_sum, *self.flags, platform.machine()]
+        sources = (source.read_text() for source in self.sources)
+        content = [self.go_mod, go_sum, *sources, *self.flags, platform.machine()]
         digest = hashlib.sha256("\0".join(content).encode()).hexdigest()[:12]
         return f"{self.name}-{self.version}-{digest}"
 
@@ -126,6 +135,13 @@ FAMILIES = (
             f"{_COMPONENT_VERSION}.gitMinor": "{minor}",
         },
         asked_by="KUBERNETES",
+    ),
+    Family(
+        name="oracle",
+        module="k8s.io/kubernetes",
+        # the kubelet's internal packages change from release to release, so it is of the pinned one alone
+        packages={"oracle": "nodedevice.io/tests/oracle"},
+        folder=_ORACLE,
     ),
     Family(
         name="kwok",

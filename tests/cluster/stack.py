@@ -19,6 +19,7 @@ import yaml
 
 from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.errors import ComponentError
 from tests.cluster.processes import Process, reserved_ports
 
 GPU = "example.com/gpu"
@@ -97,13 +98,20 @@ class Stack:
             }
             for program in (operator, *agents.values()):
                 program.process.start()
-                undo.callback(program.process.kill)
+                undo.callback(_end, program.process)
             for program in (operator, *agents.values()):
                 program.process.wait_ready(program.is_ready, _READY_SECONDS)
-            say("operator and agents are ready")
             stack = cls(control_plane, operator, agents)
+            expected = sum(len(kind) for settings in plugins.values() for kind in settings.values())
+            stack.wait_for("every NodeDevice is Ready", lambda: stack.ready_count() == expected)
+            say("operator and agents are ready")
             stack._undo = undo.pop_all()
             return stack
+
+    def ready_count(self) -> int:
+        """How many NodeDevices are Ready."""
+        path = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
+        return self.control_plane.kubectl("get", "nodedevices", "-o", f"jsonpath={path}").split().count("True")
 
     def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float = 20.0) -> None:
         """Poll until it is so. Raises TimeoutError that names it, or ComponentError when a program has died."""
@@ -152,6 +160,15 @@ def _agent(control_plane: ControlPlane, folder: Path, node_name: str, port: int,
     (home / "agent.yaml").write_text(yaml.safe_dump(settings))
     command = [_program("nodedevice-agent"), "run", "--config", str(home / "agent.yaml")]
     return Program(Process(f"nodedevice-agent of {node_name}", command, home / "log"), address, home)
+
+
+def _end(process: Process) -> None:
+    """In order when it can, so that it tidies up after itself; else at once."""
+    try:
+        if process.pid is not None:
+            process.stop(_STOP_SECONDS)
+    except ComponentError:
+        process.kill()
 
 
 def _home(folder: Path, name: str) -> Path:

@@ -72,7 +72,6 @@ class _Demo:
 
     def _inventory(self) -> None:
         _tell("What the nodes have: one NodeDevice for each resource on each node")
-        self._wait("all devices are ready", lambda: self._ready() == ["True"] * 3)
         self._show("get", "nodedevices")
         _tell("The scheduler sees it as the Nodes' capacity")
         columns = r"NAME:.metadata.name,GPU:.status.capacity.example\.com/gpu,DEV:.status.capacity.example\.com/dev"
@@ -172,10 +171,6 @@ class _Demo:
         began = time.monotonic()
         control.set_health(self._state_dir, GPU, device, healthy)
         return self._nodes.wait(lambda seen: capacity(seen, NODE_A, GPU) == becomes, since=began).at - began
-
-    def _ready(self) -> list[str]:
-        found = self._json("get", "nodedevices")
-        return [c["status"] for o in found for c in o.get("status", {}).get("conditions", ()) if c["type"] == "Ready"]
 
     def _pod_health(self) -> list[str]:
         return [found["status"]["health"] for found in self._json("get", "poddevices", "-A")]

@@ -21,7 +21,9 @@ NIC = "example.com/nic"
 _MOST_ROUNDS = 5
 
 
-def node_device(resource: str = GPU, *, node: str = "node-a", owner_uid: str | None = "uid-1", **fields: object) -> NodeDeviceRecord:
+def node_device(
+    resource: str = GPU, *, node: str = "node-a", owner_uid: str | None = "uid-1", **fields: object
+) -> NodeDeviceRecord:
     """A NodeDevice whose agent has spoken; `fields` as in the record."""
     record = NodeDeviceRecord(
         name=names.node_device_name(node, resource),

@@ -200,25 +200,40 @@ class PlayedNode:
         return {
             entry.manager
             for entry in self.node.metadata.managedFields
-            if f"f:{resource}" in (entry.fieldsV1 or {}).get("f:status", {}).get("f:capacity", {})
+            if f"f:{resource}" in dict(dict(entry.fieldsV1 or {}).get("f:status", {})).get("f:capacity", {})
         }
 
-    def events(self, reason: str, about: str | None = None) -> list[str]:
+    def events(self, reason: str, about: str | None = None, namespace: str = "default") -> list[str]:
         """Messages of the Events with that reason on the Node (or on the object named)."""
-        fields = {"reason": reason, "involvedObject.name": about or self.name}
-        found = self.client.list(Event, namespace="*", fields=fields)
-        return [str(event.message) for event in found]
+        found = self.client.list(Event, namespace=namespace)
+        wanted = (reason, about or self.name)
+        return [str(event.message) for event in found if (event.reason, event.involvedObject.name) == wanted]
 
-    def wait_events(self, reason: str, count: int = 1, about: str | None = None) -> list[str]:
+    def wait_events(
+        self, reason: str, count: int = 1, about: str | None = None, namespace: str = "default"
+    ) -> list[str]:
         """Wait for so many Events with that reason; their messages."""
-        wait_until(lambda: len(self.events(reason, about)) >= count, f"{count} Events {reason} on {about or self.name}", 20)
-        return self.events(reason, about)
+        what = f"{count} Events {reason} on {about or self.name}"
+        wait_until(lambda: len(self.events(reason, about, namespace)) >= count, what, 20)
+        return self.events(reason, about, namespace)
 
     def remove(self) -> None:
         """Take the Node away, and its NodeDevices, as the garbage collector would some time later."""
         for resource in (GPU, NIC):
             delete(self.client, NodeDevice, self.nd_name(resource))
         delete(self.client, Node, self.name)
+
+
+def operator_writes(control_plane: ControlPlane, about: str = "") -> list[dict[str, Any]]:
+    """Every write request that the operator has sent so far and whose path holds `about`, from the audit log."""
+    account = f"system:serviceaccount:{SYSTEM_NAMESPACE}:nodedevice-operator"
+    return [
+        event
+        for event in control_plane.audit_events()
+        if event["user"]["username"] == account
+        and event["verb"] in {"create", "update", "patch", "delete"}
+        and about in event["requestURI"]
+    ]
 
 
 def delete(client: Any, kind: Any, name: str, namespace: str | None = None) -> None:
@@ -231,7 +246,11 @@ def delete(client: Any, kind: Any, name: str, namespace: str | None = None) -> N
 
 
 def full(
-    healthy: int = 0, allocations: list[dict[str, Any]] | None = None, broken: int = 0, state: str = "Running", **more: Any
+    healthy: int = 0,
+    allocations: list[dict[str, Any]] | None = None,
+    broken: int = 0,
+    state: str = "Running",
+    **more: Any,
 ) -> dict[str, Any]:
     """A whole status of an agent: `healthy` devices and `broken` ones after them, some of them allocated."""
     allocations = allocations or []
@@ -255,7 +274,11 @@ def full(
         "devices": devices,
         "allocations": sorted(allocations, key=lambda a: (a["podUID"], a["container"])),
         "conditions": [
-            condition("Registered", "True" if running else "False", reason="EndpointRunning" if running else f"Endpoint{state}"),
+            condition(
+                "Registered",
+                "True" if running else "False",
+                reason="EndpointRunning" if running else f"Endpoint{state}",
+            ),
             condition("Healthy", "False" if broken or all_broken else "True", reason=reason),
             condition("Injectable", "Unknown", reason="RuntimeNone"),
         ],

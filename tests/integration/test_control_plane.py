@@ -170,13 +170,16 @@ def test_nothing_outlives_the_starter(tmp_path: Path, how: signal.Signals, statu
     folder = tmp_path / "control-plane"
     command = [sys.executable, "-m", "tests.cluster", "up", "--folder", str(folder)]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as starter:
-        assert starter.stdout is not None
-        assert starter.stdout.readline() == f"export KUBECONFIG={folder}/admin.kubeconfig\n"
-        children = psutil.Process(starter.pid).children(recursive=True)
-        assert {child.name() for child in children} >= {"etcd", "kube-apiserver", "kube-scheduler", "kwok"}
-        endings = [os.pidfd_open(child.pid) for child in children]
-        starter.send_signal(how)
-        assert starter.wait(_PATIENCE_SECONDS) == status
+        try:
+            assert starter.stdout is not None
+            assert starter.stdout.readline() == f"export KUBECONFIG={folder}/admin.kubeconfig\n"
+            children = psutil.Process(starter.pid).children(recursive=True)
+            assert {child.name() for child in children} >= {"etcd", "kube-apiserver", "kube-scheduler", "kwok"}
+            endings = [os.pidfd_open(child.pid) for child in children]
+            starter.send_signal(how)
+            assert starter.wait(_PATIENCE_SECONDS) == status
+        finally:
+            starter.kill()
     for ending in endings:
         assert select.select([ending], [], [], _PATIENCE_SECONDS)[0], "a process is still there"
         os.close(ending)

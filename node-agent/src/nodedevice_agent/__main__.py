@@ -62,6 +62,7 @@ _defaults = Settings()
 @_setting("--plugin-dir", f"Directory where device plugins register.  [default: {_defaults.plugin_dir}]")
 @_setting("--state-dir", f"Directory for the checkpoint.  [default: {_defaults.state_dir}]")
 @_setting("--http-address", f"HOST:PORT of /healthz, /readyz, /metrics.  [default: {_defaults.http_address}]")
+@_setting("--leases-namespace", f"Namespace of the agents' Leases.  [default: {_defaults.leases_namespace}]")
 @_setting("--runtime", f"How devices reach containers.  [default: {_defaults.runtime}]", type=click.Choice(["none"]))
 @_setting("--log-level", "[default: info]", type=click.Choice(["debug", "info", "warning", "error"]))
 @_setting("--log-format", "[default: text]", type=click.Choice(["text", "json"]))
@@ -113,7 +114,7 @@ async def _run(settings: Settings) -> None:
     server = http.serve(settings.http_address, health)
     try:
         with await _take(plugin_dir, health) as directory:
-            agent = Agent(settings.node_name, settings.runtime, state_dir, directory, cluster, health)
+            agent = Agent(settings, state_dir, directory, cluster, health)
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
                 group.create_task(run_plugins(settings.plugins, plugin_dir, state_dir))

@@ -30,6 +30,7 @@ from nodedevice_agent.edges.pods import watch_pods
 from nodedevice_agent.edges.recovery import recover_allocations
 from nodedevice_agent.edges.registration_server import RegistrationServer
 from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +42,10 @@ class Agent:
     """One node's agent. run() until cancelled."""
 
     def __init__(
-        self,
-        node_name: str,
-        runtime: str,
-        state_dir: Path,
-        directory: PluginDirectory,
-        cluster: Cluster,
-        health: Health,
+        self, settings: Settings, state_dir: Path, directory: PluginDirectory, cluster: Cluster, health: Health
     ) -> None:
-        self._node_name = node_name
-        self._runtime = runtime
+        self._settings = settings
+        self._node_name = settings.node_name
         self._state_dir = state_dir
         self._directory = directory
         self._cluster = cluster
@@ -81,7 +76,7 @@ class Agent:
                 self._health.is_there("plugin directory")
                 log.info("serving device plugins", extra={"directory": str(self._directory.path)})
                 start(self._follow_cluster())
-                start(keep_lease(self._cluster, self._node_name, platform.node(), self._lease_said))
+                start(self._keep_lease())
         finally:
             await self._drain(server)
 
@@ -106,6 +101,10 @@ class Agent:
         self._do(effects)
         for found in self._objects.values():
             found.touch()
+
+    async def _keep_lease(self) -> None:
+        namespace = self._settings.leases_namespace
+        await keep_lease(self._cluster, namespace, self._node_name, platform.node(), self._lease_said)
 
     def _lease_said(self, is_renewed: bool) -> None:
         if is_renewed:
@@ -231,7 +230,7 @@ class Agent:
         now = snapshot(self._manager, resource_name)
         _measure(now)
         return node_device_status(
-            now, standing, wall_time=wall_time, version=__version__, runtime=self._runtime, notes=self._notes
+            now, standing, wall_time=wall_time, version=__version__, runtime=self._settings.runtime, notes=self._notes
         )
 
     # -- time, start and end ----------------------------------------------------------------------------------------------
@@ -266,7 +265,10 @@ class Agent:
         except CheckpointCorrupt as exc:
             aside = checkpoint_file.set_aside(self._state_dir)
             metrics.CHECKPOINT_UNREADABLE.set(1)
-            self._notes = f"the checkpoint could not be read ({exc}); it is kept as {aside.name}, and who holds what was taken from the API"
+            self._notes = (
+                f"the checkpoint could not be read ({exc}); it is kept as {aside.name}, "
+                "and who holds what was taken from the API"
+            )
             log.error(
                 "checkpoint cannot be read; rebuilding from the API", extra={"error": str(exc), "kept_as": str(aside)}
             )

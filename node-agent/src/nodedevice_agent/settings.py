@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 import yaml
+from nodedevice_api import names
 
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -16,6 +17,9 @@ from nodedevice_agent.plugins.settings import PluginSettings
 Runtime = Literal["none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+
+# what the YAML parser lets through on odd input, besides its own errors
+_ODD_YAML = (AttributeError, IndexError, KeyError, RecursionError, TypeError)
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -33,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     state_dir: str = "/var/lib/nodedevice"
     # /healthz, /readyz and /metrics; loopback, so that nothing is open to the network unasked
     http_address: str = "127.0.0.1:9808"
+    # where this agent's Lease is kept; the operator must be told the same
+    leases_namespace: str = names.AGENTS_NAMESPACE
     # how devices reach containers; none: they are counted and recorded only
     runtime: Runtime = "none"
     log_level: LogLevel = "info"
@@ -63,7 +69,7 @@ def _read(file: Path) -> Settings:
         return msgspec.convert(raw if raw is not None else {}, Settings)
     except OSError as exc:
         raise SettingsError(f"config file {file}: {exc.strerror}") from exc
-    except (UnicodeDecodeError, yaml.YAMLError) as exc:
+    except (UnicodeDecodeError, yaml.YAMLError, *_ODD_YAML) as exc:
         raise SettingsError(f"config file {file} is not YAML: {' '.join(str(exc).split())}") from exc
     except msgspec.ValidationError as exc:
         raise SettingsError(f"config file {file}: {exc}{_known(str(exc))}") from exc

@@ -39,21 +39,25 @@ class Admission:
         Counts only, nothing is chosen; needs that are met already cost nothing.
         """
         free: dict[str, int] = {}
-        reusable: dict[str, int] = {}
+        held_of_init: dict[str, set[str]] = {}
+        to_be_reused: dict[str, int] = {}
         for need in self.needs:
             name = need.resource_name
+            resource, mine = resources[name], held_of_init.setdefault(name, set())
+            held = book.of(self.pod.uid, need.container, name)
+            if held is not None:
+                _hand_on(mine, need, held.device_ids)
+                continue
             if name not in free:
-                free[name] = len(resources[name].free(book.holders(name)))
-            is_met = book.of(self.pod.uid, need.container, name) is not None
-            reused = min(need.count, reusable.get(name, 0))
-            fresh = 0 if is_met else need.count - reused
-            if fresh > free[name] or (not is_met and not resources[name].is_ready):
+                free[name] = len(resource.free(book.holders(name)))
+            # an init container's device that broke since is not used again
+            usable = sum(map(resource.is_usable, mine)) + to_be_reused.get(name, 0)
+            reused = min(need.count, usable)
+            fresh = need.count - reused
+            if fresh > free[name] or not resource.is_ready:
                 return need, fresh, free[name]
             free[name] -= fresh
-            if need.kind is ContainerKind.INIT:
-                reusable[name] = reusable.get(name, 0) + need.count - reused
-            else:
-                reusable[name] = reusable.get(name, 0) - reused
+            to_be_reused[name] = to_be_reused.get(name, 0) + (fresh if need.kind is ContainerKind.INIT else -reused)
         return None
 
     def skip_held(self, book: AllocationBook) -> Allocation | None:
@@ -98,10 +102,13 @@ class Admission:
                 yield resource_name, device_id
 
     def _pass(self, need: Need, device_ids: tuple[str, ...]) -> None:
-        reusable = self._reusable.setdefault(need.resource_name, set())
-        if need.kind is ContainerKind.INIT:
-            reusable.update(device_ids)
-        else:
-            # a sidecar or an app container keeps its devices: nobody after it may use them
-            reusable.difference_update(device_ids)
+        _hand_on(self._reusable.setdefault(need.resource_name, set()), need, device_ids)
         self._position += 1
+
+
+def _hand_on(reusable: set[str], need: Need, device_ids: Iterable[str]) -> None:
+    """What those after this container may use again: an init container's devices, and none that another keeps."""
+    if need.kind is ContainerKind.INIT:
+        reusable.update(device_ids)
+    else:
+        reusable.difference_update(device_ids)

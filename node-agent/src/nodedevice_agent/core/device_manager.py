@@ -130,6 +130,8 @@ class DeviceManager:
             effects += [
                 Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & self.resources.keys())
             ]
+        if pod.is_terminating:
+            return effects + self._stop_waiting(pod.uid)
         if pod.uid not in self._admissions:
             self._unmet[pod.uid] = pod
             effects += self._begin(pod, now)
@@ -165,8 +167,10 @@ class DeviceManager:
         lost = [device_id for device_id in admission.chosen if not resource.is_usable(device_id)]
         if lost:
             # judged against what is listed when the answer comes: a device may have gone meanwhile
-            self._roll_back(admission)
-            return self._begin(admission.pod, now)
+            freed = self._roll_back(admission)
+            uid = admission.pod.uid
+            anew = self._begin(self._unmet[uid], now) if uid in self._unmet else []
+            return anew + self._reconsider(freed, now, but=uid)
         admission.answered(resource, response)
         return self._advance(admission, now)
 
@@ -181,12 +185,10 @@ class DeviceManager:
         need = admission.need
         earlier = self._waiting.get(admission.pod.uid)
         attempts = (earlier.attempts if earlier else 0) + 1
-        self._roll_back(admission)
-        effects = self._wait(
-            admission.pod, need, Reason.ALLOCATE_FAILED, message, attempts, now + pause_seconds(attempts)
+        waiting = _until_changed(admission.pod, need, Reason.ALLOCATE_FAILED, message)
+        return self._give_up(
+            admission, replace(waiting, attempts=attempts, retry_at=now + pause_seconds(attempts)), now
         )
-        # what was reserved may be what another pod waits for
-        return effects + self._reconsider({n.resource_name for n in admission.needs}, now)
 
     # -- time ---------------------------------------------------------------------------------------------------------------
 
@@ -269,7 +271,7 @@ class DeviceManager:
             elif (pod.uid, need.resource_name) not in self._said_unserved:
                 self._said_unserved.add((pod.uid, need.resource_name))
                 effects.append(PodNotServed(f"{pod.namespace}/{pod.name}", need.container, need.resource_name))
-        if not needs or self.is_recovering or pod.is_terminating:
+        if not needs or self.is_recovering:
             return effects
         waiting = self._waiting.get(pod.uid)
         if waiting is not None and waiting.retry_at is not None:
@@ -280,7 +282,8 @@ class DeviceManager:
         if lacking is not None:
             # found out before any plugin is asked, so that two pods that want the same pair never chase each other
             need, missing, free = lacking
-            return effects + self._wait(pod, need, *_why_not(self.resources[need.resource_name], missing, free))
+            why = _why_not(self.resources[need.resource_name], missing, free)
+            return effects + self._wait(_until_changed(pod, need, *why))
         self._admissions[pod.uid] = admission
         return effects + self._advance(admission, now)
 
@@ -290,9 +293,8 @@ class DeviceManager:
         if need is None:
             return self._commit(admission)
         if odd is not None:
-            self._roll_back(admission)
             message = f"container {need.container} changed its request from {len(odd.device_ids)} to {need.count}"
-            return self._wait(admission.pod, need, Reason.CHANGED_REQUEST, message)
+            return self._give_up(admission, _until_changed(admission.pod, need, Reason.CHANGED_REQUEST, message), now)
         return self._choose(admission, need, now)
 
     def _choose(
@@ -304,9 +306,8 @@ class DeviceManager:
         free = resource.free(self.book.holders(need.resource_name))
         missing = need.count - len(reused)
         if missing > len(free) or not resource.is_ready:
-            self._roll_back(admission)
-            effects = self._wait(admission.pod, need, *_why_not(resource, missing, len(free)))
-            return effects + self._reconsider({n.resource_name for n in admission.needs} - {need.resource_name}, now)
+            why = _why_not(resource, missing, len(free))
+            return self._give_up(admission, _until_changed(admission.pod, need, *why), now)
         if missing and advice is None and resource.options.get_preferred_allocation_available:
             return [self._ask_preferred(admission, resource, reused, free)]
         taken = set(free)
@@ -343,25 +344,41 @@ class DeviceManager:
         effects: list[Effect] = [SaveCheckpoint(durable=True)] if admission.answers else []
         return effects + [Publish(name) for name in sorted(touched)]
 
-    def _roll_back(self, admission: Admission) -> None:
-        """End a transaction: its reservations go (committed devices are held by then)."""
+    def _roll_back(self, admission: Admission) -> frozenset[str]:
+        """End a transaction: its reservations go (committed devices are held by then). Returns the resources of these."""
         self._admissions.pop(admission.pod.uid, None)
         if admission.ticket is not None:
             self._by_ticket.pop(admission.ticket, None)
+        freed = set()
         for resource_name, device_id in admission.reserved():
             self.resources[resource_name].reserved.pop(device_id, None)
+            freed.add(resource_name)
+        return frozenset(freed)
 
-    def _wait(
-        self, pod: Pod, need: Need, reason: str, message: str, attempts: int = 0, retry_at: float | None = None
-    ) -> list[Effect]:
-        waiting = Waiting(pod.uid, need.container, need.resource_name, reason, message, attempts, retry_at)
-        before = self._waiting.get(pod.uid)
-        self._waiting[pod.uid] = waiting
-        names = {need.resource_name} | ({before.resource_name} if before else set())
+    def _give_up(self, admission: Admission, waiting: Waiting, now: float) -> list[Effect]:
+        """The transaction cannot go on: its pod waits, and whoever waits for what it had reserved is tried."""
+        freed = self._roll_back(admission)
+        # a pod that has begun to end meanwhile waits for nothing
+        effects = self._wait(waiting) if waiting.pod_uid in self._unmet else []
+        return effects + self._reconsider(freed, now, but=waiting.pod_uid)
+
+    def _wait(self, waiting: Waiting) -> list[Effect]:
+        before = self._waiting.get(waiting.pod_uid)
+        self._waiting[waiting.pod_uid] = waiting
+        names = {waiting.resource_name} | ({before.resource_name} if before else set())
         return [] if before == waiting else [Publish(name) for name in sorted(names)]
 
-    def _reconsider(self, resource_names: Iterable[str], now: float) -> list[Effect]:
-        """Something about these resources changed: whoever still lacks one of them is tried again, first come first."""
+    def _stop_waiting(self, pod_uid: str) -> list[Effect]:
+        """The pod is ending: it gets nothing more."""
+        self._unmet.pop(pod_uid, None)
+        waiting = self._waiting.pop(pod_uid, None)
+        return [Publish(waiting.resource_name)] if waiting is not None else []
+
+    def _reconsider(self, resource_names: Iterable[str], now: float, but: str = "") -> list[Effect]:
+        """Something about these resources changed: whoever still lacks one of them is tried again, first come first.
+
+        but: the uid of the pod whose own failing brought the change.
+        """
         changed = frozenset(resource_names)
         effects: list[Effect] = []
         for uid, pod in list(self._unmet.items()):
@@ -371,23 +388,18 @@ class DeviceManager:
                 is_due = waiting.resource_name in changed and (waiting.retry_at is None or waiting.retry_at <= now)
             else:
                 is_due = not changed.isdisjoint(need.resource_name for need in pod.needs())
-            if uid in self._admissions or not is_due:
+            if uid == but or uid in self._admissions or not is_due:
                 continue
             effects += self._begin(pod, now)
         return effects
 
     def _end(self, pod_uid: str, now: float) -> list[Effect]:
         """The pod is over or gone for the API."""
-        effects: list[Effect] = []
-        self._unmet.pop(pod_uid, None)
+        effects = self._stop_waiting(pod_uid)
         self._said_unserved = {said for said in self._said_unserved if said[0] != pod_uid}
-        waiting = self._waiting.pop(pod_uid, None)
-        if waiting is not None:
-            effects.append(Publish(waiting.resource_name))
         admission = self._admissions.get(pod_uid)
         if admission is not None:
-            self._roll_back(admission)
-            effects += self._reconsider({n.resource_name for n in admission.needs}, now)
+            effects += self._reconsider(self._roll_back(admission), now)
         if self._waits_for_runtime:
             return effects + [Publish(name) for name in sorted(self.book.set_releasing(pod_uid))]
         return effects + self._release(pod_uid, now)
@@ -400,6 +412,11 @@ class DeviceManager:
         effects: list[Effect] = [SaveCheckpoint(durable=False)]
         effects += [Publish(name) for name in sorted(touched)]
         return effects + self._reconsider(touched, now)
+
+
+def _until_changed(pod: Pod, need: Need, reason: str, message: str) -> Waiting:
+    """Waiting for a change, not for time."""
+    return Waiting(pod.uid, need.container, need.resource_name, reason, message)
 
 
 def _why_not(resource: Resource, missing: int, free: int) -> tuple[str, str]:

@@ -34,8 +34,11 @@ class Reanswers:
                 continue
             key = _key(allocation)
             resource = resources[allocation.resource_name]
-            is_asked = key in self._in_flight.values() or self._retry_at.get(key, now) > now
-            if is_asked or resource.endpoint is None or not all(i in resource.devices for i in allocation.device_ids):
+            if key in self._in_flight.values() or self._retry_at.get(key, now) > now:
+                continue
+            # the pause is over, also where there is nobody to ask: that one lists its devices first
+            self._retry_at.pop(key, None)
+            if resource.endpoint is None or not all(i in resource.devices for i in allocation.device_ids):
                 continue
             ticket = next(self._tickets)
             self._in_flight[ticket] = key

@@ -79,6 +79,7 @@ class Resource:
         if connection is None:
             return False
         before = (self.endpoint, self.listed, self.is_live)
+        self._last_listed = self.listed
         self._connections.remove(connection)
         if not self._connections:
             self.stopped_at = now

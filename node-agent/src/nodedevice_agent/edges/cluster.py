@@ -188,17 +188,17 @@ class Cluster:
             async for event, item in watch:
                 await changed(event, item)
 
-    async def get_lease(self, name: str) -> Lease:
-        with _translated(f"reading lease {names.AGENTS_NAMESPACE}/{name}"):
-            return await self._client.get(Lease, name, namespace=names.AGENTS_NAMESPACE)
+    async def get_lease(self, namespace: str, name: str) -> Lease:
+        with _translated(f"reading lease {namespace}/{name}"):
+            return await self._client.get(Lease, name, namespace=namespace)
 
     async def create_lease(self, lease: Lease) -> Lease:
-        with _translated(f"creating lease in {names.AGENTS_NAMESPACE}"):
+        with _translated("creating the lease"):
             return await self._client.create(lease)
 
     async def replace_lease(self, lease: Lease) -> Lease:
         """Raises ApiRefused (409) when somebody else wrote it meanwhile."""
-        with _translated(f"renewing lease in {names.AGENTS_NAMESPACE}"):
+        with _translated("renewing the lease"):
             return await self._client.replace(lease)
 
 

@@ -26,14 +26,16 @@ _RETRY_SECONDS = 5.0
 _CONFLICT = 409
 
 
-async def keep_lease(cluster: Cluster, node_name: str, identity: str, said: Callable[[bool], None]) -> None:
+async def keep_lease(
+    cluster: Cluster, namespace: str, node_name: str, identity: str, said: Callable[[bool], None]
+) -> None:
     """Renew until cancelled. said: called with whether the last renewal reached the API server."""
     lease: Lease | None = None
     is_failing = False
     while True:
         pause = RENEW_SECONDS * random.uniform(1 - _JITTER, 1 + _JITTER)
         try:
-            lease = await _renew(cluster, node_name, identity, lease)
+            lease = await _renew(cluster, namespace, node_name, identity, lease)
             if is_failing:
                 log.info("lease renewed again", extra={"lease": node_name})
             is_failing = False
@@ -47,13 +49,13 @@ async def keep_lease(cluster: Cluster, node_name: str, identity: str, said: Call
         await asyncio.sleep(pause)
 
 
-async def _renew(cluster: Cluster, node_name: str, identity: str, lease: Lease | None) -> Lease:
+async def _renew(cluster: Cluster, namespace: str, node_name: str, identity: str, lease: Lease | None) -> Lease:
     now = datetime.now(UTC)
     if lease is None:
         try:
-            lease = await cluster.get_lease(node_name)
+            lease = await cluster.get_lease(namespace, node_name)
         except ApiNotFound:
-            metadata = ObjectMeta(name=node_name, namespace=names.AGENTS_NAMESPACE)
+            metadata = ObjectMeta(name=node_name, namespace=namespace)
             return await cluster.create_lease(Lease(metadata=metadata, spec=_spec(now, identity)))
     acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
     lease.spec = _spec(now, identity)

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, field
+from nodedevice_api.resource_names import resource_name_problem
 
 from nodedevice_agent.plugins.core.generic import DeviceGroup, DevicePath
 from nodedevice_agent.plugins.core.patterns import wildcard_count
-from nodedevice_agent.plugins.core.resource_names import resource_name_problem
 from nodedevice_agent.plugins.core.simulated import MAX_SIMULATED
 from nodedevice_agent.plugins.core.values import Mount
 

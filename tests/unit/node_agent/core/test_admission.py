@@ -290,15 +290,12 @@ class TestNotEnough:
     def test_so_does_what_it_had_of_the_very_resource_it_lacks(self) -> None:
         scenario = with_plugin(2)
         (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=1))))
-        scenario.see(pod("q", gpu=1), pod("r", gpu=2))
-        (for_q,) = calls(scenario.effects[-10:])[-1:]
-        scenario.fail(for_q)
-        scenario.see(pod("s", gpu=1))
         scenario.lists(["d0"])
-        assert scenario.reasons() == {"q": "AllocateFailed", "r": "NotEnoughDevices", "s": "NotEnoughDevices"}
-        # p has d0 and can no longer get a second one: it goes back, and s is looked at again
+        scenario.see(pod("q", gpu=1))
+        assert scenario.reasons() == {"q": "NotEnoughDevices"}
+        # p has d0 reserved and can no longer get a second one: it goes back, and q is looked at again
         scenario.answer_all(scenario.answer(first))
-        assert scenario.held() == {"s/main": ("d0",)}
+        assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "NotEnoughDevices"})
 
 
 class TestHeldAlready:

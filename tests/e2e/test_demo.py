@@ -1,0 +1,90 @@
+"""What the README promises of `make demo`, `make up` and `make down`, run as a person would run it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.control_plane import ControlPlane
+
+_ROOT = Path(__file__).parents[2]
+_DEMO = [sys.executable, "-u", "-m", "tests.e2e.demo"]
+_LOCAL = [sys.executable, "-m", "tests.cluster.local"]
+
+
+@pytest.fixture(autouse=True)
+def built(control_plane: ControlPlane) -> None:
+    """With the session's control plane up, its programs are built: nothing here waits for that."""
+
+
+@pytest.fixture
+def own_temp(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder of this test's own, short enough for sockets, in which nothing may be left behind."""
+    folder = Path("/tmp") / f"nd-{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    left = list(folder.iterdir())
+    assert not left
+    folder.rmdir()
+
+
+def test_demo_does_the_whole_job(own_temp: Path) -> None:
+    done = subprocess.run(_DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    for told in (
+        "$ kubectl get nodedevices",
+        "$ kubectl get poddevices -A",
+        "Insufficient example.com/gpu",
+        "capacity of node-a went from 4 to 3 in",
+        "back to 4 in",
+        "4 devices held before and after",
+        "all free",
+    ):
+        assert told in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+
+
+def test_ctrl_c_leaves_nothing_behind(own_temp: Path) -> None:
+    with subprocess.Popen(_DEMO, cwd=_ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "operator and agents are ready" in line:
+                break
+        started = psutil.Process(demo.pid).children(recursive=True)
+        assert len(started) >= 8
+        os.killpg(demo.pid, signal.SIGINT)
+        rest = demo.stdout.read()
+        assert demo.wait(timeout=30) == 130
+    assert "everything that was started has ended" in rest
+    assert not [process for process in started if process.is_running()]
+
+
+def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
+    up = subprocess.run([*_LOCAL, "up"], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False)
+    try:
+        assert up.returncode == 0, up.stdout + up.stderr
+        exports = [line.removeprefix("export ") for line in up.stdout.splitlines() if line.startswith("export ")]
+        kubeconfig = exports[0].removeprefix("KUBECONFIG=")
+        folder = exports[1].removeprefix("PATH=").partition(":")[0]
+        listed = subprocess.run(
+            [f"{folder}/kubectl", "--kubeconfig", kubeconfig, "get", "nodedevices", "-o", "name"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert len(listed.stdout.split()) == 3
+        again = subprocess.run([*_LOCAL, "up"], cwd=_ROOT, capture_output=True, text=True, timeout=10, check=False)
+        assert again.stdout == up.stdout
+    finally:
+        down = subprocess.run([*_LOCAL, "down"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (down.returncode, down.stdout) == (0, "the local cluster is down\n")
+    once_more = subprocess.run([*_LOCAL, "down"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (once_more.returncode, once_more.stdout) == (0, "no local cluster is up\n")

@@ -1,0 +1,157 @@
+"""Agent and operator together, on the real control plane: what an administrator sees when things happen."""
+
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.observe import Observer, capacity
+from tests.cluster.processes import Process
+from tests.cluster.stack import FILES, GPU, NODE_A, NODE_B, Stack
+from tests.fakes import sample_plugin
+from tests.fakes.plugin import FakeDevice, FakePlugin
+
+_IDLE_SECONDS = 12.0
+_AGENT = "system:serviceaccount:nodedevice-system:nodedevice-agent"
+_OPERATOR = "system:serviceaccount:nodedevice-system:nodedevice-operator"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    folder = Path(tempfile.mkdtemp(prefix="nd-e2e-"))
+    try:
+        with Stack.start(folder) as running:
+            running.wait_for("all is advertised", lambda: _gpus(running, NODE_A) == 4 and _gpus(running, NODE_B) == 2)
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def nodes(stack: Stack) -> Iterator[Observer]:
+    with Observer.nodes(stack.control_plane.admin_kubeconfig) as observer:
+        yield observer
+
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize(
+    ("patch", "kind"),
+    [
+        pytest.param({GPU: "0"}, "zeroed", id="zeroed"),
+        pytest.param({GPU: "7"}, "changed", id="changed"),
+        pytest.param({GPU: None}, "removed", id="removed"),
+    ],
+)
+def test_overwritten_capacity_is_repaired(
+    stack: Stack, nodes: Observer, patch: dict[str, str | None], kind: str
+) -> None:
+    began = time.monotonic()
+    body = json.dumps({"status": {"capacity": patch}})
+    manager = f"--field-manager=somebody-{kind}"
+    stack.control_plane.kubectl("patch", "node", NODE_A, "--subresource=status", "--type=merge", "-p", body, manager)
+    wrong = nodes.wait(lambda seen: seen.object.metadata.name == NODE_A and capacity(seen, NODE_A, GPU) != 4, began)
+    right = nodes.wait(lambda seen: capacity(seen, NODE_A, GPU) == 4, wrong.at)
+    print(f"repaired in {(right.at - wrong.at) * 1000:.0f} ms")
+    stack.wait_for("an Event tells of it", lambda: "CapacityRepaired" in _event_reasons(stack, NODE_A))
+
+
+@pytest.mark.skipif(not sample_plugin.unshare(), reason="needs root, or user namespaces, for a mount namespace")
+def test_a_plugin_of_somebody_else(stack: Stack, nodes: Observer) -> None:
+    """Kubernetes' own sample device plugin, as it is."""
+    agent = stack.agents[NODE_B]
+    plugin = Process("sample-device-plugin", sample_plugin.command(agent.plugin_dir), agent.folder / "sample.log")
+    began = time.monotonic()
+    plugin.start()
+    try:
+        seen = nodes.wait(
+            lambda seen: capacity(seen, NODE_B, sample_plugin.RESOURCE) == len(sample_plugin.DEVICES), began
+        )
+        print(f"in the Node's capacity {(seen.at - began) * 1000:.0f} ms after its start")
+        listed = stack.control_plane.kubectl("get", "nodedevice", f"{NODE_B}.example.com.resource", "--no-headers")
+        assert listed.split()[2:6] == [sample_plugin.RESOURCE, "2", "2", "0"]
+    finally:
+        plugin.kill()
+
+
+async def test_registration_that_is_refused_harms_nobody(stack: Stack) -> None:
+    plugin = FakePlugin("example.kubernetes.io/gpu", {"d0": FakeDevice()})
+    await plugin.start(stack.agents[NODE_B].plugin_dir)
+    try:
+        with pytest.raises(Exception, match="reserved by Kubernetes"):
+            await plugin.register()
+    finally:
+        await plugin.stop()
+    assert _gpus(stack, NODE_B) == 2
+
+
+def test_pods_share_what_may_be_shared_and_nothing_else(stack: Stack) -> None:
+    """More pods than devices, of two resources, through the real scheduler: each device has one pod."""
+    stack.control_plane.add_namespace("crowd")
+    crowd = [_pod(f"gpu-{i}", {GPU: 1}) for i in range(8)] + [_pod(f"dev-{i}", {FILES: 2}) for i in range(3)]
+    stack.control_plane.apply(yaml.safe_dump_all(crowd))
+    stack.wait_for("all devices are held", lambda: len(_held(stack)) == 6 + 4)
+    assert len({(name, device) for name, device, _ in _held(stack)}) == 6 + 4
+    for _ in range(3):
+        first = sorted({pod for _, _, pod in _held(stack)})[0]
+        stack.control_plane.kubectl("delete", "pod", first, "-n", "crowd", "--grace-period=0", "--wait=false")
+        stack.wait_for(f"{first} holds nothing", lambda pod=first: pod not in {p for _, _, p in _held(stack)})  # type: ignore[misc]
+    held = _held(stack)
+    assert len({(name, device) for name, device, _ in held}) == len(held)
+    stack.control_plane.remove_namespace("crowd")
+    stack.wait_for("all is free", lambda: not _held(stack))
+    stack.wait_for("no PodDevice is left", lambda: not _items(stack, "poddevices", "-A"))
+
+
+async def test_idle_writes_nothing_but_leases(stack: Stack) -> None:
+    await asyncio.sleep(2)  # what earlier tests set in motion has come to rest
+    before = len(list(stack.control_plane.audit_events()))
+    await asyncio.sleep(_IDLE_SECONDS)
+    ours = [
+        (event["verb"], event["objectRef"]["resource"])
+        for event in list(stack.control_plane.audit_events())[before:]
+        if event["user"]["username"] in (_AGENT, _OPERATOR)
+    ]
+    writes = [(verb, kind) for verb, kind in ours if verb not in ("get", "list", "watch")]
+    assert {kind for _, kind in writes} <= {"leases"}
+
+
+def _gpus(stack: Stack, node_name: str) -> int:
+    node = json.loads(stack.control_plane.kubectl("get", "node", node_name, "-o", "json"))
+    return int(node["status"]["capacity"].get(GPU, -1))
+
+
+def _event_reasons(stack: Stack, name: str) -> list[str]:
+    return [e["reason"] for e in _items(stack, "events", "-A") if e["involvedObject"]["name"] == name]
+
+
+def _held(stack: Stack) -> list[tuple[str, str, str]]:
+    """(NodeDevice, device ID, pod) of everything held."""
+    return [
+        (found["metadata"]["name"], device, allocation["name"])
+        for found in _items(stack, "nodedevices")
+        for allocation in found["status"]["allocations"]
+        for device in allocation["deviceIDs"]
+    ]
+
+
+def _items(stack: Stack, *what: str) -> list[dict[str, Any]]:
+    return list(json.loads(stack.control_plane.kubectl("get", *what, "-o", "json"))["items"])
+
+
+def _pod(name: str, limits: dict[str, int]) -> dict[str, Any]:
+    container = {"name": "main", "image": "registry.example/app", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "crowd"},
+        "spec": {"containers": [container]},
+    }

@@ -8,8 +8,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
-CODE := proto operator node-agent tests
+CODE := proto operator node-agent tests docs
 PROTO_ROOT := proto/src
+# what `make generate` writes into
+GENERATED := $(PROTO_ROOT) charts/nodedevice/crds docs/api.md
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 .PHONY: help
@@ -37,16 +39,17 @@ $(GENERATE_VENV)/.ready: requirements/generate.txt
 	@touch $@
 
 .PHONY: generate
-generate: $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs and the chart's copy of the CRDs
+generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, the chart's copy of the CRDs, docs/api.md
 	PATH=$(GENERATE_VENV)/bin:$$PATH $(GENERATE_VENV)/bin/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
 	@mkdir -p charts/nodedevice/crds
 	cp crds/*.yaml charts/nodedevice/crds/
+	$(BIN)/python docs/generate_api.py
 
 .PHONY: verify-generate
 verify-generate: generate ## Fail when what is checked in is not what generate makes
-	@git diff --exit-code --stat -- $(PROTO_ROOT) charts/nodedevice/crds && \
-	  test -z "$$(git ls-files --others --exclude-standard -- $(PROTO_ROOT) charts/nodedevice/crds)" || \
+	@git diff --exit-code --stat -- $(GENERATED) && \
+	  test -z "$$(git ls-files --others --exclude-standard -- $(GENERATED))" || \
 	  { echo "generated files differ: run 'make generate' and commit"; exit 1; }
 
 .PHONY: binaries
@@ -66,7 +69,7 @@ format: setup ## Let ruff put the code in order
 .PHONY: types
 types: setup ## mypy, strict
 	$(BIN)/mypy proto/src operator/src node-agent/src
-	$(BIN)/mypy tests
+	$(BIN)/mypy tests docs
 
 .PHONY: imports
 imports: setup ## Which way imports may point

@@ -78,6 +78,9 @@ class AllocationBook:
         """Device ID to pod UID, a live read-only view."""
         return MappingProxyType(self._holders.setdefault(resource_name, {}))
 
+    def of_pod(self, pod_uid: str) -> list[Allocation]:
+        return list(self._by_pod.get(pod_uid, {}).values())
+
     def of_resource(self, resource_name: str) -> list[Allocation]:
         """Sorted by pod UID and container."""
         found = (a for a in self if a.resource_name == resource_name)

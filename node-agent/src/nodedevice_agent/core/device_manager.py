@@ -6,7 +6,7 @@ or reserved by two pods, and what was committed stays until its pod is over.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 
@@ -48,6 +48,8 @@ class DeviceManager:
         self._waits_for_runtime = waits_for_runtime
         self._waits_for_intent = waits_for_intent
         self._pods: dict[str, Pod] = {}
+        # pods that are over and still in the API: nothing is theirs, but who asks for one by name gets an answer
+        self._over: dict[str, Pod] = {}
         self._unmet: dict[str, Pod] = {}
         self._waiting: dict[str, Waiting] = {}
         self._admissions: dict[str, Admission] = {}
@@ -107,7 +109,7 @@ class DeviceManager:
         """The complete list of this node's pods: whoever is not in it is gone."""
         present = {pod.uid: pod for pod in pods}
         effects: list[Effect] = []
-        for uid in sorted((self._pods.keys() | self.book.pod_uids()) - present.keys()):
+        for uid in sorted((self._pods.keys() | self._over.keys() | self.book.pod_uids()) - present.keys()):
             effects += self.pod_gone(uid, now)
         for pod in present.values():
             effects += self.pod_seen(pod, now)
@@ -117,6 +119,7 @@ class DeviceManager:
         """A pod bound to this node, new or changed."""
         if pod.is_over:
             self._pods.pop(pod.uid, None)
+            self._over[pod.uid] = pod
             return self._end(pod.uid, now)
         if self._pods.get(pod.uid) == pod:
             return []
@@ -140,6 +143,7 @@ class DeviceManager:
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The API no longer has the pod."""
         self._pods.pop(pod_uid, None)
+        self._over.pop(pod_uid, None)
         return self._end(pod_uid, now)
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
@@ -240,6 +244,14 @@ class DeviceManager:
 
     def pod(self, pod_uid: str) -> Pod | None:
         return self._pods.get(pod_uid)
+
+    def pods(self) -> Collection[Pod]:
+        """Every pod of this node that is not over, with or without devices."""
+        return self._pods.values()
+
+    def pods_over(self) -> Collection[Pod]:
+        """Pods that have succeeded or failed and are still in the API."""
+        return self._over.values()
 
     def waiting(self, resource_name: str) -> list[Waiting]:
         found = (w for w in self._waiting.values() if w.resource_name == resource_name)

@@ -36,7 +36,7 @@ def node_device_status(
     devices, omitted = _devices(now, before, wall_time)
     held, held_omitted = _cut([_allocation(h, before, wall_time) for h in now.held], MAX_ALLOCATIONS)
     waiting, _ = _cut([_waiting(*w, before=before, wall_time=wall_time) for w in now.waiting], MAX_WAITING)
-    status: Json = {
+    return {
         "total": now.total,
         "healthy": now.healthy,
         "cordoned": now.cordoned,
@@ -48,13 +48,11 @@ def node_device_status(
         "devices": devices,
         "devicesOmitted": omitted,
         "allocations": held,
+        # written when they say nothing as well: what is not written cannot be taken back from another writer
+        "allocationsOmitted": held_omitted,
+        "waiting": waiting,
         "conditions": _conditions(now, before, wall_time, runtime, notes),
     }
-    if held_omitted:
-        status["allocationsOmitted"] = held_omitted
-    if waiting:
-        status["waiting"] = waiting
-    return status
 
 
 def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:

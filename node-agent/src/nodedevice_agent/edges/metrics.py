@@ -26,3 +26,13 @@ CHECKPOINT_UNREADABLE = Gauge(
     "nodedevice_agent_checkpoint_unreadable", "1 after a start with an unreadable checkpoint."
 )
 PODS_WAITING = Gauge("nodedevice_agent_pods_waiting", "Pods bound here that wait for devices.", ["resource_name"])
+POD_RESOURCES_REQUESTS = Counter(
+    "nodedevice_agent_pod_resources_requests_total",
+    "Calls of the PodResources service.",
+    ["server_api_version", "method"],
+)
+POD_RESOURCES_ERRORS = Counter(
+    "nodedevice_agent_pod_resources_errors_total",
+    "Calls of the PodResources service that were answered with an error.",
+    ["server_api_version", "method", "code"],
+)

@@ -149,10 +149,14 @@ class NodeDevice:
 
 
 def _owned(standing: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-    """What stands, less the conditions of other writers, in our order: to be compared with what is wanted."""
-    kinds = [condition["type"] for condition in status["conditions"]]
+    """What stands, less what other writers added, in our order: to be compared with what is wanted."""
     found = {c.get("type"): c for c in standing.get("conditions", ())}
-    return {**standing, "conditions": [found[kind] for kind in kinds if kind in found]}
+    ours = [_same_keys(found.get(wanted["type"], {}), wanted) for wanted in status["conditions"]]
+    return {**_same_keys(standing, status), "conditions": ours}
+
+
+def _same_keys(standing: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in standing.items() if key in wanted}
 
 
 def _version(found: NodeDeviceObject) -> int:

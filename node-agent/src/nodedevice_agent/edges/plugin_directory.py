@@ -2,25 +2,25 @@
 
 Sockets that an earlier manager left are removed, as the kubelet does, because many plugins register again only when their
 own socket vanishes. Never so in a directory that another manager serves: a lock file tells ours, a dial tells any other.
+A plugin that is connected again by then keeps a second name for its socket, under which the next start finds it.
 Source: kubelet pkg/kubelet/cm/devicemanager/manager.go, removeContents.
 """
 
 import fcntl
 import os
-import socket
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from nodedevice_agent.edges.unix_sockets import MAX_PATH_BYTES, is_served, is_too_long
 from nodedevice_agent.errors import DirectoryServed, SettingsError
 
 REGISTRATION_SOCKET = "kubelet.sock"
-# A dot file: a kubelet that looks for a checkpoint here must not take it for one.
+# Dot files: a kubelet that looks for a checkpoint here must not take them for one.
 _LOCK = ".nodedevice-agent.lock"
-_DIAL_SECONDS = 1.0
-# sun_path, less its closing zero byte
-_MAX_SOCKET_PATH = 107
+_KEPT = ".nodedevice-kept-"
 
 
 class PluginDirectory:
@@ -33,12 +33,10 @@ class PluginDirectory:
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Make the directory (0750), lock it, and clear it of sockets. Raises DirectoryServed, SettingsError."""
+        """Make the directory (0750) and lock it; what is in it stays until clear(). Raises DirectoryServed, SettingsError."""
         registration_socket = path / REGISTRATION_SOCKET
-        if len(os.fsencode(registration_socket)) > _MAX_SOCKET_PATH:
-            raise SettingsError(
-                f"--plugin-dir {path} is too long: a socket's path has at most {_MAX_SOCKET_PATH} bytes"
-            )
+        if is_too_long(registration_socket):
+            raise SettingsError(f"--plugin-dir {path} is too long: a socket's path has at most {MAX_PATH_BYTES} bytes")
         try:
             path.mkdir(mode=0o750, parents=True, exist_ok=True)
             lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -49,11 +47,41 @@ class PluginDirectory:
         except OSError as exc:
             os.close(lock)
             raise DirectoryServed(str(path), "it holds the directory's lock") from exc
-        if _answers(registration_socket):
+        if is_served(registration_socket):
             os.close(lock)
             raise DirectoryServed(str(path), f"it answers on {REGISTRATION_SOCKET}")
-        _remove_sockets(path)
         return cls(path, lock)
+
+    def clear(self, but: Collection[str] = ()) -> None:
+        """Remove every socket, except those with these file names. Raises SettingsError."""
+        try:
+            for entry in os.scandir(self.path):
+                if entry.name not in but and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                    os.unlink(entry.path)
+        except OSError as exc:
+            raise SettingsError(
+                f"--plugin-dir {self.path}: an old socket cannot be removed: {exc.strerror} ({exc.filename})"
+            ) from exc
+
+    def keep(self, socket_name: str) -> str:
+        """Give a socket a second name that clear() can spare, and return it; the first where a second cannot be had."""
+        if socket_name.startswith(_KEPT):
+            return socket_name
+        kept = self.path / f"{_KEPT}{socket_name}"
+        if is_too_long(kept):
+            return socket_name
+        try:
+            kept.unlink(missing_ok=True)
+            os.link(self.path / socket_name, kept, follow_symlinks=False)
+        except OSError:
+            # not every file system and not every owner may; then this plugin is found again once, not twice
+            return socket_name
+        return kept.name
+
+    def forget(self, socket_name: str) -> None:
+        """Remove a second name that keep() gave; a plugin's own socket is the plugin's."""
+        if socket_name.startswith(_KEPT):
+            (self.path / socket_name).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let another manager have it. The lock file stays: removing it would race with whoever locks it next."""
@@ -70,20 +98,6 @@ class PluginDirectory:
         self.close()
 
 
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_DIAL_SECONDS)
-        try:
-            client.connect(str(path))
-        except TimeoutError:
-            # somebody listens and is too busy to accept
-            return True
-        except OSError:
-            return False
-        return True
-
-
-def _remove_sockets(path: Path) -> None:
-    for entry in os.scandir(path):
-        if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
-            os.unlink(entry.path)
+def registered_name(socket_name: str) -> str:
+    """The file name a plugin registered with, from what may be a second name for its socket."""
+    return socket_name.removeprefix(_KEPT)

@@ -7,7 +7,6 @@ until this node's pods are known after a start, List and Get answer UNAVAILABLE;
 
 import logging
 import os
-import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,15 +23,13 @@ from nodedevice_agent.core.pod_resources import ContainerDevices, DeviceOnNode, 
 from nodedevice_agent.core.pods import ContainerKind
 from nodedevice_agent.core.rate_limit import TokenBucket
 from nodedevice_agent.edges import metrics
+from nodedevice_agent.edges.unix_sockets import MAX_PATH_BYTES, is_served, is_too_long
 from nodedevice_agent.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
 CALLS_PER_SECOND = 100.0
 CALLS_AT_ONCE = 10
-# sun_path, less its closing zero byte
-_MAX_SOCKET_PATH = 107
-_DIAL_SECONDS = 1.0
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -161,31 +158,19 @@ def _alpha_devices(devices: Iterable[DeviceOnNode]) -> Iterable[alpha_pb2.Contai
 
 def _make_room(path: Path) -> None:
     """The socket's directory, and nothing at the socket's place: a socket that nobody serves is of the past."""
-    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
-        raise _unusable(path, f"a socket's path has at most {_MAX_SOCKET_PATH} bytes")
+    if is_too_long(path):
+        raise _unusable(path, f"a socket's path has at most {MAX_PATH_BYTES} bytes")
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         if not os.path.lexists(path):
             return
         if not path.is_socket():
             raise _unusable(path, "something that is not a socket is there")
-        if _is_served(path):
+        if is_served(path):
             raise _unusable(path, "another process serves it")
         path.unlink()
     except OSError as exc:
         raise _unusable(path, str(exc.strerror)) from exc
-
-
-def _is_served(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_DIAL_SECONDS)
-        try:
-            client.connect(str(path))
-        except TimeoutError:
-            return True
-        except OSError:
-            return False
-        return True
 
 
 def _unusable(path: Path, why: str) -> SettingsError:

@@ -14,6 +14,7 @@ from nodedevice_agent.core.effects import AskPreferred, CallAllocate, Effect, Pu
 from nodedevice_agent.core.pods import Container, ContainerKind, Pod
 from nodedevice_agent.core.resources import PluginOptions
 from nodedevice_agent.core.snapshot import Snapshot, snapshot
+from nodedevice_agent.core.status import node_device_status
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
@@ -116,6 +117,9 @@ class Scenario:
             elif isinstance(effect, CallAllocate):
                 todo += self.answer(effect)
 
+    def calls_so_far(self) -> list[CallAllocate]:
+        return calls(self.effects)
+
     # -- what is seen of it -----------------------------------------------------------------------------------------
 
     def snapshot(self, name: str = GPU) -> Snapshot:
@@ -154,3 +158,10 @@ def held_by(uid: str, *ids: str, name: str = GPU, container: str = "main", respo
     """An allocation without NUMA nodes."""
     numa: Mapping[int, tuple[str, ...]] = {-1: tuple(sorted(ids))}
     return Allocation(uid, container, name, numa, response)
+
+
+def status(scenario: Scenario, before: dict[str, Any], wall_time: str, notes: str = "", name: str = GPU) -> dict[str, Any]:
+    """The status that would be written now, where `before` stands."""
+    return node_device_status(
+        scenario.snapshot(name), before, wall_time=wall_time, version="1.2.3", runtime="none", notes=notes
+    )

@@ -1,0 +1,178 @@
+"""The device manager in its event loop: brings it what device plugins do, one event at a time, and carries out its effects.
+
+All of the manager's state lives in the event loop's thread. Calls to plugins run as tasks of their own, so that one that
+hangs holds up nobody; what they bring back is an event again. Knows no API server: who publishes is told what changed, and
+whoever has other news (pods, cordons) hands the manager's answer to do().
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+from typing import assert_never
+
+from nodedevice_agent.core.device_manager import DeviceManager
+from nodedevice_agent.core.effects import AskPreferred, CallAllocate, Effect, PodNotServed, Publish, SaveCheckpoint
+from nodedevice_agent.edges import metrics
+from nodedevice_agent.edges.checkpoint_file import CheckpointWriter
+from nodedevice_agent.edges.plugin_connection import PluginConnection
+from nodedevice_agent.edges.plugin_directory import PluginDirectory
+from nodedevice_agent.edges.registration_server import RegistrationServer
+from nodedevice_agent.errors import PluginFailed
+
+log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS = 2.0
+
+
+class PluginHost:
+    """One plugin directory and its manager. publish: told the name of each resource whose snapshot may have changed."""
+
+    def __init__(
+        self, manager: DeviceManager, state_dir: Path, directory: PluginDirectory, publish: Callable[[str], None]
+    ) -> None:
+        self.manager = manager
+        self._directory = directory
+        self._publish = publish
+        self._loop = asyncio.get_running_loop()
+        self._writer = CheckpointWriter(state_dir, manager.checkpoint)
+        self._durable = 0
+        self._server = RegistrationServer(directory.registration_socket, self._connect)
+        self._connections: dict[int, tuple[str, PluginConnection]] = {}
+        self._endpoints = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: asyncio.TaskGroup
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Serve plugins. Everything that goes on from here on is a task of that group; when it has ended, call drain()."""
+        self._tasks = tasks
+        tasks.create_task(self._writer.run())
+        self._set_timer()
+        await self._server.start()
+        log.info("serving device plugins", extra={"directory": str(self._directory.path)})
+
+    async def drain(self) -> None:
+        """Nothing new comes in; what was decided is written. Plugins are left to notice that their socket is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._server.stop()
+        for _, connection in list(self._connections.values()):
+            await connection.close()
+        await asyncio.wait_for(self._writer.close(), _DRAIN_SECONDS)
+
+    async def saved(self) -> None:
+        """Wait until every allocation so far is on disk: before that none may be published."""
+        await self._writer.flushed(self._durable)
+
+    def now(self) -> float:
+        """Monotonic seconds, as the manager's events want them."""
+        return self._loop.time()
+
+    def do(self, effects: Iterable[Effect]) -> None:
+        """Carry out what the manager answered to an event."""
+        for effect in effects:
+            match effect:
+                case Publish():
+                    self._publish(effect.resource_name)
+                case SaveCheckpoint():
+                    number = self._writer.request()
+                    self._durable = number if effect.durable else self._durable
+                case AskPreferred():
+                    self._tasks.create_task(self._ask_preferred(effect))
+                case CallAllocate():
+                    self._tasks.create_task(self._allocate(effect))
+                case PodNotServed():
+                    extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
+                    log.info("a pod here asks for a resource that no device plugin has registered yet", extra=extra)
+                case _:
+                    assert_never(effect)
+        self._set_timer()
+
+    # -- plugins ------------------------------------------------------------------------------------------------------
+
+    async def _connect(self, resource_name: str, socket_name: str) -> None:
+        """A plugin registers. Raises PluginFailed."""
+        connection = await PluginConnection.open(resource_name, self._directory.path / socket_name)
+        endpoint = next(self._endpoints)
+        self._connections[endpoint] = (socket_name, connection)
+        metrics.REGISTRATIONS.labels(resource_name).inc()
+        log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket_name})
+        self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now()))
+        self._tasks.create_task(self._follow_plugin(endpoint, resource_name, socket_name, connection))
+
+    async def _follow_plugin(
+        self, endpoint: int, resource_name: str, socket_name: str, connection: PluginConnection
+    ) -> None:
+        said = ""
+        why = "its stream ended"
+        try:
+            async for listed in connection.device_lists():
+                if listed.refusal and listed.refusal != said:
+                    log.error("device list", extra={"resource_name": resource_name, "error": listed.refusal})
+                said = listed.refusal
+                self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
+                await self._replace(endpoint, resource_name, socket_name)
+        except PluginFailed as exc:
+            why = str(exc)
+        finally:
+            self._connections.pop(endpoint, None)
+            await connection.close()
+        log.info(
+            "device plugin disconnected", extra={"resource_name": resource_name, "socket": socket_name, "why": why}
+        )
+        self.do(self.manager.disconnected(resource_name, endpoint, self.now()))
+
+    async def _replace(self, endpoint: int, resource_name: str, socket_name: str) -> None:
+        """A plugin that registered again from the same socket has one connection: the newest, once it lists devices."""
+        for other, (name, connection) in list(self._connections.items()):
+            if other < endpoint and name == socket_name and connection.resource_name == resource_name:
+                await connection.close()
+
+    async def _ask_preferred(self, effect: AskPreferred) -> None:
+        advice: tuple[str, ...] = ()
+        try:
+            connection = self._connection(effect.endpoint, effect.resource_name, "GetPreferredAllocation")
+            advice = await connection.preferred(effect.available, effect.must_include, effect.size)
+        except PluginFailed as exc:
+            log.warning("advice ignored", extra={"resource_name": effect.resource_name, "error": str(exc)})
+        odd = sorted(set(advice) - set(effect.available))
+        if odd or len(advice) > effect.size:
+            extra = {
+                "resource_name": effect.resource_name,
+                "unknown": odd[:3],
+                "given": len(advice),
+                "asked": effect.size,
+            }
+            log.warning("advice is wrong and taken only as far as it makes sense", extra=extra)
+        self.do(self.manager.preferred(effect.ticket, advice[: effect.size], self.now()))
+
+    async def _allocate(self, effect: CallAllocate) -> None:
+        try:
+            connection = self._connection(effect.endpoint, effect.resource_name, "Allocate")
+            with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
+                response = await connection.allocate(effect.device_ids)
+        except PluginFailed as exc:
+            metrics.ALLOCATE_FAILED.labels(effect.resource_name).inc()
+            log.error("allocation failed; it is tried again", extra={"error": str(exc)})
+            self.do(self.manager.allocate_failed(effect.ticket, str(exc), self.now()))
+            return
+        log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
+        self.do(self.manager.allocated(effect.ticket, response, self.now()))
+
+    def _connection(self, endpoint: int, resource_name: str, call: str) -> PluginConnection:
+        found = self._connections.get(endpoint)
+        if found is None:
+            raise PluginFailed(resource_name, call, "it is no longer connected")
+        return found[1]
+
+    # -- time -----------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline = self.manager.next_deadline()
+        self._timer = None if deadline is None else self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self.do(self.manager.tick(self.now()))

@@ -1,0 +1,87 @@
+"""What the API server would say of a NodeDevice's status: the schema of crds/, and its CEL rules said again in Python.
+
+The rules are found by their messages, so that one that is added to the CRD and not here is noticed.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Json = dict[str, Any]
+
+_CRD = yaml.safe_load((Path(__file__).parents[4] / "crds/nodedevices.yaml").read_text(encoding="utf-8"))
+_STATUS = _CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+_TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+
+
+def _listed(status: Json) -> list[Json]:
+    return list(status.get("devices", ()))
+
+
+def _rises(keys: list[Any]) -> bool:
+    return all(before < after for before, after in zip(keys, keys[1:], strict=False))
+
+
+def _holdings(status: Json) -> int:
+    return sum(len(a["deviceIDs"]) + a.get("deviceIDsOmitted", 0) for a in status["allocations"])
+
+
+_RULES: dict[str, Callable[[Json], bool]] = {
+    "healthy cannot exceed total": lambda s: s["healthy"] <= s["total"],
+    "cordoned cannot exceed total": lambda s: s["cordoned"] <= s["total"],
+    "available cannot exceed healthy": lambda s: s["available"] <= s["healthy"],
+    "allocated + releasing + available cannot exceed total; a held device that is no longer listed counts in total": (
+        lambda s: s["allocated"] + s["releasing"] + s["available"] <= s["total"]
+    ),
+    "devices must be sorted by id, each id once": lambda s: _rises([d["id"].encode() for d in _listed(s)]),
+    "total must be the number of devices listed plus devicesOmitted": (
+        lambda s: len(_listed(s)) + s["devicesOmitted"] == s["total"]
+    ),
+    "healthy must be the number of devices whose health is Healthy": (
+        lambda s: s["devicesOmitted"] > 0 or sum(d["health"] == "Healthy" for d in _listed(s)) == s["healthy"]
+    ),
+    "allocated cannot exceed the device IDs listed in allocations": (
+        lambda s: s.get("allocationsOmitted", 0) > 0 or _holdings(s) >= s["allocated"]
+    ),
+    "allocations must be sorted by podUID and container, each pair once": (
+        lambda s: _rises([(a["podUID"], a["container"]) for a in s["allocations"]])
+    ),
+}
+
+
+def problems(status: Json) -> list[str]:
+    """All that the API server would refuse; empty when it would take this status."""
+    return [*_of_schema(status, _STATUS, "status"), *(said for said, holds in _RULES.items() if not holds(status))]
+
+
+def known_rules() -> set[str]:
+    return set(_RULES)
+
+
+def rules_of_the_crd() -> set[str]:
+    return {" ".join(rule["message"].split()) for rule in _STATUS["x-kubernetes-validations"]}
+
+
+def _of_schema(value: Any, schema: Json, where: str) -> Iterator[str]:
+    if type(value) is not _TYPES[schema["type"]]:
+        yield f"{where}: {type(value).__name__} is not {schema['type']}"
+    elif isinstance(value, dict):
+        known = schema.get("properties", {})
+        yield from (f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value)
+        yield from (f"{where}.{name} is unknown" for name in value if name not in known)
+        for name in value.keys() & known.keys():
+            yield from _of_schema(value[name], known[name], f"{where}.{name}")
+    elif isinstance(value, list):
+        if not schema.get("minItems", 0) <= len(value) <= schema["maxItems"]:
+            yield f"{where}: {len(value)} items"
+        for index, item in enumerate(value):
+            yield from _of_schema(item, schema["items"], f"{where}[{index}]")
+    elif isinstance(value, str):
+        if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
+            yield f"{where}: {len(value)} characters"
+        if "enum" in schema and value not in schema["enum"]:
+            yield f"{where}: {value!r} is none of {schema['enum']}"
+    elif isinstance(value, int) and not schema.get("minimum", value) <= value < 2**31:
+        yield f"{where}: {value} is out of range"

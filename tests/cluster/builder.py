@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster.errors import BinaryError
@@ -49,7 +49,7 @@ def built_path(binary: str, cache: Path) -> Path:
 
 def build(binaries: Sequence[str], cache: Path, say: Callable[[str], None]) -> None:
     """Build what is not in the cache yet. Raises BinaryError with the end of the compiler's output and a remedy."""
-    with _lock(cache, say):
+    with lock(cache, say):
         missing = [binary for binary in binaries if not built_path(binary, cache).exists()]
         if not missing:
             return
@@ -72,7 +72,7 @@ def _module_folder(go: str, family: Family, cache: Path, say: Callable[[str], No
         (folder / "go.mod").write_text(family.go_mod)
         label = f"{family.name} {family.version}: finding out what it requires"
         say(label)
-        status, output = _run_go([go, "mod", "tidy"], folder, "mod", label, say)
+        status, output = run_compiler([go, "mod", "tidy"], folder, environment("mod"), label, say)
         if status != 0:
             raise _failure(f"{family.name} {family.version}", output)
     return folder
@@ -87,7 +87,7 @@ def _build_one(go: str, binary: str, module: Path, target: Path, count: str, say
     say(label)
     began = time.monotonic()
     command = [go, "build", *family.flags, "-o", str(unfinished), family.packages[binary]]
-    status, output = _run_go(command, module, "readonly", label, say)
+    status, output = run_compiler(command, module, environment("readonly"), label, say)
     if status != 0:
         unfinished.unlink(missing_ok=True)
         raise _failure(binary, output)
@@ -95,30 +95,31 @@ def _build_one(go: str, binary: str, module: Path, target: Path, count: str, say
     say(f"{label}: built in {time.monotonic() - began:.0f} s")
 
 
-def _run_go(command: list[str], module: Path, modules: str, label: str, say: Callable[[str], None]) -> tuple[int, str]:
-    """Run Go in a module's folder, speaking up every few seconds. Returns its exit status and what it printed."""
+def run_compiler(
+    command: list[str], folder: Path, environ: Mapping[str, str], label: str, say: Callable[[str], None]
+) -> tuple[int, str]:
+    """Run a compiler in a folder, speaking up every few seconds. Returns its exit status and what it printed."""
     began = time.monotonic()
-    environ = environment(modules)
     with subprocess.Popen(
         # not to be left running when its builder, and with it the lock, is gone
         tied_to_us(command),
-        cwd=module,
+        cwd=folder,
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         process_group=0,
-    ) as go:
+    ) as compiler:
         try:
             while True:
                 try:
-                    output, _ = go.communicate(timeout=_SAY_EVERY_SECONDS)
+                    output, _ = compiler.communicate(timeout=_SAY_EVERY_SECONDS)
                 except subprocess.TimeoutExpired:
                     say(f"{label}: {time.monotonic() - began:.0f} s")
                 else:
-                    return go.returncode, output
+                    return compiler.returncode, output
         except BaseException:
-            os.killpg(go.pid, signal.SIGKILL)  # the compilers it started, too
+            os.killpg(compiler.pid, signal.SIGKILL)  # what it started, too
             raise
 
 
@@ -132,7 +133,7 @@ def _failure(binary: str, output: str) -> BinaryError:
 
 
 @contextlib.contextmanager
-def _lock(cache: Path, say: Callable[[str], None]) -> Iterator[None]:
+def lock(cache: Path, say: Callable[[str], None]) -> Iterator[None]:
     """One builder at a time on this machine; the kernel frees the lock however its holder ends."""
     try:
         cache.mkdir(parents=True, exist_ok=True)

@@ -311,6 +311,11 @@ class _Service(api_pb2_grpc.DevicePluginServicer):
         return api_pb2.PreStartContainerResponse()
 
 
+def service_of(plugin: FakePlugin) -> api_pb2_grpc.DevicePluginServicer:
+    """What serves the fake's calls, for a server that serves more than this."""
+    return _Service(plugin)
+
+
 def default_answer(device_ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
     """One of everything a plugin can answer, for each device, in the order asked."""
     return api_pb2.ContainerAllocateResponse(

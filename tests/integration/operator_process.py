@@ -129,11 +129,11 @@ class PlayedNode:
     def nd_name(self, resource: str = GPU) -> str:
         return names.node_device_name(self.name, resource)
 
-    def make(self, resource: str = GPU, owner_uid: str | None = None) -> None:
+    def make(self, resource: str = GPU, is_owned: bool = True) -> None:
         """Make the NodeDevice, as the agent does when it first hears of a resource."""
-        owner = {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": owner_uid or self.uid}
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": self.uid}
         body = {
-            "metadata": {"name": self.nd_name(resource), "ownerReferences": [owner]},
+            "metadata": {"name": self.nd_name(resource), "ownerReferences": [owner] if is_owned else []},
             "spec": {"nodeName": self.name, "resourceName": resource},
         }
         self.client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
@@ -182,7 +182,7 @@ class PlayedNode:
 
     def conditions(self, resource: str = GPU) -> dict[str, dict[str, Any]]:
         """Conditions of the NodeDevice, by type."""
-        found = self.client.get(NodeDevice, self.nd_name(resource))
+        found: Any = self.client.get(NodeDevice, self.nd_name(resource))
         return {c["type"]: c for c in (found.status or {}).get("conditions", [])}
 
     def wait_condition(self, kind: str, status: str, reason: str | None = None, resource: str = GPU) -> dict[str, Any]:
@@ -197,10 +197,11 @@ class PlayedNode:
 
     def owners(self, resource: str = GPU) -> set[str]:
         """Field managers of the resource's capacity."""
+        node: Any = self.node
         return {
             entry.manager
-            for entry in self.node.metadata.managedFields
-            if f"f:{resource}" in dict(dict(entry.fieldsV1 or {}).get("f:status", {})).get("f:capacity", {})
+            for entry in node.metadata.managedFields
+            if f"f:{resource}" in (entry.fieldsV1 or {}).get("f:status", {}).get("f:capacity", {})
         }
 
     def events(self, reason: str, about: str | None = None, namespace: str = "default") -> list[str]:

@@ -178,6 +178,8 @@ def test_an_allocation_of_a_pod_on_another_node_is_refused(
         assert f"runs on {other.name}, not on {node.name}" in message
         assert pods.shown("pod-b") is None
     finally:
+        # nobody ends the pods of a node that is gone, until the controller manager notices
+        pods.remove("pod-b")
         other.remove()
 
 
@@ -268,6 +270,7 @@ def test_waiting_pods_are_told_once_per_reason(node: PlayedNode, pods: Pods, ins
         node.wait_events("DeviceUnhealthy", about=node.nd_name())
         assert node.events("DevicesWaiting", "pod-b", pods.namespace) == []
     finally:
+        pods.remove("pod-b")
         stranger.remove()
 
 

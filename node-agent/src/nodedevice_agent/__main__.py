@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -20,7 +20,7 @@ from nodedevice_agent.edges.plugin_directory import PluginDirectory
 from nodedevice_agent.edges.retry import until_done
 from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError
 from nodedevice_agent.plugins.run import run_plugins
-from nodedevice_agent.settings import Settings, load
+from nodedevice_agent.settings import Settings, TopologyPolicy, TopologyScope, load
 from nodedevice_agent.simulate_command import simulate
 
 log = logging.getLogger(__name__)
@@ -61,12 +61,43 @@ _defaults = Settings()
 @_setting("--kubeconfig", "Kubeconfig file.  [default: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config]")
 @_setting("--plugin-dir", f"Directory where device plugins register.  [default: {_defaults.plugin_dir}]")
 @_setting("--state-dir", f"Directory for the checkpoint.  [default: {_defaults.state_dir}]")
+@_setting(
+    "--pod-resources-socket",
+    "Socket of the PodResources service; '' for none.  [default: pod-resources/kubelet.sock in --state-dir]",
+)
+@_setting("--plugins-registry-dir", "Directory where plugins announce themselves by a socket.  [default: none]")
 @_setting("--http-address", f"HOST:PORT of /healthz, /readyz, /metrics.  [default: {_defaults.http_address}]")
 @_setting("--leases-namespace", f"Namespace of the agents' Leases.  [default: {_defaults.leases_namespace}]")
 @_setting("--runtime", f"How devices reach containers.  [default: {_defaults.runtime}]", type=click.Choice(["none"]))
+@_setting(
+    "--topology-policy",
+    f"Whether a container's devices have to be on NUMA nodes near each other.  [default: {_defaults.topology_policy}]",
+    type=click.Choice(get_args(TopologyPolicy)),
+)
+@_setting(
+    "--topology-scope",
+    f"Whose devices are aligned together.  [default: {_defaults.topology_scope}]",
+    type=click.Choice(get_args(TopologyScope)),
+)
+@_setting("--numa-nodes", "The machine's NUMA nodes, such as 0-1,4.  [default: as the kernel says]")
+@_setting(
+    "--flapping-changes",
+    f"So many changes of a device's health within the window damp it; 0: never.  [default: {_defaults.flapping_changes}]",
+    type=click.IntRange(0, 1000),
+)
+@_setting(
+    "--flapping-window-seconds",
+    f"The window.  [default: {_defaults.flapping_window_seconds:g}]",
+    type=click.FloatRange(0, 3600, min_open=True),
+)
+@_setting(
+    "--flapping-quiet-seconds",
+    f"How long a damped device has to be quiet to count again.  [default: {_defaults.flapping_quiet_seconds:g}]",
+    type=click.FloatRange(0, 3600, min_open=True),
+)
 @_setting("--log-level", "[default: info]", type=click.Choice(["debug", "info", "warning", "error"]))
 @_setting("--log-format", "[default: text]", type=click.Choice(["text", "json"]))
-def run(config: Path | None, **flags: str | None) -> None:
+def run(config: Path | None, **flags: Any) -> None:
     """Run the agent until it is told to stop (SIGTERM or SIGINT)."""
     try:
         settings = load(config, {field: value for field, value in flags.items() if value is not None})
@@ -117,12 +148,18 @@ async def _run(settings: Settings) -> None:
             agent = Agent(settings, state_dir, directory, cluster, health)
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
-                group.create_task(run_plugins(settings.plugins, plugin_dir, state_dir))
+                group.create_task(_built_in_plugins(agent, settings, plugin_dir, state_dir))
                 group.create_task(_look_for_node(settings.node_name, cluster, health))
     finally:
         server.shutdown()
         server.server_close()
         await cluster.close()
+
+
+async def _built_in_plugins(agent: Agent, settings: Settings, plugin_dir: Path, state_dir: Path) -> None:
+    # not before: what lies in the directory until then is of the past and is cleared away
+    await agent.is_serving.wait()
+    await run_plugins(settings.plugins, plugin_dir, state_dir)
 
 
 def _make(state_dir: Path) -> None:

@@ -6,13 +6,15 @@ The plugins' half of it is edges/plugin_host.
 import asyncio
 import logging
 import platform
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nodedevice_agent import __version__
-from nodedevice_agent.core.checkpoint import CheckpointCorrupt
+from nodedevice_agent.core.checkpoint import CheckpointCorrupt, PluginSocket
 from nodedevice_agent.core.device_manager import DeviceManager
 from nodedevice_agent.core.effects import Effect
+from nodedevice_agent.core.flapping import FlappingLimits
 from nodedevice_agent.core.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.core.status import node_device_status
 from nodedevice_agent.edges import checkpoint_file, metrics
@@ -20,10 +22,14 @@ from nodedevice_agent.edges.cluster import Cluster
 from nodedevice_agent.edges.http import Health
 from nodedevice_agent.edges.lease import keep_lease
 from nodedevice_agent.edges.node_devices import NodeDevice
+from nodedevice_agent.edges.numa_nodes import read_topology
 from nodedevice_agent.edges.plugin_directory import PluginDirectory
 from nodedevice_agent.edges.plugin_host import PluginHost
+from nodedevice_agent.edges.plugin_watcher import PluginWatcher
+from nodedevice_agent.edges.pod_resources import PodResourcesServer
 from nodedevice_agent.edges.pods import watch_pods
 from nodedevice_agent.edges.recovery import recover_allocations
+from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -43,8 +49,12 @@ class Agent:
         self._cluster = cluster
         self._health = health
         self._notes = ""
+        self._were_connected: tuple[PluginSocket, ...] = ()
         self._manager = self._restored_manager()
-        self._host = PluginHost(self._manager, state_dir, directory, self._publish)
+        self._host = PluginHost(self._manager, state_dir, directory, self._publish, self._were_connected)
+        self.is_serving = self._host.is_serving
+        self._pod_resources = self._pod_resources_server()
+        self._watcher = self._plugin_watcher(directory)
         self._objects: dict[str, NodeDevice] = {}
         self._tasks: asyncio.TaskGroup
 
@@ -57,9 +67,15 @@ class Agent:
                     self._publish(resource_name)
                 await self._host.start(self._tasks)
                 self._health.is_there("plugin directory")
+                if self._pod_resources is not None:
+                    await self._pod_resources.start()
+                if self._watcher is not None:
+                    start(self._watcher.run())
                 start(self._follow_cluster())
                 start(self._keep_lease())
         finally:
+            if self._pod_resources is not None:
+                await self._pod_resources.stop()
             await self._host.drain()
 
     # -- the cluster ------------------------------------------------------------------------------------------------
@@ -126,9 +142,38 @@ class Agent:
             self._health.beat()
             await asyncio.sleep(_BEAT_SECONDS)
 
+    def _pod_resources_server(self) -> PodResourcesServer | None:
+        said = self._settings.pod_resources_socket
+        path = self._state_dir / "pod-resources" / "kubelet.sock" if said is None else Path(said)
+        if said == "":
+            return None
+        are_known = partial(self._health.is_ready, "pods")
+        return PodResourcesServer(path, self._manager, are_pods_known=are_known, clock=self._host.now)
+
+    def _plugin_watcher(self, directory: PluginDirectory) -> PluginWatcher | None:
+        registry_dir = self._settings.plugins_registry_dir
+        if not registry_dir:
+            return None
+        host = self._host
+        if directory.path.resolve().is_relative_to(Path(registry_dir).resolve()):
+            raise SettingsError(
+                f"--plugins-registry-dir {registry_dir} contains --plugin-dir {directory.path}: its sockets announce nothing; "
+                "give the registry a directory of its own"
+            )
+        return PluginWatcher(Path(registry_dir), directory.path, host.connect, host.disconnect)
+
     def _restored_manager(self) -> DeviceManager:
-        """From the checkpoint; one that cannot be read is kept aside and what it held is asked of the API."""
+        """From the checkpoint; one that cannot be read is kept aside and what it held is asked of the API.
+
+        Raises SettingsError for NUMA nodes that cannot be aligned.
+        """
         now = asyncio.get_running_loop().time()
+        settings = self._settings
+        topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
+        flapping = FlappingLimits(
+            settings.flapping_changes, settings.flapping_window_seconds, settings.flapping_quiet_seconds
+        )
+        new = partial(DeviceManager, now, waits_for_intent=True, topology=topology, flapping=flapping)
         try:
             checkpoint = checkpoint_file.read(self._state_dir)
         except CheckpointCorrupt as exc:
@@ -141,10 +186,11 @@ class Agent:
             log.error(
                 "checkpoint cannot be read; rebuilding from the API", extra={"error": str(exc), "kept_as": str(aside)}
             )
-            return DeviceManager(now, is_recovering=True, waits_for_intent=True)
+            return new(is_recovering=True)
         if checkpoint is not None:
             log.info("checkpoint read", extra={"allocations": len(checkpoint.allocations)})
-        return DeviceManager(now, checkpoint, waits_for_intent=True)
+            self._were_connected = checkpoint.sockets
+        return new(checkpoint)
 
 
 def _measure(now: Snapshot) -> None:

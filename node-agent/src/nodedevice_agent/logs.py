@@ -33,3 +33,5 @@ def set_up(level: str, log_format: str) -> None:
     # a line for every request would drown ours
     for library in ("httpx2", "httpcore2"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    # a traceback for every message of a plugin that cannot be parsed; whoever made the call says it in a sentence
+    logging.getLogger("grpc._common").setLevel(logging.CRITICAL)

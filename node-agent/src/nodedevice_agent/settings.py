@@ -5,7 +5,7 @@ The file's keys are the flags' names in camelCase, and `plugins` for the built-i
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -15,6 +15,8 @@ from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
 
 Runtime = Literal["none"]
+TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
+TopologyScope = Literal["container", "pod"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
@@ -35,12 +37,28 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     plugin_dir: str = "/var/lib/nodedevice/device-plugins"
     # what has to survive a restart: the checkpoint, and the state of simulated devices
     state_dir: str = "/var/lib/nodedevice"
+    # where monitors ask which pod holds which device; unset: pod-resources/kubelet.sock in state_dir; "": not served
+    pod_resources_socket: str | None = None
+    # where plugins announce themselves by a socket (the kubelet's is /var/lib/kubelet/plugins_registry); empty: nowhere,
+    # because few plugins do, and a directory that the kubelet watches too would have its plugins registered twice
+    plugins_registry_dir: str = ""
     # /healthz, /readyz and /metrics; loopback, so that nothing is open to the network unasked
     http_address: str = "127.0.0.1:9808"
     # where this agent's Lease is kept; the operator must be told the same
     leases_namespace: str = names.AGENTS_NAMESPACE
     # how devices reach containers; none: they are counted and recorded only
     runtime: Runtime = "none"
+    # whether a container's devices have to be on NUMA nodes near each other; none: as a kubelet that was not told otherwise
+    topology_policy: TopologyPolicy = "none"
+    # whose devices are aligned together: a container's, or the whole pod's
+    topology_scope: TopologyScope = "container"
+    # the machine's NUMA nodes, such as "0-1,4"; empty: as the kernel says
+    numa_nodes: str = ""
+    # a device whose health changes so often within the window counts as unhealthy until it has been quiet; 0: never.
+    # Two changes are a device that failed once and came back; the third says that it will not settle
+    flapping_changes: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
+    flapping_window_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
+    flapping_quiet_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
     # the built-in device plugins of this node

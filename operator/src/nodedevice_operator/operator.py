@@ -9,6 +9,8 @@ from typing import Any, Final
 from nodedevice_api import names
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
+from nodedevice_operator.core.events import transitions
+from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges import credentials, http
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.capacity_work import CapacityWork
@@ -56,9 +58,10 @@ class Operator:
             self._leases,
             CapacityWork(self._cache, self._cluster, self._recorder, self._metrics),
             PodDeviceWork(self._cache, self._cluster, self._recorder),
+            self._hear,
         )
         self._sync = Sync(self._cache, self._cluster, touch)
-        self._watch = Watch(self._cache, self._sync, self._recorder, touch, login, self._api_health)
+        self._watch = Watch(self._cache, self._sync, touch, self._hear, login, self._api_health)
         self._stop = asyncio.Event()
 
     @property
@@ -97,6 +100,12 @@ class Operator:
 
     async def _look(self, node: str) -> float | None:
         return await self._node_work.look(node)
+
+    def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
+        """A NodeDevice changed: have its node looked at, and tell what happened to it."""
+        self._reconciler.touch(now.node)
+        for event in transitions(before, now):
+            self._recorder.post(event)
 
     async def _beat(self) -> None:
         while True:

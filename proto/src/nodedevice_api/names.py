@@ -24,8 +24,9 @@ OPERATOR_FIELD_MANAGER: Final = "nodedevice-operator"
 AGENTS_NAMESPACE: Final = "nodedevice-agents"
 AGENT_LEASE_SECONDS: Final = 60
 
-# A cordon with this ID takes the whole resource on that node out of service.
+# A cordon with one of these IDs takes the whole resource on that node out of service; the word needs no quotes in a shell.
 ALL_DEVICES: Final = "*"
+ALL_DEVICES_WORD: Final = "all"
 
 
 class Condition:
@@ -64,6 +65,7 @@ class Reason:
     # a device
     REPORTED_UNHEALTHY: Final = "ReportedUnhealthy"
     NOT_LISTED: Final = "NotListed"
+    FLAPPING: Final = "Flapping"
     # Injectable
     RUNTIME_NONE: Final = "RuntimeNone"
     # Advertised, Conflict, AgentReady, Ready
@@ -82,6 +84,9 @@ class Reason:
     INTENT_UNKNOWN: Final = "IntentUnknown"
     ALLOCATE_FAILED: Final = "AllocateFailed"
     CHANGED_REQUEST: Final = "ChangedRequest"
+    TOPOLOGY_AFFINITY: Final = "TopologyAffinity"
+    # a pod that has its devices, and cannot use them yet
+    PRE_START_FAILED: Final = "PreStartFailed"
 
 
 _PLAIN_NODE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

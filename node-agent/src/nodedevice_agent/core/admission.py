@@ -24,6 +24,10 @@ class Admission:
     ticket: int | None = None
     chosen: tuple[str, ...] = ()
     answers: list[Allocation] = field(default_factory=list)
+    # by container, once decided: the NUMA nodes its devices come from first; None where any will do
+    affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
+    # False where a plugin's advice for one container has left no aligned devices for another
+    heeds_advice: bool = True
     _position: int = 0
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
@@ -71,10 +75,9 @@ class Admission:
             self._pass(need, held.device_ids)
         return None
 
-    def reuse(self, resource: Resource, need: Need) -> tuple[str, ...]:
-        """Devices of earlier init containers that this need may take, at most as many as it asks for."""
-        usable = (i for i in sorted(self._reusable.get(need.resource_name, ())) if resource.is_usable(i))
-        return tuple(usable)[: need.count]
+    def reusable(self, resource: Resource) -> tuple[str, ...]:
+        """Devices of earlier init containers that the current need may take, sorted."""
+        return tuple(i for i in sorted(self._reusable.get(resource.name, ())) if resource.is_usable(i))
 
     def reserve(self, resource: Resource, device_ids: Iterable[str]) -> None:
         """Choose these for the current need; those not yet this pod's own become reserved for it."""
@@ -90,10 +93,21 @@ class Admission:
         """The plugin has allocated the chosen devices to the current need."""
         need = self.need
         assert need is not None
-        ids_by_numa = by_numa(self.chosen, resource.numa_nodes())
+        ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen))
         self.answers.append(Allocation(self.pod.uid, need.container, need.resource_name, ids_by_numa, response))
         self.ticket = None
-        self._pass(need, self.chosen)
+        self.advance()
+
+    def advance(self) -> None:
+        """The current need has what was chosen for it; on to the next."""
+        assert self.need is not None
+        self._pass(self.need, self.chosen)
+
+    def has_lost(self, resources: Mapping[str, Resource]) -> bool:
+        """Whether a device that was chosen so far, answered for or not, may no longer be given out."""
+        asked = [] if self.need is None else [(self.need.resource_name, self.chosen)]
+        all_chosen = (*asked, *((answer.resource_name, answer.device_ids) for answer in self.answers))
+        return any(not resources[name].is_usable(i) for name, device_ids in all_chosen for i in device_ids)
 
     def reserved(self) -> Iterable[tuple[str, str]]:
         """Every (resource name, device ID) that this transaction reserved."""

@@ -1,7 +1,7 @@
 """The checkpoint: what a restart must not lose, in the kubelet's own format, checksum included.
 
-Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. The checksum is
-FNV-1a, 32 bits, over the text that Go's spew prints of the data, not over the JSON. BootID stands outside the checksummed part.
+Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints and
+PreStarts stand outside the checksummed part; the kubelet passes over what it does not know.
 Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint and pkg/kubelet/checkpointmanager.
 """
 
@@ -9,14 +9,20 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from nodedevice_agent.core.allocations import Allocation, by_numa
+from nodedevice_agent.core.checkpoint_checksum import Closing, after_entry, checksum, opening
+from nodedevice_agent.core.registration import SUPPORTED_VERSIONS, RegistrationRefused, check_registration
 
-_FNV_OFFSET = 0x811C9DC5
-_FNV_PRIME = 0x01000193
 _MAX_MESSAGE = 300
+# far more plugins than a node has
+_MAX_SOCKETS = 256
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_PRE_START_KEYS = ("PodUID", "ContainerName", "ResourceName")
 
 
 class CheckpointCorrupt(Exception):
@@ -27,23 +33,96 @@ class CheckpointCorrupt(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class PluginSocket:
+    """Where a connected plugin is found again. name: file name in the plugin directory."""
+
+    resource_name: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """registered: healthy device IDs by resource; only the names are used again. boot_id: of the kernel that wrote it."""
+    """registered: healthy device IDs by resource; only the names are used again. boot_id: of the kernel that wrote it.
+
+    sockets: the plugins that were connected; advice for the next start, so what is wrong with it makes no file corrupt.
+    pre_starts: pod UID, container and resource name of the calls of PreStartContainer that are still owed.
+    """
 
     allocations: tuple[Allocation, ...] = ()
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     boot_id: str = ""
+    sockets: tuple[PluginSocket, ...] = ()
+    pre_starts: tuple[tuple[str, str, str], ...] = ()
 
 
 def encode(checkpoint: Checkpoint) -> str:
     """The file's text: one compact JSON object, as the kubelet writes it."""
-    entries = [_entry(allocation) for allocation in checkpoint.allocations] or None
-    registered = {name: list(checkpoint.registered[name]) for name in sorted(checkpoint.registered)}
-    data = {"PodDeviceEntries": entries, "RegisteredDevices": registered}
-    whole: dict[str, Any] = {"Data": data, "Checksum": checksum(data)}
+    return Encoder().encode(checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An entry as it was written. checksum: of everything up to its end."""
+
+    allocation: Allocation
+    json: str
+    checksum: int
+
+
+class Encoder:
+    """encode() for one who does it again and again: what stands before the first entry that changed costs nothing.
+
+    Allocations keep their order, so a pod that comes is at the end, and one that soon goes is not far from it.
+    """
+
+    def __init__(self) -> None:
+        self._written: list[_Written] = []
+        self._registered: Mapping[str, tuple[str, ...]] = {}
+        self._registered_json = ""
+        self._closing: Closing | None = None
+        self._is_nil = True
+
+    def encode(self, checkpoint: Checkpoint) -> str:
+        value = self._entries(checkpoint.allocations)
+        value = self._closed(value, checkpoint.registered)
+        entries = "null" if self._is_nil else f"[{','.join(written.json for written in self._written)}]"
+        beside = "".join(f",{_json(key)}:{_json(found)}" for key, found in _beside(checkpoint).items())
+        return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{self._registered_json}}},"Checksum":{value}{beside}}}'
+
+    def _entries(self, allocations: tuple[Allocation, ...]) -> int:
+        """Bring what is written up to date. Returns the hash after the last entry."""
+        same = takewhile(lambda pair: pair[0].allocation is pair[1], zip(self._written, allocations, strict=False))
+        del self._written[sum(1 for _ in same) :]
+        value = self._written[-1].checksum if self._written else opening(is_nil=not allocations)
+        for allocation in allocations[len(self._written) :]:
+            entry = _entry(allocation)
+            value = after_entry(value, entry, is_first=not self._written)
+            self._written.append(_Written(allocation, _json(entry), value))
+        return value
+
+    def _closed(self, value: int, registered: Mapping[str, tuple[str, ...]]) -> int:
+        is_nil = not self._written
+        if self._closing is None or is_nil is not self._is_nil or registered != self._registered:
+            self._registered, self._is_nil = registered, is_nil
+            self._registered_json = _json({name: list(registered[name]) for name in sorted(registered)})
+            self._closing = Closing(registered, is_nil=is_nil)
+        return self._closing.after(value)
+
+
+def _beside(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the checksum does not cover."""
+    found: dict[str, Any] = {}
     if checkpoint.boot_id:
-        whole["BootID"] = checkpoint.boot_id
-    text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+        found["BootID"] = checkpoint.boot_id
+    if checkpoint.sockets:
+        found["Endpoints"] = [{"ResourceName": s.resource_name, "Endpoint": s.name} for s in checkpoint.sockets]
+    if checkpoint.pre_starts:
+        found["PreStarts"] = [dict(zip(_PRE_START_KEYS, key, strict=True)) for key in checkpoint.pre_starts]
+    return found
+
+
+def _json(value: object) -> str:
+    text = _ENCODER.encode(value)
     # Go's encoder escapes these inside strings; outside of strings JSON has none of them
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -68,15 +147,35 @@ def decode(text: str) -> Checkpoint:
     if stored != computed:
         raise CheckpointCorrupt(f"checksum is {stored}, but the content's is {computed}")
     _refuse_double_holders(allocations)
-    return Checkpoint(allocations, registered, str(whole.get("BootID") or ""))
+    return Checkpoint(
+        allocations,
+        registered,
+        boot_id=str(whole.get("BootID") or ""),
+        sockets=_sockets(whole.get("Endpoints")),
+        pre_starts=_pre_starts(whole.get("PreStarts")),
+    )
 
 
-def checksum(data: Mapping[str, Any]) -> int:
-    """Checksum of the `Data` object, as read from or to be written to JSON."""
-    value = _FNV_OFFSET
-    for byte in _dump(data).encode("utf-8", "surrogatepass"):
-        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
-    return value
+def _sockets(entries: object) -> tuple[PluginSocket, ...]:
+    """Those that could have registered; anything else is passed over."""
+    found: list[PluginSocket] = []
+    for entry in entries if isinstance(entries, list) else ():
+        name, endpoint = (entry.get("ResourceName"), entry.get("Endpoint")) if isinstance(entry, dict) else (None, None)
+        if isinstance(name, str) and isinstance(endpoint, str) and len(found) < _MAX_SOCKETS:
+            with suppress(RegistrationRefused):
+                check_registration(SUPPORTED_VERSIONS[0], name, endpoint)
+                found.append(PluginSocket(name, endpoint))
+    return tuple(found)
+
+
+def _pre_starts(entries: object) -> tuple[tuple[str, str, str], ...]:
+    """Anything that is no such call is passed over."""
+    found: list[tuple[str, str, str]] = []
+    for entry in entries if isinstance(entries, list) else ():
+        with suppress(KeyError, TypeError):
+            uid, container, resource_name = (_text(entry[key]) for key in _PRE_START_KEYS)
+            found.append((uid, container, resource_name))
+    return tuple(dict.fromkeys(found))
 
 
 def _entry(allocation: Allocation) -> dict[str, Any]:
@@ -119,6 +218,8 @@ def _texts(values: list[str]) -> tuple[str, ...]:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
+    # JSON can spell half a surrogate pair; what cannot be written again cannot be taken
+    value.encode()
     return value
 
 
@@ -131,34 +232,3 @@ def _refuse_double_holders(allocations: Iterable[Allocation]) -> None:
                 raise CheckpointCorrupt(
                     f"{allocation.resource_name} {device_id} is held by pods {holder} and {allocation.pod_uid}"
                 )
-
-
-def _dump(data: Mapping[str, Any]) -> str:
-    """The text that spew's %#v prints of the kubelet's checkpointData."""
-    entries = data["PodDeviceEntries"]
-    shown = "<nil>" if entries is None else "[" + " ".join(map(_dump_entry, entries)) + "]"
-    registered = data["RegisteredDevices"]
-    if registered is None:
-        names = "<nil>"
-    else:
-        ids = (f"{name}:[{' '.join(registered[name])}]" for name in sorted(registered, key=str.encode))
-        names = f"map[{' '.join(ids)}]"
-    return (
-        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){shown}"
-        f" RegisteredDevices:(map[string][]string){names}}}"
-    )
-
-
-def _dump_entry(entry: Mapping[str, Any]) -> str:
-    ids = entry["DeviceIDs"]
-    if isinstance(ids, list):
-        devices = f"([]string)[{' '.join(ids)}]"
-    else:
-        nodes = " ".join(f"{node}:[{' '.join(ids[str(node)])}]" for node in sorted(map(int, ids)))
-        devices = f"(checkpoint.DevicesPerNUMA)map[{nodes}]"
-    response = entry["AllocResp"]
-    octets = "<nil>" if response is None else f"[{' '.join(map(str, base64.b64decode(response, validate=True)))}]"
-    return (
-        f"{{PodUID:(string){entry['PodUID']} ContainerName:(string){entry['ContainerName']}"
-        f" ResourceName:(string){entry['ResourceName']} DeviceIDs:{devices} AllocResp:([]uint8){octets}}}"
-    )

@@ -5,7 +5,7 @@ twice with different health in both sets; here an ID is counted once, and what c
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The CRD's bound; the device plugin API documents 63 and nobody ever checked it.
 MAX_ID_CHARACTERS = 128
@@ -24,10 +24,18 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceList:
-    """A complete list: accepted devices by ID, and a sentence about what was refused (empty when nothing was)."""
+    """A complete list: accepted devices by ID, and a sentence about what was refused (empty when nothing was).
+
+    healthy_ids: those the plugin calls healthy, sorted; worked out once, for every pod asks.
+    """
 
     devices: Mapping[str, Device]
     refusal: str = ""
+    healthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        healthy = sorted(device_id for device_id, device in self.devices.items() if device.healthy)
+        object.__setattr__(self, "healthy_ids", tuple(healthy))
 
 
 def accept(listed: Iterable[Device]) -> DeviceList:

@@ -26,6 +26,17 @@ class CallAllocate:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPreStart:
+    """Call PreStartContainer; answer with DeviceManager.pre_started(ticket, ...) or pre_start_failed(ticket, ...)."""
+
+    ticket: int
+    resource_name: str
+    endpoint: int
+    container: str
+    device_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SaveCheckpoint:
     """Write DeviceManager.checkpoint(). durable: an allocation changed, so nothing may be published before it is on disk."""
 
@@ -48,4 +59,4 @@ class PodNotServed:
     resource_name: str
 
 
-Effect = AskPreferred | CallAllocate | SaveCheckpoint | Publish | PodNotServed
+Effect = AskPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | PodNotServed

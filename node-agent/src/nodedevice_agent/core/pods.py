@@ -1,6 +1,6 @@
 """Pods as the device manager sees them: which container asks for how many of what, and whether the pod is over."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -36,12 +36,15 @@ class Pod:
     containers: tuple[Container, ...]
     is_over: bool = False
     is_terminating: bool = False
+    # worked out once: an allocation asks for them half a dozen times
+    _needs: "tuple[Need, ...]" = field(init=False, repr=False, compare=False)
 
-    def needs(self) -> "Iterator[Need]":
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_needs", tuple(_needs(self.containers)))
+
+    def needs(self) -> "tuple[Need, ...]":
         """What has to be allocated, in the kubelet's order; within a container by resource name."""
-        for container in self.containers:
-            for resource_name in sorted(container.limits):
-                yield Need(container.name, container.kind, resource_name, container.limits[resource_name])
+        return self._needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +53,9 @@ class Need:
     kind: ContainerKind
     resource_name: str
     count: int
+
+
+def _needs(containers: Iterable[Container]) -> Iterator[Need]:
+    for container in containers:
+        for resource_name in sorted(container.limits):
+            yield Need(container.name, container.kind, resource_name, container.limits[resource_name])

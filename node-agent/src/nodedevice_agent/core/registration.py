@@ -4,10 +4,13 @@ Source: kubelet device manager, registration (its rules for extended resource na
 one thing: an endpoint is a file name inside the plugin directory; the kubelet follows `../` out of it.
 """
 
+from collections.abc import Collection
+
 from nodedevice_api.resource_names import resource_name_problem
 
 SUPPORTED_VERSIONS = ("v1beta1",)
 _MAX_SHOWN = 80
+_MAX_VERSIONS = 5
 
 
 class RegistrationRefused(Exception):
@@ -33,6 +36,17 @@ def check_registration(version: str, resource_name: str, endpoint: str) -> None:
             "Endpoint",
             f"endpoint {_shown(endpoint)} of {resource_name}: must be the file name of a socket in the plugin directory",
         )
+
+
+def check_plugin_info(resource_name: str, supported_versions: Collection[str]) -> None:
+    """For a plugin that announces itself by a socket. Raises RegistrationRefused with the first thing that is wrong."""
+    if not set(SUPPORTED_VERSIONS) & set(supported_versions):
+        said = ", ".join(_shown(version) for version in list(supported_versions)[:_MAX_VERSIONS]) or "none"
+        supported = ", ".join(SUPPORTED_VERSIONS)
+        raise RegistrationRefused("Version", f"API versions {said} are not supported; this manager speaks {supported}")
+    problem = resource_name_problem(resource_name)
+    if problem:
+        raise RegistrationRefused("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
 
 
 def _shown(text: str) -> str:

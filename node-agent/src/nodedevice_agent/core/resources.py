@@ -5,13 +5,14 @@ plugin never hurts a newer one (the kubelet before 1.37 looked them up by resour
 """
 
 from collections.abc import Container as Membership
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from nodedevice_api.names import ALL_DEVICES
 
 from nodedevice_agent.core.devices import Device, DeviceList
+from nodedevice_agent.core.flapping import Flapping, FlappingLimits
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
 
@@ -41,8 +42,16 @@ _NOTHING = DeviceList({})
 class Resource:
     """Mutable state of one resource; only the device manager changes it."""
 
-    def __init__(self, name: str, settle_until: float | None = None, *, is_intent_known: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        settle_until: float | None = None,
+        *,
+        is_intent_known: bool = True,
+        flapping: FlappingLimits | None = None,
+    ) -> None:
         self.name = name
+        self.flapping = Flapping(flapping or FlappingLimits())
         # False until the administrator's cordons have been read once: nothing is given out before
         self.is_intent_known = is_intent_known
         self.stopped_at: float | None = None
@@ -51,6 +60,7 @@ class Resource:
         self.reserved: dict[str, str] = {}
         # after a restart: until when the last published numbers hold while the plugin is awaited
         self.settle_until = settle_until
+        self._settles_at = settle_until
         self._connections: list[_Connection] = []
         self._last_listed = _NOTHING
         self._is_gone = False
@@ -62,7 +72,7 @@ class Resource:
         self.stopped_at = None
         self._is_gone = False
 
-    def list(self, endpoint: int, listed: DeviceList) -> bool:
+    def list(self, endpoint: int, listed: DeviceList, now: float) -> bool:
         """Take a complete list. Returns whether anything changed by it."""
         connection = self._find(endpoint)
         if connection is None:
@@ -71,7 +81,10 @@ class Resource:
         connection.listed = listed
         self._last_listed = self.listed
         self.settle_until = None
-        return was_settling or not was_live or before != self.listed
+        if before != self.listed:
+            self.flapping.saw(before.devices, self.listed.devices, now)
+            return True
+        return was_settling or not was_live
 
     def disconnect(self, endpoint: int, now: float) -> bool:
         """A connection ended. Returns whether anything changed by it: not so for one that a newer replaced."""
@@ -83,6 +96,9 @@ class Resource:
         self._connections.remove(connection)
         if not self._connections:
             self.stopped_at = now
+        if not self.is_live and self._settles_at is not None and now < self._settles_at:
+            # just after a restart many plugins make their socket anew and register again: still awaited
+            self.settle_until = self._settles_at
         return before != (self.endpoint, self.listed, self.is_live)
 
     def expire(self) -> None:
@@ -126,7 +142,11 @@ class Resource:
     @property
     def is_live(self) -> bool:
         """A connected plugin has sent its list; without one no device counts as healthy."""
-        return any(connection.listed is not None for connection in self._connections)
+        # asked at every allocation, many times: a plain loop
+        for connection in self._connections:  # noqa: SIM110
+            if connection.listed is not None:
+                return True
+        return False
 
     @property
     def is_ready(self) -> bool:
@@ -142,26 +162,39 @@ class Resource:
     def is_cordoned(self, device_id: str) -> bool:
         return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids
 
-    def is_usable(self, device_id: str) -> bool:
-        """Listed by a live plugin, healthy, and not cordoned."""
+    def is_healthy(self, device_id: str) -> bool:
+        """Listed by a live plugin as healthy, and not flapping."""
         device = self.devices.get(device_id) if self.is_live else None
-        return device is not None and device.healthy and not self.is_cordoned(device_id)
+        return device is not None and device.healthy and device_id not in self.flapping.damped
+
+    def is_usable(self, device_id: str) -> bool:
+        """Healthy, and not cordoned."""
+        return self.is_healthy(device_id) and not self.is_cordoned(device_id)
+
+    def healthy_count(self) -> int:
+        if not self.is_live:
+            return 0
+        damped = sum(map(self.is_reported_healthy, self.flapping.damped))
+        return len(self.listed.healthy_ids) - damped
+
+    def is_reported_healthy(self, device_id: str) -> bool:
+        """The plugin's own word, last heard."""
+        device = self.devices.get(device_id)
+        return device is not None and device.healthy
 
     def free(self, held: Membership[str]) -> tuple[str, ...]:
         """Device IDs that are healthy, not cordoned and nobody's, sorted: equal state, equal answer."""
         if not self.is_live or ALL_DEVICES in self.cordoned_ids:
             return ()
         out, reserved = self.cordoned_ids, self.reserved
-        return tuple(
-            sorted(
-                device_id
-                for device_id, device in self.devices.items()
-                if device.healthy and device_id not in held and device_id not in reserved and device_id not in out
-            )
-        )
+        if self.flapping.damped:
+            out = out.union(self.flapping.damped)
+        return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
 
-    def numa_nodes(self) -> dict[str, tuple[int, ...]]:
-        return {device_id: device.numa_nodes for device_id, device in self.devices.items()}
+    def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """Of those that are listed."""
+        devices = self.devices
+        return {device_id: devices[device_id].numa_nodes for device_id in device_ids if device_id in devices}
 
     def _find(self, endpoint: int) -> _Connection | None:
         return next((c for c in self._connections if c.endpoint == endpoint), None)

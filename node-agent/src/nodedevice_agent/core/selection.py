@@ -1,7 +1,7 @@
 """Which devices of one resource a container gets: its pod's own first, then near ones, then what the plugin advises.
 
 Equal inputs give equal choices: where the kubelet takes any device of a set, here nodes with fewer devices come first (so that
-big requests find the others whole), then lower node numbers, then IDs in order.
+big requests find the others whole), then lower node numbers, devices of that node alone, and IDs in order.
 Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 """
 
@@ -69,19 +69,24 @@ def _split(
     devices: Mapping[str, Device], free: tuple[str, ...], affinity: frozenset[int]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Devices on these nodes, and the others (those without any node last), each in order of preference."""
-    crowd = Counter(node for device_id in free for node in devices[device_id].numa_nodes)
+    # many devices, few different places
+    crowds = Counter(devices[device_id].numa_nodes for device_id in free)
+    crowd: Counter[int] = Counter()
+    for nodes, number in crowds.items():
+        crowd.update(dict.fromkeys(nodes, number))
 
     def place(node: int) -> tuple[bool, int, int]:
         return node not in affinity, crowd[node], node
 
-    def preference(device_id: str) -> tuple[bool, tuple[bool, int, int], str]:
-        # a device of several nodes stands with the first of them
-        nodes = devices[device_id].numa_nodes
-        return not nodes, min(map(place, nodes), default=(True, 0, 0)), device_id
+    def preference(nodes: tuple[int, ...]) -> tuple[bool, tuple[bool, int, int], int]:
+        # a device of several nodes stands with the first of them, behind those that are of use there alone
+        return not nodes, min(map(place, nodes), default=(True, 0, 0)), len(nodes)
 
-    ordered = sorted(free, key=preference)
-    near = tuple(device_id for device_id in ordered if _is_near(devices[device_id], affinity))
-    return near, tuple(ordered[len(near) :])
+    rank = {nodes: preference(nodes) for nodes in crowds}
+    # among equals the order of IDs stays
+    ordered = sorted(free, key=lambda device_id: rank[devices[device_id].numa_nodes])
+    near = sum(number for nodes, number in crowds.items() if not affinity.isdisjoint(nodes))
+    return tuple(ordered[:near]), tuple(ordered[near:])
 
 
 def _is_near(device: Device | None, affinity: frozenset[int]) -> bool:

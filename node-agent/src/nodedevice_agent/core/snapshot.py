@@ -69,7 +69,6 @@ def snapshot(manager: DeviceManager, resource_name: str) -> Snapshot:
     resource = manager.resources[resource_name]
     holders = manager.book.holders(resource_name)
     missing = [device_id for device_id in holders if device_id not in resource.devices]
-    healthy = sum(device.healthy for device in resource.devices.values()) if resource.is_live else 0
     all_ids = (*resource.devices, *missing)
     free = resource.free(holders)
     # what an allocation in flight has reserved is nobody's yet: it still counts as available
@@ -79,7 +78,7 @@ def snapshot(manager: DeviceManager, resource_name: str) -> Snapshot:
     return Snapshot(
         resource_name=resource_name,
         total=total,
-        healthy=healthy,
+        healthy=resource.healthy_count(),
         cordoned=sum(map(resource.is_cordoned, all_ids)) if resource.cordoned_ids else 0,
         allocated=len(holders) - releasing,
         releasing=releasing,
@@ -102,7 +101,7 @@ def _views(manager: DeviceManager, resource: Resource, ids: list[str], whole: bo
     for device_id in ids:
         device = resource.devices.get(device_id)
         cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
-        if device is not None and device.healthy and resource.is_live:
+        if resource.is_healthy(device_id) and device is not None:
             if whole or cordoned or device_id in holders:
                 yield DeviceView(device_id, True, cordoned=cordoned, numa_nodes=device.numa_nodes)
         elif device is None:
@@ -111,6 +110,9 @@ def _views(manager: DeviceManager, resource: Resource, ids: list[str], whole: bo
         elif not resource.is_live:
             message = "its device plugin is not connected"
             yield DeviceView(device_id, False, Reason.ENDPOINT_STOPPED, message, True, cordoned, device.numa_nodes)
+        elif device_id in resource.flapping.damped:
+            message = resource.flapping.message(device_id)
+            yield DeviceView(device_id, False, Reason.FLAPPING, message, True, cordoned, device.numa_nodes)
         else:
             message = "the device plugin reports it unhealthy"
             yield DeviceView(device_id, False, Reason.REPORTED_UNHEALTHY, message, True, cordoned, device.numa_nodes)

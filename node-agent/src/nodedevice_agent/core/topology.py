@@ -8,10 +8,10 @@ same result.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import combinations
 
 from nodedevice_agent.core.devices import Device
@@ -97,23 +97,23 @@ def hints(
         return None
     if len(free) + len(reusable) < count:
         return ()
-    known = frozenset(numa_nodes)
     # many devices, few different places: all that follows counts places
-    listed_at = Counter(_mask(device.numa_nodes, known) for device in devices.values())
-    free_at = Counter(_mask(devices[device_id].numa_nodes, known) for device_id in free if device_id in devices)
-    placed = [devices[i] for i in reusable if i in devices and devices[i].numa_nodes]
-    reusable_at = Counter(_mask(device.numa_nodes, known) for device in placed)
-    hosting = sorted(known.intersection(node for device in devices.values() for node in device.numa_nodes))
-    candidates = hosting or sorted(known)
-    smallest = len(candidates)
-    found = []
-    for mask in _subsets(candidates):
-        if _touching(listed_at, mask) >= count:
-            smallest = min(smallest, mask.bit_count())
-        reused = _touching(reusable_at, mask)
-        if reused == len(placed) and reused + _touching(free_at, mask) >= count:
-            found.append(mask)
-    return tuple(Hint(mask, mask.bit_count() == smallest) for mask in found)
+    listed_at = Counter(device.numa_nodes for device in devices.values())
+    free_at = Counter(devices[device_id].numa_nodes for device_id in free if device_id in devices)
+    reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
+    known = frozenset(numa_nodes)
+    hosting = known.intersection(node for nodes in listed_at for node in nodes)
+    candidates = tuple(sorted(hosting or known))
+    sets = _subsets(candidates)
+    listed_on, free_on, reusable_on = (_touching(at, candidates, sets) for at in (listed_at, free_at, reusable_at))
+    enough = (mask.bit_count() for mask, number in zip(sets, listed_on, strict=True) if number >= count)
+    smallest = min(enough, default=len(candidates))
+    placed = reusable_at.total()
+    return tuple(
+        Hint(mask, mask.bit_count() == smallest)
+        for mask, number, reused in zip(sets, free_on, reusable_on, strict=True)
+        if reused == placed and reused + number >= count
+    )
 
 
 def merge(topology: Topology, of_resources: Iterable[Hints]) -> Merged:
@@ -150,15 +150,23 @@ def _compromise(voices: list[tuple[Hint, ...]], whole: int) -> int:
     return min(reachable, key=distance, default=whole)
 
 
-def _subsets(nodes: list[int]) -> Iterator[int]:
+@lru_cache(maxsize=64)
+def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
     """Every set of nodes but the empty one, small ones first."""
-    for size in range(1, len(nodes) + 1):
-        for some in combinations(nodes, size):
-            yield sum(1 << node for node in some)
+    sizes = range(1, len(nodes) + 1)
+    return tuple(sum(1 << node for node in some) for size in sizes for some in combinations(nodes, size))
 
 
-def _touching(at: Counter[int], mask: int) -> int:
-    return sum(number for place, number in at.items() if place & mask)
+def _touching(at: Counter[tuple[int, ...]], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
+    """For each of these sets of nodes, how many devices are on any node of it."""
+    known = frozenset(candidates)
+    places: Counter[int] = Counter()
+    for nodes, number in at.items():
+        places[_mask(nodes, known)] += number
+    on = [0] * len(sets)
+    for place, number in places.items():
+        on = [have + number if mask & place else have for have, mask in zip(on, sets, strict=True)]
+    return on
 
 
 def _mask(nodes: Iterable[int], known: frozenset[int]) -> int:

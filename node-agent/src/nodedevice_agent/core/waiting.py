@@ -12,7 +12,10 @@ LONGEST_PAUSE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """retry_at: monotonic seconds, or None where only a change can help. attempts: failed calls so far."""
+    """retry_at: monotonic seconds, or None where only a change can help. attempts: failed calls so far.
+
+    others: resources besides resource_name whose change may help.
+    """
 
     pod_uid: str
     container: str
@@ -21,6 +24,11 @@ class Waiting:
     message: str
     attempts: int = 0
     retry_at: float | None = None
+    others: frozenset[str] = frozenset()
+
+    def is_helped_by(self, changed: frozenset[str]) -> bool:
+        """Whether a change of one of these resources makes it worth looking at the pod again."""
+        return self.resource_name in changed or not changed.isdisjoint(self.others)
 
 
 def pause_seconds(attempts: int) -> float:

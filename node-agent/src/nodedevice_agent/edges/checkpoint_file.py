@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, decode, encode
+from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, Encoder, decode
 from nodedevice_agent.edges import metrics
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class CheckpointWriter:
         self._written = 0
         self._wake = asyncio.Event()
         self._done = asyncio.Condition()
+        self._encoder = Encoder()
         self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
         self.is_failing = False
 
@@ -78,10 +79,11 @@ class CheckpointWriter:
 
     async def _write_once(self) -> None:
         number = self._wanted
-        text = encode(replace(self._current(), boot_id=self._boot_id))
+        loop = asyncio.get_running_loop()
+        checkpoint = replace(self._current(), boot_id=self._boot_id)
         try:
             with metrics.CHECKPOINT_SECONDS.time():
-                await asyncio.to_thread(write, self._state_dir / FILE_NAME, text)
+                await _finished(loop.run_in_executor(None, self._encode_and_write, checkpoint))
         except OSError as exc:
             if not self.is_failing:
                 log.error(
@@ -95,6 +97,21 @@ class CheckpointWriter:
         async with self._done:
             self._written = number
             self._done.notify_all()
+
+    def _encode_and_write(self, checkpoint: Checkpoint) -> None:
+        """In a thread, one at a time."""
+        write(self._state_dir / FILE_NAME, self._encoder.encode(checkpoint))
+
+
+async def _finished(writing: asyncio.Future[None]) -> None:
+    """Wait until it is done, also when cancelled: a thread cannot be stopped, and two would share one temporary file."""
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        # what went wrong is said when close() fails in the same way
+        writing.exception()
+        raise
 
 
 def write(path: Path, text: str) -> None:

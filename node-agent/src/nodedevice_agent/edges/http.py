@@ -4,6 +4,7 @@ healthz: the event loop still turns. readyz: plugins are served and the API serv
 """
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class Health:
 def serve(address: str, health: Health) -> ThreadingHTTPServer:
     """Start serving on host:port (port 0: any). Raises SettingsError."""
     host, _, port = address.rpartition(":")
-    if not port.isdigit():
+    if not (port.isascii() and port.isdigit()):
         raise SettingsError(f"--http-address {address!r}: must be HOST:PORT, such as 127.0.0.1:9808")
     answers: dict[str, Callable[[], str]] = {"/healthz": health.healthz, "/readyz": health.readyz}
 
@@ -74,8 +75,11 @@ def serve(address: str, health: Health) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             """Probes and scrapes are not news."""
 
+    class _Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
     try:
-        server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
+        server = _Server((host.strip("[]") or "127.0.0.1", int(port)), Handler)
     except (OSError, OverflowError) as exc:
         raise SettingsError(f"--http-address {address}: {getattr(exc, 'strerror', exc)}") from exc
     server.daemon_threads = True

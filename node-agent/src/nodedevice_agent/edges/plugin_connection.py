@@ -25,8 +25,12 @@ DIAL_SECONDS = 10.0
 OPTIONS_SECONDS = 10.0
 PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
+# the one deadline that the kubelet has
+PRE_START_SECONDS = 30.0
 # the kubelet takes 4 MiB and drops plugins that list more (kubernetes#109304)
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+# grpc hands over None, and no error, for a message that it cannot parse
+_NOT_UNDERSTOOD = "the answer is no message of the device plugin API"
 
 _CHANNEL_OPTIONS = [
     # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
@@ -47,6 +51,7 @@ class PluginConnection:
         self.options = options
         self._channel = channel
         self._plugin = _stub(channel)
+        self._is_closed = False
 
     @classmethod
     async def open(cls, resource_name: str, socket: Path) -> Self:
@@ -68,6 +73,9 @@ class PluginConnection:
         except BaseException:
             await channel.close()
             raise
+        if options is None:
+            await channel.close()
+            raise PluginFailed(resource_name, "GetDevicePluginOptions", _NOT_UNDERSTOOD)
         return cls(resource_name, channel, wire.options(options))
 
     async def device_lists(self) -> AsyncIterator[DeviceList]:
@@ -75,9 +83,15 @@ class PluginConnection:
         stream = self._plugin.ListAndWatch(api_pb2.Empty())
         try:
             async for message in stream:
+                if message is None:
+                    raise PluginFailed(self.resource_name, "ListAndWatch", _NOT_UNDERSTOOD)
                 yield wire.device_list(message)
         except grpc.RpcError as exc:
             raise PluginFailed(self.resource_name, "ListAndWatch", _detail(exc)) from exc
+        except asyncio.CancelledError:
+            # grpc raises this too when close() ends the call: then the stream has ended, and nobody cancelled who reads it
+            if not self._is_closed:
+                raise
         finally:
             stream.cancel()
 
@@ -88,6 +102,8 @@ class PluginConnection:
             answer = await self._plugin.GetPreferredAllocation(request, timeout=PREFERRED_SECONDS)
         except grpc.RpcError as exc:
             raise PluginFailed(self.resource_name, "GetPreferredAllocation", _detail(exc)) from exc
+        if answer is None:
+            raise PluginFailed(self.resource_name, "GetPreferredAllocation", _NOT_UNDERSTOOD)
         return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
 
     async def allocate(self, device_ids: tuple[str, ...]) -> bytes:
@@ -96,13 +112,26 @@ class PluginConnection:
             answer = await self._plugin.Allocate(wire.allocate_request(device_ids), timeout=ALLOCATE_SECONDS)
         except grpc.RpcError as exc:
             raise PluginFailed(self.resource_name, "Allocate", _detail(exc)) from exc
+        if answer is None:
+            raise PluginFailed(self.resource_name, "Allocate", _NOT_UNDERSTOOD)
         if len(answer.container_responses) != 1:
             detail = f"{len(answer.container_responses)} container responses for one container"
             raise PluginFailed(self.resource_name, "Allocate", detail)
         response: bytes = answer.container_responses[0].SerializeToString(deterministic=True)
         return response
 
+    async def pre_start(self, device_ids: tuple[str, ...]) -> None:
+        """A container is about to use these. Raises PluginFailed."""
+        request = api_pb2.PreStartContainerRequest(devices_ids=device_ids)
+        try:
+            answer = await self._plugin.PreStartContainer(request, timeout=PRE_START_SECONDS)
+        except grpc.RpcError as exc:
+            raise PluginFailed(self.resource_name, "PreStartContainer", _detail(exc)) from exc
+        if answer is None:
+            raise PluginFailed(self.resource_name, "PreStartContainer", _NOT_UNDERSTOOD)
+
     async def close(self) -> None:
+        self._is_closed = True
         await self._channel.close()
 
     async def __aenter__(self) -> Self:

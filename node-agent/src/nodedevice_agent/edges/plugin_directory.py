@@ -10,6 +10,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,7 +21,7 @@ from nodedevice_agent.errors import DirectoryServed, SettingsError
 REGISTRATION_SOCKET = "kubelet.sock"
 # Dot files: a kubelet that looks for a checkpoint here must not take them for one.
 _LOCK = ".nodedevice-agent.lock"
-_KEPT = ".nodedevice-kept-"
+_KEPT = ".kept-"
 
 
 class PluginDirectory:
@@ -53,18 +54,23 @@ class PluginDirectory:
         return cls(path, lock)
 
     def clear(self, but: Collection[str] = ()) -> None:
-        """Remove every socket, except those with these file names. Raises SettingsError."""
+        """Remove every socket except those with these file names. Raises SettingsError."""
         try:
             for entry in os.scandir(self.path):
-                if entry.name not in but and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
-                    os.unlink(entry.path)
+                # a plugin may remove its own meanwhile
+                with suppress(FileNotFoundError):
+                    if entry.name not in but and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                        os.unlink(entry.path)
         except OSError as exc:
             raise SettingsError(
                 f"--plugin-dir {self.path}: an old socket cannot be removed: {exc.strerror} ({exc.filename})"
             ) from exc
 
     def keep(self, socket_name: str) -> str:
-        """Give a socket a second name that clear() can spare, and return it; the first where a second cannot be had."""
+        """Give a socket a second name, so that clear() can take the first away, and return it.
+
+        Where a second cannot be had (too long a path, a file system without hard links) the first is returned, to be spared.
+        """
         if socket_name.startswith(_KEPT):
             return socket_name
         kept = self.path / f"{_KEPT}{socket_name}"
@@ -74,7 +80,6 @@ class PluginDirectory:
             kept.unlink(missing_ok=True)
             os.link(self.path / socket_name, kept, follow_symlinks=False)
         except OSError:
-            # not every file system and not every owner may; then this plugin is found again once, not twice
             return socket_name
         return kept.name
 

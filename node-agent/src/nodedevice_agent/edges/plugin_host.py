@@ -8,16 +8,27 @@ whoever has other news (pods, cordons) hands the manager's answer to do().
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import assert_never
 
+from nodedevice_agent.core.checkpoint import Checkpoint, PluginSocket
 from nodedevice_agent.core.device_manager import DeviceManager
-from nodedevice_agent.core.effects import AskPreferred, CallAllocate, Effect, PodNotServed, Publish, SaveCheckpoint
+from nodedevice_agent.core.effects import (
+    AskPreferred,
+    CallAllocate,
+    CallPreStart,
+    Effect,
+    PodNotServed,
+    Publish,
+    SaveCheckpoint,
+)
 from nodedevice_agent.edges import metrics
 from nodedevice_agent.edges.checkpoint_file import CheckpointWriter
 from nodedevice_agent.edges.plugin_connection import PluginConnection
-from nodedevice_agent.edges.plugin_directory import PluginDirectory
+from nodedevice_agent.edges.plugin_directory import PluginDirectory, registered_name
+from nodedevice_agent.edges.reach_back import reach_back
 from nodedevice_agent.edges.registration_server import RegistrationServer
 from nodedevice_agent.errors import PluginFailed
 
@@ -30,26 +41,42 @@ class PluginHost:
     """One plugin directory and its manager. publish: told the name of each resource whose snapshot may have changed."""
 
     def __init__(
-        self, manager: DeviceManager, state_dir: Path, directory: PluginDirectory, publish: Callable[[str], None]
+        self,
+        manager: DeviceManager,
+        state_dir: Path,
+        directory: PluginDirectory,
+        publish: Callable[[str], None],
+        were_connected: Iterable[PluginSocket] = (),
     ) -> None:
         self.manager = manager
         self._directory = directory
         self._publish = publish
         self._loop = asyncio.get_running_loop()
-        self._writer = CheckpointWriter(state_dir, manager.checkpoint)
+        self._writer = CheckpointWriter(state_dir, self._checkpoint)
         self._durable = 0
-        self._server = RegistrationServer(directory.registration_socket, self._connect)
-        self._connections: dict[int, tuple[str, PluginConnection]] = {}
+        self._server = RegistrationServer(directory.registration_socket, self._register)
+        self._were_connected = tuple(were_connected)
+        # by endpoint, with the path the plugin registered
+        self._connections: dict[int, tuple[Path, PluginConnection]] = {}
+        # by endpoint: where the next start finds the plugin; unlike _connections it outlives the end of this one
+        self._sockets: dict[int, PluginSocket] = {}
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup
+        # set once plugins can register; until then a socket in the directory may be taken for one of the past
+        self.is_serving = asyncio.Event()
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Serve plugins. Everything that goes on from here on is a task of that group; when it has ended, call drain()."""
         self._tasks = tasks
         tasks.create_task(self._writer.run())
         self._set_timer()
+        for reached in await reach_back(self._directory, self._were_connected):
+            self._adopt(
+                self._directory.path / registered_name(reached.socket_name), reached.connection, reached.socket_name
+            )
         await self._server.start()
+        self.is_serving.set()
         log.info("serving device plugins", extra={"directory": str(self._directory.path)})
 
     async def drain(self) -> None:
@@ -63,7 +90,11 @@ class PluginHost:
 
     async def saved(self) -> None:
         """Wait until every allocation so far is on disk: before that none may be published."""
-        await self._writer.flushed(self._durable)
+        number = -1
+        while number != self._durable:
+            # waiting gives others a turn, and an allocation that they make meanwhile has to be waited for as well
+            number = self._durable
+            await self._writer.flushed(number)
 
     def now(self) -> float:
         """Monotonic seconds, as the manager's events want them."""
@@ -82,6 +113,8 @@ class PluginHost:
                     self._tasks.create_task(self._ask_preferred(effect))
                 case CallAllocate():
                     self._tasks.create_task(self._allocate(effect))
+                case CallPreStart():
+                    self._tasks.create_task(self._pre_start(effect))
                 case PodNotServed():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
                     log.info("a pod here asks for a resource that no device plugin has registered yet", extra=extra)
@@ -91,18 +124,35 @@ class PluginHost:
 
     # -- plugins ------------------------------------------------------------------------------------------------------
 
-    async def _connect(self, resource_name: str, socket_name: str) -> None:
-        """A plugin registers. Raises PluginFailed."""
-        connection = await PluginConnection.open(resource_name, self._directory.path / socket_name)
-        endpoint = next(self._endpoints)
-        self._connections[endpoint] = (socket_name, connection)
+    async def _register(self, resource_name: str, socket_name: str) -> None:
+        await self.connect(resource_name, self._directory.path / socket_name)
+
+    async def connect(self, resource_name: str, socket: Path) -> int:
+        """A plugin that serves on this socket registers. Returns its endpoint. Raises PluginFailed."""
+        connection = await PluginConnection.open(resource_name, socket)
         metrics.REGISTRATIONS.labels(resource_name).inc()
-        log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket_name})
+        log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
+        return self._adopt(socket, connection, socket.name)
+
+    async def disconnect(self, endpoint: int) -> None:
+        """Hang up on a plugin; of one that is gone already this changes nothing."""
+        found = self._connections.get(endpoint)
+        if found is not None:
+            await found[1].close()
+
+    def _adopt(self, socket: Path, connection: PluginConnection, found_again_as: str) -> int:
+        resource_name = connection.resource_name
+        endpoint = next(self._endpoints)
+        self._connections[endpoint] = (socket, connection)
+        if socket.parent == self._directory.path:
+            self._sockets[endpoint] = PluginSocket(resource_name, found_again_as)
+            self._writer.request()
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now()))
-        self._tasks.create_task(self._follow_plugin(endpoint, resource_name, socket_name, connection))
+        self._tasks.create_task(self._follow_plugin(endpoint, resource_name, socket, connection))
+        return endpoint
 
     async def _follow_plugin(
-        self, endpoint: int, resource_name: str, socket_name: str, connection: PluginConnection
+        self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
     ) -> None:
         said = ""
         why = "its stream ended"
@@ -112,21 +162,33 @@ class PluginHost:
                     log.error("device list", extra={"resource_name": resource_name, "error": listed.refusal})
                 said = listed.refusal
                 self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
-                await self._replace(endpoint, resource_name, socket_name)
+                await self._replace(endpoint, resource_name, socket)
         except PluginFailed as exc:
             why = str(exc)
         finally:
             self._connections.pop(endpoint, None)
             await connection.close()
         log.info(
-            "device plugin disconnected", extra={"resource_name": resource_name, "socket": socket_name, "why": why}
+            "device plugin disconnected", extra={"resource_name": resource_name, "socket": socket.name, "why": why}
         )
+        self._lose(endpoint)
         self.do(self.manager.disconnected(resource_name, endpoint, self.now()))
 
-    async def _replace(self, endpoint: int, resource_name: str, socket_name: str) -> None:
+    def _lose(self, endpoint: int) -> None:
+        """The plugin is gone for good, not because this agent ends: the next start need not look for it."""
+        lost = self._sockets.pop(endpoint, None)
+        if lost is not None:
+            self._writer.request()
+            if lost not in self._sockets.values():
+                self._directory.forget(lost.name)
+
+    def _checkpoint(self) -> Checkpoint:
+        return replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
+
+    async def _replace(self, endpoint: int, resource_name: str, socket: Path) -> None:
         """A plugin that registered again from the same socket has one connection: the newest, once it lists devices."""
-        for other, (name, connection) in list(self._connections.items()):
-            if other < endpoint and name == socket_name and connection.resource_name == resource_name:
+        for other, (path, connection) in list(self._connections.items()):
+            if other < endpoint and path == socket and connection.resource_name == resource_name:
                 await connection.close()
 
     async def _ask_preferred(self, effect: AskPreferred) -> None:
@@ -159,6 +221,18 @@ class PluginHost:
             return
         log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
         self.do(self.manager.allocated(effect.ticket, response, self.now()))
+
+    async def _pre_start(self, effect: CallPreStart) -> None:
+        told = {"resource_name": effect.resource_name, "container": effect.container}
+        try:
+            connection = self._connection(effect.endpoint, effect.resource_name, "PreStartContainer")
+            await connection.pre_start(effect.device_ids)
+        except PluginFailed as exc:
+            log.error("devices are not prepared; it is tried again", extra={**told, "error": str(exc)})
+            self.do(self.manager.pre_start_failed(effect.ticket, str(exc), self.now()))
+            return
+        log.info("devices prepared", extra={**told, "device_ids": list(effect.device_ids)[:16]})
+        self.do(self.manager.pre_started(effect.ticket, self.now()))
 
     def _connection(self, endpoint: int, resource_name: str, call: str) -> PluginConnection:
         found = self._connections.get(endpoint)

@@ -41,6 +41,7 @@ class PodResourcesServer:
         self, path: Path, manager: DeviceManager, *, are_pods_known: Callable[[], bool], clock: Callable[[], float]
     ) -> None:
         self._path = path
+        self._is_ours = False
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
         # one limit for both versions, as the kubelet has it
         gate = _Gate(clock, are_pods_known)
@@ -52,6 +53,7 @@ class PodResourcesServer:
         _make_room(self._path)
         try:
             self._server.add_insecure_port(f"unix:{self._path}")
+            self._is_ours = True
             await self._server.start()
             os.chmod(self._path, 0o600)
         except (RuntimeError, OSError) as exc:
@@ -60,7 +62,8 @@ class PodResourcesServer:
 
     async def stop(self) -> None:
         await self._server.stop(grace=0.5)
-        self._path.unlink(missing_ok=True)
+        if self._is_ours:
+            self._path.unlink(missing_ok=True)
 
 
 class _Gate:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 from nodedevice_agent.core.registration import RegistrationRefused, check_registration
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 # (resource name, socket file name); raises PluginFailed
 Connect = Callable[[str, str], Awaitable[None]]
 
+_SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
 _STATUS = {
     RegistrationRefused: grpc.StatusCode.INVALID_ARGUMENT,
     PluginFailed: grpc.StatusCode.FAILED_PRECONDITION,
@@ -34,7 +36,12 @@ class RegistrationServer:
     def __init__(self, socket: Path, connect: Connect) -> None:
         self._socket = socket
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
-        api_pb2_grpc.add_RegistrationServicer_to_server(_Registration(connect), self._server)
+        # not by the generated function: its way to read a request raises on one that is no message, with a traceback
+        register = grpc.unary_unary_rpc_method_handler(
+            _Registration(connect).Register, _request, api_pb2.Empty.SerializeToString
+        )
+        service = grpc.method_handlers_generic_handler(_SERVICE, {"Register": register})
+        self._server.add_generic_rpc_handlers((service,))
 
     async def start(self) -> None:
         self._server.add_insecure_port(f"unix:{self._socket}")
@@ -52,10 +59,14 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
 
     async def Register(
         self,
-        request: api_pb2.RegisterRequest,
+        request: api_pb2.RegisterRequest | None,
         context: grpc.aio.ServicerContext[api_pb2.RegisterRequest, api_pb2.Empty],
     ) -> api_pb2.Empty:
         try:
+            if request is None:
+                raise RegistrationRefused(
+                    "Message", "the request is no RegisterRequest of the device plugin API v1beta1"
+                )
             check_registration(request.version, request.resource_name, request.endpoint)
             await self._connect(request.resource_name, request.endpoint)
         except (RegistrationRefused, PluginFailed) as exc:
@@ -64,3 +75,10 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
             log.error("registration refused", extra={"error": str(exc)})
             await context.abort(_STATUS[type(exc)], str(exc))
         return api_pb2.Empty()
+
+
+def _request(octets: bytes) -> api_pb2.RegisterRequest | None:
+    try:
+        return api_pb2.RegisterRequest.FromString(octets)
+    except DecodeError:
+        return None

@@ -112,6 +112,8 @@ class Client:
             raise Unreachable(verb, what, _short(exc)) from exc
         if 200 <= answer.status <= 299:
             return data
+        if answer.status == 401:
+            self._credentials.refused()
         raise _refusal(verb, what, int(answer.status), data)
 
 

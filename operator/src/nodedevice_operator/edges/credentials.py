@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import yaml
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
 
@@ -18,6 +19,8 @@ from nodedevice_operator.errors import CredentialsError
 
 # As often as the kubernetes package reads the service account's token anew.
 _TOKEN_LIFE_SECONDS: Final = 60.0
+# What the package lets out for a file that is no kubeconfig.
+_UNUSABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, msgspec.MsgspecError)
 
 
 class Credentials:
@@ -45,6 +48,10 @@ class Credentials:
         except (OSError, config.ConfigException) as exc:
             raise CredentialsError(f"the token cannot be read ({exc})") from exc
         return str(value) if value else None
+
+    def refused(self) -> None:
+        """The API server did not accept the token: read it anew for the next request."""
+        self._read_at = float("-inf")
 
     def ssl_context(self) -> ssl.SSLContext:
         """TLS as the kubeconfig asks for it, for clients that do not take a kubernetes configuration."""
@@ -83,19 +90,20 @@ def load(kubeconfig: str | None) -> Credentials:
             return Credentials(configuration, None)
         file = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
         loaders.load_kube_config(config_file=file, client_configuration=configuration)
-        return Credentials(configuration, _token_file(Path(file).expanduser()))
-    except (OSError, ValueError, KeyError, TypeError, config.ConfigException) as exc:
+        return Credentials(configuration, _token_file(file))
+    except (*_UNUSABLE, config.ConfigException) as exc:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "no kubeconfig, and no service account either"
         raise CredentialsError(
             f"{where}: cannot be used ({' '.join(str(exc).split())}); give one with --kubeconfig"
         ) from exc
 
 
-def _token_file(kubeconfig: Path) -> Path | None:
-    """The token file that the current context of the kubeconfig names, if it names one."""
-    content = msgspec.yaml.decode(kubeconfig.read_bytes())
+def _token_file(kubeconfig: str) -> Path | None:
+    """The token file that the current context names, if it names one; of several kubeconfigs, in the first."""
+    path = Path(kubeconfig.split(os.pathsep)[0]).expanduser()
+    content = msgspec.yaml.decode(path.read_bytes())
     contexts = {entry["name"]: entry["context"] for entry in content.get("contexts") or ()}
     users = {entry["name"]: entry.get("user") or {} for entry in content.get("users") or ()}
     context = contexts.get(content.get("current-context")) or {}
     named = (users.get(context.get("user")) or {}).get("tokenFile")
-    return (kubeconfig.parent / named) if named else None
+    return (path.parent / named) if named else None

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from nodedevice_operator.errors import ApiError, Forbidden, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Forbidden, Unreachable
 
 log = logging.getLogger(__name__)
 
 # An event loop that has not turned for this long hangs.
 _HANG_SECONDS: Final = 30.0
+# It is there, or something before it is, but it does not serve; a 500 is about one request.
+_AWAY: Final = frozenset({429, 502, 503, 504})
 
 
 class ApiHealth:
@@ -26,28 +28,33 @@ class ApiHealth:
 
     def succeeded(self, verb: str, what: str) -> None:
         """Report an answer. Clears an outage, and a refusal of just that."""
-        if self._outage is not None:
-            log.info("API server answers again", extra={"server": self.server})
-            self._outage = None
+        self._answered()
         if (verb, what) in self._forbidden:
             log.info("API server allows it now", extra={"verb": verb, "what": what})
             self._forbidden -= {(verb, what)}
 
     def failed(self, error: ApiError) -> None:
-        """Report a failure; only those that are not about the object itself count."""
-        if isinstance(error, (Unreachable, Unavailable)):
+        """Report a failure. An answer that is about the object itself is an answer too."""
+        if isinstance(error, Unreachable) or error.status in _AWAY:
             if self._outage is None:
                 log.error(
                     "API server does not answer; trying again until it does",
                     extra={"server": self.server, "problem": error.problem},
                 )
             self._outage = error.problem
-        elif isinstance(error, Forbidden) and (error.verb, error.what) not in self._forbidden:
+            return
+        self._answered()
+        if isinstance(error, Forbidden) and (error.verb, error.what) not in self._forbidden:
             log.error(
                 "API server forbids it; grant what the chart's role nodedevice-operator has",
                 extra={"verb": error.verb, "what": error.what, "problem": error.problem},
             )
             self._forbidden |= {(error.verb, error.what)}
+
+    def _answered(self) -> None:
+        if self._outage is not None:
+            log.info("API server answers again", extra={"server": self.server})
+            self._outage = None
 
     def problems(self) -> tuple[str, ...]:
         """What is wrong now, one sentence each."""

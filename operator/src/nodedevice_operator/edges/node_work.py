@@ -5,9 +5,11 @@ that nothing known calls for would be deleted.
 """
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from nodedevice_api import names
 from nodedevice_api.names import Reason
 
 from nodedevice_operator.core import conditions
@@ -27,6 +29,10 @@ _NODE_MISSING_GRACE_SECONDS: Final = 5.0
 _NO_NODE: Final = Verdict(False, Reason.NODE_MISSING)
 
 
+# Told when a NodeDevice is known to have changed: what was known before, and what is now.
+OnNews = Callable[[NodeDeviceRecord | None, NodeDeviceRecord], None]
+
+
 @dataclass(slots=True)
 class Memory:
     """What is remembered of a node between two looks."""
@@ -40,8 +46,17 @@ class NodeWork:
     """The look that the reconciler takes; call it with a node's name."""
 
     def __init__(
-        self, cache: Cache, cluster: Cluster, leases: LeaseWatch, capacity: CapacityWork, pod_devices: PodDeviceWork
+        self,
+        cache: Cache,
+        cluster: Cluster,
+        leases: LeaseWatch,
+        capacity: CapacityWork,
+        pod_devices: PodDeviceWork,
+        on_news: OnNews,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._on_news = on_news
+        self._clock = clock
         self._cache = cache
         self._cluster = cluster
         self._leases = leases
@@ -77,7 +92,7 @@ class NodeWork:
         outcome = await self._capacity.look(name, memory.capacity)
         memory.capacity = outcome.history
         again = outcome.look_again_at
-        return dict(outcome.verdicts), None if again is None else again - time.monotonic()
+        return dict(outcome.verdicts), None if again is None else again - self._clock()
 
     async def _write_conditions(self, name: str, memory: Memory, verdicts: dict[str, Verdict]) -> float | None:
         """Write the conditions that are not stored yet; in how many seconds an object without its Node is looked at again."""
@@ -92,18 +107,21 @@ class NodeWork:
                     await self._write(record, verdicts[record.resource])
                 continue
             ownerless = True
-            if memory.ownerless_since is not None and _is_over(memory.ownerless_since):
+            if memory.ownerless_since is not None and self._is_over(memory.ownerless_since):
                 await self._write(record, _NO_NODE)
         if not ownerless:
             memory.ownerless_since = None
             return None
         if memory.ownerless_since is None:
-            memory.ownerless_since = time.monotonic()
-        return None if _is_over(memory.ownerless_since) else _NODE_MISSING_GRACE_SECONDS
+            memory.ownerless_since = self._clock()
+        return None if self._is_over(memory.ownerless_since) else _NODE_MISSING_GRACE_SECONDS
 
     def _is_owned(self, record: NodeDeviceRecord) -> bool:
         node = self._cache.nodes.get(record.node)
         return node is not None and node.uid == record.owner_uid
+
+    def _is_over(self, since: float) -> bool:
+        return self._clock() - since >= _NODE_MISSING_GRACE_SECONDS
 
     async def _write(self, record: NodeDeviceRecord, verdict: Verdict) -> None:
         answers = conditions.answers(record, verdict, self._leases.state(record.node))
@@ -114,8 +132,17 @@ class NodeWork:
             written = await self._cluster.apply_conditions(record.name, values)
         except NotFound:
             return  # gone, and the watch will say so
-        self._cache.node_devices.put(written)
+        self._take_in(written)
+
+    def _take_in(self, written: NodeDeviceRecord) -> None:
+        """Take in the answer to a write. It may hold news of the agent's, whose own event will be too old by then."""
+        held = self._cache.node_devices.get(written.key)
+        if not self._cache.node_devices.put(written):
+            return
+        if held is None or _of_agent(held) != _of_agent(written):
+            self._on_news(held, written)
 
 
-def _is_over(since: float) -> bool:
-    return time.monotonic() - since >= _NODE_MISSING_GRACE_SECONDS
+def _of_agent(record: NodeDeviceRecord) -> NodeDeviceRecord:
+    theirs = {kind: value for kind, value in record.conditions.items() if kind not in names.OPERATOR_CONDITIONS}
+    return replace(record, conditions=theirs)

@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nodedevice_operator.edges.metrics import Metrics
-from nodedevice_operator.errors import ApiError, Conflict, NotFound, Unavailable
+from nodedevice_operator.errors import ApiError, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
 
 # The first repeat is for what another look settles; the later ones for an API server that is away.
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 30.0
+_TELL_AFTER: Final = 3
 
 Look = Callable[[str], Awaitable[float | None]]
 
@@ -90,10 +91,9 @@ class Reconciler:
             delay = max(delay, error.retry_after_seconds)
         # an outage of the API server ends for all nodes at once: they come back spread out
         delay *= random.uniform(0.8, 1.2)
-        if error is not None and not isinstance(error, (Conflict, NotFound)):
-            log.debug(
-                "look at node is repeated", extra={"node": node, "problem": str(error), "seconds": round(delay, 2)}
-            )
+        # one failure is what the next look settles; an outage is told by whoever watches over the API server
+        level = logging.WARNING if failures == _TELL_AFTER and not isinstance(error, Unreachable) else logging.DEBUG
+        log.log(level, "look at node is repeated", extra={"node": node, "problem": str(error), "failures": failures})
         self.touch_later(node, delay)
 
     def _ring(self, node: str) -> None:

@@ -13,14 +13,12 @@ import kopf
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.core import events
-from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges import wire, wire_forms
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.kopf_settings import tuned
-from nodedevice_operator.edges.recorder import Recorder
+from nodedevice_operator.edges.node_work import OnNews
 from nodedevice_operator.edges.sync import KINDS, NODES, Sync
 from nodedevice_operator.errors import CredentialsError, Forbidden, Unavailable, Unreachable
 
@@ -36,15 +34,15 @@ class Watch:
         self,
         cache: Cache,
         sync: Sync,
-        recorder: Recorder,
         touch: Callable[[str], None],
+        on_news: OnNews,
         credentials: Credentials,
         health: ApiHealth,
     ) -> None:
         self._cache = cache
         self._sync = sync
-        self._recorder = recorder
         self._touch = touch
+        self._on_news = on_news
         self._credentials = credentials
         self._health = health
         self._listed: set[str] = set()
@@ -120,10 +118,11 @@ class Watch:
         record = wire.node_device(form)
         store = self._cache.node_devices
         before = store.get(record.key)
-        if store.remove(record.key, record.uid) if _is_end(event) else store.put(record):
-            self._touch(record.node)
-            if not _is_end(event):
-                self._tell(before, record)
+        if _is_end(event):
+            if store.remove(record.key, record.uid):
+                self._touch(record.node)
+        elif store.put(record):
+            self._on_news(before, record)
 
     async def _on_pod_device(self, event: kopf.RawEvent, **_: Any) -> None:
         form = _decode(event, wire_forms.PodDevice)
@@ -137,10 +136,6 @@ class Watch:
             # its node is part of its identity, but the object may be another one with the same name
             if before is not None and before.node != record.node:
                 self._touch(before.node)
-
-    def _tell(self, before: NodeDeviceRecord | None, record: NodeDeviceRecord) -> None:
-        for event in events.transitions(before, record):
-            self._recorder.post(event)
 
 
 def _is_end(event: kopf.RawEvent) -> bool:

@@ -4,6 +4,7 @@ The rules are found by their messages, so that one that is added to the CRD and 
 """
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def _listed(status: Json) -> list[Json]:
 
 
 def _rises(keys: list[Any]) -> bool:
-    return all(before < after for before, after in zip(keys, keys[1:], strict=False))
+    return all(before < after for before, after in pairwise(keys))
 
 
 def _holdings(status: Json) -> int:

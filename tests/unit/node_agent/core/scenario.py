@@ -47,7 +47,7 @@ def device_ids(count: int) -> list[str]:
 class Scenario:
     """What has happened so far. Every event returns its effects, and `effects` has all of them."""
 
-    def __init__(self, checkpoint: Checkpoint | None = None, **options: bool) -> None:
+    def __init__(self, checkpoint: Checkpoint | None = None, **options: Any) -> None:
         self.now = 1000.0
         self.manager = DeviceManager(self.now, checkpoint, **options)
         self.effects: list[Effect] = []
@@ -94,7 +94,9 @@ class Scenario:
             self.now = max(self.now, deadline)
             effects += self.happens("tick")
             later = self.manager.next_deadline()
-            assert later is None or later > self.now, "a deadline stays that has passed: its owner would be told for ever"
+            assert later is None or later > self.now, (
+                "a deadline stays that has passed: its owner would be told for ever"
+            )
         self.now = until
         return effects + self.happens("tick")
 
@@ -133,7 +135,7 @@ class Scenario:
         """Why each waiting pod waits, by uid."""
         return {w.pod_uid: w.reason for w in self.manager.waiting(name)}
 
-    def restarted(self, **options: bool) -> "Scenario":
+    def restarted(self, **options: Any) -> "Scenario":
         """What a new process makes of the checkpoint."""
         return Scenario(self.manager.checkpoint(), **options)
 
@@ -154,13 +156,17 @@ def is_saved(effects: Iterable[Effect], *, durable: bool) -> bool:
     return SaveCheckpoint(durable) in list(effects)
 
 
-def held_by(uid: str, *ids: str, name: str = GPU, container: str = "main", response: bytes | None = b"ok") -> Allocation:
+def held_by(
+    uid: str, *ids: str, name: str = GPU, container: str = "main", response: bytes | None = b"ok"
+) -> Allocation:
     """An allocation without NUMA nodes."""
     numa: Mapping[int, tuple[str, ...]] = {-1: tuple(sorted(ids))}
     return Allocation(uid, container, name, numa, response)
 
 
-def status(scenario: Scenario, before: dict[str, Any], wall_time: str, notes: str = "", name: str = GPU) -> dict[str, Any]:
+def status(
+    scenario: Scenario, before: dict[str, Any], wall_time: str, notes: str = "", name: str = GPU
+) -> dict[str, Any]:
     """The status that would be written now, where `before` stands."""
     return node_device_status(
         scenario.snapshot(name), before, wall_time=wall_time, version="1.2.3", runtime="none", notes=notes

@@ -3,6 +3,8 @@
 Rows are those of the kubelet's own table, where it has one; rules differ from it on purpose where a pod waits.
 """
 
+from typing import Any
+
 import pytest
 from nodedevice_agent.core.devices import Device
 from nodedevice_agent.core.pods import Container, Pod
@@ -24,7 +26,7 @@ from tests.unit.node_agent.core.scenario import (
 )
 
 
-def with_plugin(count: int = 4, **options: bool) -> Scenario:
+def with_plugin(count: int = 4, **options: Any) -> Scenario:
     scenario = Scenario(**options)
     scenario.plugin(device_ids(count))
     return scenario

@@ -3,16 +3,18 @@
 Two managers are told the same and must say the same. A third is made from the checkpoint after each step.
 """
 
-from copy import deepcopy
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from nodedevice_agent.core.allocations import Allocation
 from nodedevice_agent.core.checkpoint import decode, encode
 from nodedevice_agent.core.device_manager import DeviceManager
-from nodedevice_agent.core.devices import Device, DeviceList, accept
-from nodedevice_agent.core.effects import AskPreferred, CallAllocate, Effect
+from nodedevice_agent.core.devices import Device, accept
+from nodedevice_agent.core.effects import AskPreferred, CallAllocate, CallPreStart, Effect
 from nodedevice_agent.core.pods import Container, ContainerKind, Pod
 from nodedevice_agent.core.resources import PluginOptions
 from nodedevice_agent.core.snapshot import snapshot
@@ -21,21 +23,31 @@ from nodedevice_agent.core.status import node_device_status
 from tests.unit.node_agent.core import crd_rules
 
 NAMES = ("example.com/gpu", "example.com/nic")
-IDS = ("d0", "d1", "d2", "d3")
+# few, so that pods contend
+IDS = ("d0", "d1")
 UIDS = ("pod-a", "pod-b", "pod-c", "pod-d")
 
-DEVICES = st.lists(st.builds(Device, st.sampled_from(IDS), st.sampled_from([True, True, True, False])), max_size=5)
-CORDONS = st.sets(st.sampled_from([*IDS[:2], "*"]), max_size=1)
-CONTAINERS = st.lists(
-    st.builds(
-        lambda kind, limits: (kind, {name: count for name, count in limits.items() if count}),
-        st.sampled_from(ContainerKind),
-        st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2), max_size=2),
-    ),
-    min_size=1,
-    max_size=3,
+Call = AskPreferred | CallAllocate | CallPreStart
+Limited = tuple[ContainerKind, dict[str, int]]
+
+ALL = [Device(device_id) for device_id in IDS]
+# all of them as often as not: what is most of interest needs devices to give
+DEVICES = st.just(ALL) | st.lists(
+    st.builds(Device, st.sampled_from(IDS), st.sampled_from([True, True, True, False])), max_size=5
 )
-_ORDER = [ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.APP]
+CORDONS = st.sets(st.sampled_from([*IDS[:2], "*"]), max_size=1)
+OPTIONS = st.builds(PluginOptions, pre_start_required=st.booleans(), get_preferred_allocation_available=st.booleans())
+LIMITS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([1, 1, 2]), min_size=1, max_size=2)
+CONTAINERS = st.tuples(st.tuples(st.just(ContainerKind.APP), st.just({NAMES[0]: 1}))) | st.lists(
+    st.tuples(st.sampled_from(ContainerKind), LIMITS), min_size=1, max_size=3
+)
+# many of them, so that most runs have more of what is common and some of what is rare
+PLUGINS_BACK = st.sampled_from([2, 2, 2, 1, 0])
+_STAYS = (ContainerKind.SIDECAR, ContainerKind.APP)
+
+
+def key_of(allocation: Allocation) -> tuple[str, str, str]:
+    return allocation.pod_uid, allocation.container, allocation.resource_name
 
 
 class ManagerMachine(RuleBasedStateMachine):
@@ -44,34 +56,56 @@ class ManagerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.options: dict[str, Any] = {}
         self.endpoints: dict[int, str] = {}
         self.last_endpoint = 0
         self.pods: dict[str, Pod] = {}
         self.ended = 0
-        self.calls: list[AskPreferred | CallAllocate] = []
+        self.calls: list[Call] = []
         self.intent: dict[str, frozenset[str]] = dict.fromkeys(NAMES, frozenset())
 
-    @initialize(waits_for_runtime=st.booleans(), waits_for_intent=st.booleans())
-    def begins(self, **options: bool) -> None:
+    @initialize(waits_for_runtime=st.booleans(), waits_for_intent=st.booleans(), plugins=PLUGINS_BACK)
+    def begins(self, plugins: int, **options: Any) -> None:
         self.options = options
         self.manager, self.twin = (DeviceManager(self.now, **options) for _ in range(2))
+        self.plugins_come(plugins)
+
+    def plugins_come(self, count: int) -> None:
+        for name in NAMES[:count]:
+            self.a_plugin_registers(name, PluginOptions(), ALL, True)
 
     def happens(self, event: str, *args: Any) -> None:
+        before = {key_of(allocation) for allocation in self.manager.book}
         effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
+        if event in ("allocated", "preferred"):
+            self.only_usable_devices_are_given_out(before)
         assert effects == getattr(self.twin, event)(*args, self.now), "equal inputs, unequal effects"
-        self.calls += [effect for effect in effects if isinstance(effect, AskPreferred | CallAllocate)]
+        self.calls += [effect for effect in effects if isinstance(effect, Call)]
+
+    def only_usable_devices_are_given_out(self, before: set[tuple[str, str, str]]) -> None:
+        for allocation in self.manager.book:
+            if key_of(allocation) not in before:
+                resource = self.manager.resources[allocation.resource_name]
+                assert all(map(resource.is_usable, allocation.device_ids)), f"{allocation} cannot be used"
 
     # -- plugins ----------------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(NAMES), gives_advice=st.booleans(), devices=st.none() | DEVICES)
-    def a_plugin_registers(self, name: str, gives_advice: bool, devices: list[Device] | None) -> None:
+    @rule(
+        name=st.sampled_from(NAMES),
+        options=OPTIONS,
+        devices=st.none() | DEVICES,
+        is_intent_read=st.booleans(),
+    )
+    def a_plugin_registers(
+        self, name: str, options: PluginOptions, devices: list[Device] | None, is_intent_read: bool
+    ) -> None:
         self.last_endpoint += 1
         self.endpoints[self.last_endpoint] = name
-        options = PluginOptions(get_preferred_allocation_available=gives_advice)
         self.happens("connected", name, self.last_endpoint, options)
-        # the agent looks the intent up when a resource is new, and may be slow about it
         if devices is not None:
             self.happens("listed", name, self.last_endpoint, accept(devices))
+        if is_intent_read:
+            self.happens("cordoned", name, self.intent[name])
 
     @precondition(lambda self: self.endpoints)
     @rule(data=st.data(), devices=DEVICES)
@@ -79,9 +113,9 @@ class ManagerMachine(RuleBasedStateMachine):
         endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
         self.happens("listed", self.endpoints[endpoint], endpoint, accept(devices))
 
-    @precondition(lambda self: self.endpoints)
-    @rule(data=st.data())
     def a_plugin_goes(self, data: st.DataObject) -> None:
+        if not self.endpoints:
+            return
         endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
         self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
 
@@ -93,10 +127,10 @@ class ManagerMachine(RuleBasedStateMachine):
     # -- pods -------------------------------------------------------------------------------------------------------
 
     @rule(uid=st.sampled_from(UIDS), containers=CONTAINERS)
-    def a_pod_comes(self, uid: str, containers: list[tuple[ContainerKind, dict[str, int]]]) -> None:
+    def a_pod_comes(self, uid: str, containers: Sequence[Limited]) -> None:
         if uid not in self.pods:
-            sorted_by_kind = sorted(containers, key=lambda c: _ORDER.index(c[0]) == 2)
-            made = [Container(f"c{index}", kind, limits) for index, (kind, limits) in enumerate(sorted_by_kind)]
+            in_order = sorted(containers, key=lambda found: found[0] is ContainerKind.APP)
+            made = [Container(f"c{index}", kind, limits) for index, (kind, limits) in enumerate(in_order)]
             # a uid is never used twice
             self.ended += 1
             self.pods[uid] = Pod(f"{uid}-{self.ended}", "default", uid, tuple(made))
@@ -128,26 +162,45 @@ class ManagerMachine(RuleBasedStateMachine):
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
-    def take_call(self, data: st.DataObject) -> AskPreferred | CallAllocate:
+    def take_call(self, data: st.DataObject) -> Call:
         return self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
+
+    @rule(new=st.lists(st.tuples(st.sampled_from(UIDS), CONTAINERS), min_size=2, max_size=4))
+    def pods_come_together(self, new: list[tuple[str, Sequence[Limited]]]) -> None:
+        for uid, containers in new:
+            self.a_pod_comes(uid, containers)
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), advice=st.lists(st.sampled_from([*IDS, "ghost"]), max_size=4))
     def a_plugin_answers(self, data: st.DataObject, advice: list[str]) -> None:
         call = self.take_call(data)
-        if isinstance(call, AskPreferred):
-            self.happens("preferred", call.ticket, advice)
-        else:
-            self.happens("allocated", call.ticket, b"answer")
+        self.answer(call, advice)
+
+    def answer(self, call: Call, advice: Sequence[str] = ()) -> None:
+        match call:
+            case AskPreferred():
+                self.happens("preferred", call.ticket, advice)
+            case CallAllocate():
+                self.happens("allocated", call.ticket, b"answer")
+            case CallPreStart():
+                self.happens("pre_started", call.ticket)
+
+    @rule()
+    def everything_is_answered(self) -> None:
+        while self.calls:
+            self.answer(self.calls.pop(0))
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
     def a_plugin_fails(self, data: st.DataObject) -> None:
         call = self.take_call(data)
-        if isinstance(call, AskPreferred):
-            self.happens("preferred", call.ticket, ())
-        else:
-            self.happens("allocate_failed", call.ticket, "it failed")
+        match call:
+            case AskPreferred():
+                self.happens("preferred", call.ticket, ())
+            case CallAllocate():
+                self.happens("allocate_failed", call.ticket, "it failed")
+            case CallPreStart():
+                self.happens("pre_start_failed", call.ticket, "it failed")
 
     # -- time and restarts ------------------------------------------------------------------------------------------
 
@@ -158,19 +211,34 @@ class ManagerMachine(RuleBasedStateMachine):
         later = self.manager.next_deadline()
         assert later is None or later > self.now, "a deadline that has passed stays"
 
-    @rule()
-    def the_agent_restarts(self) -> None:
+    @rule(data=st.data(), what=st.sampled_from(["a plugin goes", "restart", "restart", "lost checkpoint"]))
+    def something_breaks(self, data: st.DataObject, what: str) -> None:
+        if what == "a plugin goes":
+            self.a_plugin_goes(data)
+            return
+        plugins = data.draw(PLUGINS_BACK)
+        if what == "restart":
+            self.the_agent_restarts(plugins)
+        else:
+            self.the_checkpoint_is_lost(plugins, data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            self.all_pods_are_listed()
+
+    def the_agent_restarts(self, plugins: int) -> None:
         checkpoint = decode(encode(self.manager.checkpoint()))
         self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options) for _ in range(2))
         self.endpoints, self.calls = {}, []
+        self.plugins_come(plugins)
 
-    @rule()
-    def the_checkpoint_is_lost(self) -> None:
-        kept = [deepcopy(allocation) for allocation in self.manager.book]
+    def the_checkpoint_is_lost(self, plugins: int, comes_first: bool) -> None:
+        unanswered = [replace(allocation, response=None) for allocation in self.manager.book]
         self.manager, self.twin = (DeviceManager(self.now, is_recovering=True, **self.options) for _ in range(2))
         self.endpoints, self.calls = {}, []
-        unanswered = [type(a)(a.pod_uid, a.container, a.resource_name, a.ids_by_numa, None) for a in kept]
+        if comes_first:
+            self.plugins_come(plugins)
         self.happens("recovered", unanswered)
+        if not comes_first:
+            self.plugins_come(plugins)
 
     # -- what must hold ---------------------------------------------------------------------------------------------
 
@@ -188,7 +256,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def app_containers_of_a_pod_share_nothing(self) -> None:
         kinds = {(p.uid, c.name): c.kind for p in self.pods.values() for c in p.containers}
-        kept = [a for a in self.manager.book if kinds.get((a.pod_uid, a.container)) in _ORDER[1:]]
+        kept = [a for a in self.manager.book if kinds.get((a.pod_uid, a.container)) in _STAYS]
         for index, one in enumerate(kept):
             for other in kept[index + 1 :]:
                 if (one.pod_uid, one.resource_name) == (other.pod_uid, other.resource_name):
@@ -220,33 +288,30 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_restart_has_the_same_holders(self) -> None:
-        before = {(a.pod_uid, a.container, a.resource_name): a.device_ids for a in self.manager.book}
         restarted = DeviceManager(self.now, decode(encode(self.manager.checkpoint())), **self.options)
-        assert before == {(a.pod_uid, a.container, a.resource_name): a.device_ids for a in restarted.book}
+        assert {key_of(a): a.device_ids for a in self.manager.book} == {key_of(a): a.device_ids for a in restarted.book}
+
+    @invariant()
+    def nothing_is_reserved_for_nobody(self) -> None:
+        for resource in self.manager.resources.values():
+            assert set(resource.reserved.values()) <= set(self.manager._admissions)
 
     @invariant()
     def nobody_waits_who_could_be_served(self) -> None:
-        """When every call is answered: what waits lacks devices, a plugin, or time; and nothing is reserved any more."""
-        if self.calls:
-            return
-        for resource in self.manager.resources.values():
-            assert resource.reserved == {}, "reserved for nobody"
+        """No wake-up is lost: a pod that no plugin is asked for lacks devices, a plugin, or time."""
         for pod in self.pods.values():
-            if self.is_over_or_known_to_wait(pod):
-                continue
-            assert not self.could_be_served(pod), f"{pod} waits, and could be served"
+            # after a restart a pod is not known before it is seen again
+            is_known = self.manager.pod(pod.uid) is not None
+            is_asked_for = pod.uid in self.manager._admissions
+            if is_known and not is_asked_for and not pod.is_terminating and not self.pauses(pod):
+                assert not self.could_be_served(pod), f"{pod} waits, and could be served"
 
-    def is_over_or_known_to_wait(self, pod: Pod) -> bool:
-        pausing = any(
-            waiting.pod_uid == pod.uid and waiting.retry_at is not None
-            for name in self.manager.resources
-            for waiting in self.manager.waiting(name)
-        )
-        # after a restart a pod is not known before it is seen again
-        return pod.is_terminating or pausing or self.manager.pod(pod.uid) is None
+    def pauses(self, pod: Pod) -> bool:
+        everyone = [waiting for name in self.manager.resources for waiting in self.manager.waiting(name)]
+        return any(waiting.pod_uid == pod.uid and waiting.retry_at is not None for waiting in everyone)
 
     def could_be_served(self, pod: Pod) -> bool:
-        """Whether there is enough for it, judged generously and then exactly by what a fresh manager would do."""
+        """Whether enough is free of every resource that it still lacks and that is known here."""
         lacking = [
             need
             for need in pod.needs()

@@ -45,9 +45,7 @@ class TestRegistration:
             pytest.param(["d0", "", "x" * 500], (1, 1, 1), id="impossible IDs do not count"),
         ],
     )
-    def test_a_list_makes_the_numbers(
-        self, devices: list[str | Device], expected: tuple[int, int, int]
-    ) -> None:
+    def test_a_list_makes_the_numbers(self, devices: list[str | Device], expected: tuple[int, int, int]) -> None:
         scenario = Scenario()
         scenario.plugin(devices)
         assert numbers(scenario) == expected
@@ -56,7 +54,8 @@ class TestRegistration:
         scenario = Scenario()
         scenario.plugin(["d0", "d1", Device("d2", healthy=False)])
         seen = []
-        for devices in (["d0", "d1"], [Device("d0", healthy=False), "d1"], ["d1"], []):
+        lists: list[list[str | Device]] = [["d0", "d1"], [Device("d0", healthy=False), "d1"], ["d1"], []]
+        for devices in lists:
             assert published(scenario.lists(devices)) == {GPU}
             seen.append(numbers(scenario))
         assert seen == [(2, 2, 2), (2, 1, 1), (1, 1, 1), (0, 0, 0)]

@@ -1,5 +1,7 @@
 """Pods come, are served, and end; and what plugins do while they are asked."""
 
+from typing import Any
+
 import pytest
 from nodedevice_agent.core.devices import Device
 from nodedevice_agent.core.effects import CallAllocate, Publish, SaveCheckpoint
@@ -17,7 +19,7 @@ from tests.unit.node_agent.core.scenario import (
 )
 
 
-def with_plugin(count: int = 2, **options: bool) -> Scenario:
+def with_plugin(count: int = 2, **options: Any) -> Scenario:
     scenario = Scenario(**options)
     scenario.plugin(device_ids(count))
     return scenario
@@ -101,6 +103,15 @@ class TestWhatHappensMeanwhile:
         scenario.lists(["d0", "d1"])
         scenario.answer(call)
         assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_a_device_that_was_answered_for_is_looked_at_again_until_the_pod_has_all(self) -> None:
+        scenario = with_plugin()
+        scenario.plugin(["n0"], NIC, 2)
+        (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
+        (second,) = calls(scenario.answer(first))
+        scenario.lists(["d1"])
+        (again,) = calls(scenario.answer(second))
+        assert (again.resource_name, again.device_ids) == (GPU, ("d1",))
 
     def test_the_pod_waits_when_no_other_device_is_left(self) -> None:
         scenario = with_plugin(1)

@@ -1,5 +1,7 @@
 """What a new process knows: from the checkpoint, or from the API when the checkpoint was lost."""
 
+from typing import Any
+
 from nodedevice_agent.core.effects import Publish, SaveCheckpoint
 from nodedevice_agent.core.resources import EndpointState
 from nodedevice_agent.core.snapshot import is_settling
@@ -19,7 +21,7 @@ from tests.unit.node_agent.core.scenario import (
 SETTLE_SECONDS = 10
 
 
-def restarted_with_one_pod(**options: bool) -> Scenario:
+def restarted_with_one_pod(**options: Any) -> Scenario:
     before = Scenario()
     before.plugin(device_ids(3))
     before.run(pod("p", gpu=1))

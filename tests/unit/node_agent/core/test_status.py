@@ -189,7 +189,9 @@ class TestSince:
         [
             pytest.param({"devices": [{"id": "d0", "health": "Healthy"}]}, id="a device without the rest"),
             pytest.param({"conditions": [{"type": "Healthy"}], "endpoint": {}}, id="parts that are empty"),
-            pytest.param({"allocations": [{"podUID": "p", "container": "main"}], "waiting": []}, id="half an allocation"),
+            pytest.param(
+                {"allocations": [{"podUID": "p", "container": "main"}], "waiting": []}, id="half an allocation"
+            ),
         ],
     )
     def test_what_stands_may_be_anything(self, standing: Json) -> None:

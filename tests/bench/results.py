@@ -1,0 +1,67 @@
+"""What was measured, held against its goal: as a value, as a table, as JSON."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+PER_SECOND = "/s"
+
+
+class Result(msgspec.Struct):
+    """value: median, unless its step says otherwise. goal: what the design asks of it. n: measurements.
+
+    p99: what one in a hundred is worse than. ok: value <= goal; for a rate (unit /s) value >= goal.
+    """
+
+    value: float
+    p99: float
+    unit: str
+    goal: float
+    ok: bool
+    n: int
+
+
+def result(measured: Sequence[float], unit: str, goal: float) -> Result:
+    """Of single measurements."""
+    return judged(statistics.median(measured), worst(measured, unit), unit, goal, len(measured))
+
+
+def ratio(measured: Sequence[float], compared: Sequence[float], goal: float) -> Result:
+    """Median over median and p99 over p99, of measurements that were taken in turn."""
+    value = statistics.median(measured) / statistics.median(compared)
+    return judged(value, worst(measured) / worst(compared), "ratio", goal, len(measured))
+
+
+def judged(value: float, p99: float, unit: str, goal: float, n: int) -> Result:
+    is_ok = value >= goal if unit == PER_SECOND else value <= goal
+    return Result(round(value, 5), round(p99, 5), unit, goal, is_ok, n)
+
+
+def worst(measured: Sequence[float], unit: str = "") -> float:
+    """The 99th percentile, for a rate the first."""
+    percentiles = statistics.quantiles(measured, n=100, method="inclusive")
+    return percentiles[0 if unit == PER_SECOND else 98]
+
+
+def write(results: Mapping[str, Result], path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(msgspec.to_builtins(results), indent=2) + "\n")
+
+
+def show(results: Mapping[str, Result]) -> None:
+    table = Table(title="nodedevice against its budgets")
+    for column in ("what", "value", "p99", "goal", "unit", "n", "ok"):
+        table.add_column(column, justify="left" if column in ("what", "unit", "ok") else "right")
+    for name, r in results.items():
+        goal = f"{'≥' if r.unit == PER_SECOND else '≤'} {r.goal:,g}"
+        table.add_row(name, _number(r.value), _number(r.p99), goal, r.unit, str(r.n), "yes" if r.ok else "NO")
+    Console(width=110).print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3f}"

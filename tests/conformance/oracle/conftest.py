@@ -1,0 +1,68 @@
+"""The kubelet's device manager beside ours, one process for all of these tests; what was compared is told at the end."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.oracle.differences import Difference
+from tests.oracle.driver import Comparison
+from tests.oracle.kubelet import Kubelet, way_to_mount
+from tests.oracle.steps import Case
+
+Compare = Callable[[Case], list[Difference]]
+_TALLY = pytest.StashKey[list[str]]()
+
+
+class Both:
+    """The comparison and the event loop that it lives in."""
+
+    def __init__(self, runner: asyncio.Runner, comparison: Comparison) -> None:
+        self.runner = runner
+        self.comparison = comparison
+
+    def run(self, case: Case) -> list[Difference]:
+        return self.runner.run(self.comparison.run(case))
+
+
+@pytest.fixture(scope="session")
+def both(pytestconfig: pytest.Config) -> Iterator[Both]:
+    way = way_to_mount()
+    if way is None:
+        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
+    # short paths: a socket's has at most 107 bytes
+    with tempfile.TemporaryDirectory(prefix="nodedevice-") as name, asyncio.Runner() as runner:
+        folders = [Path(name) / part for part in ("kubelet", "ours", "state")]
+        for folder in folders:
+            folder.mkdir()
+        stack = contextlib.AsyncExitStack()
+        kubelet = runner.run(stack.enter_async_context(Kubelet(folders[0], way)))
+        try:
+            comparison = Comparison(kubelet, folders[1], folders[2])
+            yield Both(runner, comparison)
+            pytestconfig.stash.setdefault(_TALLY, []).extend(comparison.tally.lines())
+        finally:
+            runner.run(stack.aclose())
+
+
+@pytest.fixture
+def compare(both: Both) -> Compare:
+    """Run a case through both. Raises Parted where they differ and nothing allows it; returns what is allowed."""
+    return both.run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"both", "compare"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("cluster")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    lines = config.stash.get(_TALLY, [])
+    if lines:
+        terminalreporter.section("compared with the kubelet's device manager")
+        for line in lines:
+            terminalreporter.line(line)

@@ -1,0 +1,122 @@
+"""A cluster without an API server: what the operator's edges ask of one, answered from memory, and every write noted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nodedevice_operator.core.conditions import ConditionValue
+from nodedevice_operator.core.events import Event
+from nodedevice_operator.core.pod_devices import Wanted
+from nodedevice_operator.core.records import (
+    Condition,
+    LeaseRecord,
+    NodeDeviceRecord,
+    NodeRecord,
+    PodDeviceRecord,
+    PodRecord,
+)
+from nodedevice_operator.edges.cluster import Cluster
+from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
+
+from tests.fakes.node_status import NodeStatusModel
+
+
+@dataclass
+class ClusterModel(Cluster):
+    """Objects by name; `writes` in order. `failures` are raised by the next calls of that name, first come first served."""
+
+    node: NodeStatusModel = field(default_factory=NodeStatusModel)
+    node_devices: dict[str, NodeDeviceRecord] = field(default_factory=dict)
+    pod_devices: dict[tuple[str, str], PodDeviceRecord] = field(default_factory=dict)
+    pods: dict[tuple[str, str], PodRecord] = field(default_factory=dict)
+    leases: dict[str, LeaseRecord] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    failures: dict[str, list[ApiError]] = field(default_factory=dict)
+    version: int = 100
+
+    def _next(self, call: str) -> int:
+        if self.failures.get(call):
+            raise self.failures[call].pop(0)
+        self.version += 1
+        return self.version
+
+    def node_record(self) -> NodeRecord:
+        """The Node as the API server would return it now."""
+        return replace(self.node.record(), resource_version=self.version)
+
+    async def list_nodes(self) -> tuple[list[NodeRecord], int]:
+        version = self._next("list_nodes")
+        return [self.node_record()], version
+
+    async def list_node_devices(self) -> tuple[list[NodeDeviceRecord], int]:
+        version = self._next("list_node_devices")
+        return list(self.node_devices.values()), version
+
+    async def list_pod_devices(self) -> tuple[list[PodDeviceRecord], int]:
+        version = self._next("list_pod_devices")
+        return list(self.pod_devices.values()), version
+
+    async def list_leases(self) -> dict[str, LeaseRecord]:
+        self._next("list_leases")
+        return dict(self.leases)
+
+    async def read_node(self, name: str) -> NodeRecord:
+        self._next("read_node")
+        return self.node_record()
+
+    async def read_pod(self, namespace: str, name: str) -> PodRecord:
+        self._next("read_pod")
+        if (namespace, name) not in self.pods:
+            raise NotFound("get", "pods", f"{namespace}/{name}", 404)
+        return self.pods[namespace, name]
+
+    async def apply_capacity(self, name: str, uid: str, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
+        self._next("apply_capacity")
+        if uid != self.node.uid:
+            raise Invalid("patch", "nodes/status", "metadata.uid: field is immutable", 422)
+        if not self.node.apply(numbers, force=force):
+            cause = FieldConflict("kubelet", ".status.capacity.example.com/gpu")
+            raise Conflict("patch", "nodes/status", "conflict", 409, (cause,))
+        self.writes.append(f"{'force' if force else 'apply'} {dict(sorted(numbers.items()))}")
+        return self.node_record()
+
+    async def apply_conditions(self, name: str, conditions: Sequence[ConditionValue]) -> NodeDeviceRecord:
+        version = self._next("apply_conditions")
+        record = self.node_devices[name]
+        new = {c.type: Condition(c.status, c.reason, c.message, c.since, c.observed_generation) for c in conditions}
+        written = replace(record, conditions={**record.conditions, **new}, resource_version=version)
+        self.node_devices[name] = written
+        self.writes.append(f"conditions {name}")
+        return written
+
+    async def apply_pod_device(self, wanted: Wanted, uid: str | None) -> PodDeviceRecord:
+        version = self._next("apply_pod_device")
+        held = self.pod_devices.get(wanted.key)
+        if uid is not None and (held is None or held.uid != uid):
+            raise Conflict("patch", "poddevices", "uid mismatch", 409)
+        record = PodDeviceRecord(
+            wanted.namespace,
+            wanted.name,
+            held.uid if held else f"uid-of-{wanted.name}-{version}",
+            version,
+            wanted.content.node,
+            wanted.pod_uid,
+            wanted.content.fingerprint(),
+        )
+        self.pod_devices[wanted.key] = record
+        self.writes.append(f"poddevice {wanted.name} {wanted.content.devices}")
+        return record
+
+    async def delete_pod_device(self, record: PodDeviceRecord) -> None:
+        self._next("delete_pod_device")
+        held = self.pod_devices.get(record.key)
+        if held is None:
+            raise NotFound("delete", "poddevices", record.name, 404)
+        if held.uid != record.uid:
+            raise Conflict("delete", "poddevices", "uid precondition", 409)
+        del self.pod_devices[record.key]
+        self.writes.append(f"delete {record.name} {record.pod_uid}")
+
+    async def post_event(self, event: Event, suffix: str) -> None:
+        self._next("post_event")
+        self.events.append(event)

@@ -1,0 +1,89 @@
+"""A device plugin that answers with bytes: whatever it is told to, message or not."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+_SERVICE = "v1beta1.DevicePlugin"
+_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+
+GOOD_LIST = api_pb2.ListAndWatchResponse(
+    devices=[
+        api_pb2.Device(ID="dev-0", health="Healthy"),
+        api_pb2.Device(ID="dev-1", health="Unhealthy", topology=api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=1)])),
+    ]
+).SerializeToString()
+GOOD_ALLOCATION = api_pb2.AllocateResponse(
+    container_responses=[
+        api_pb2.ContainerAllocateResponse(
+            envs={"A": "b"},
+            annotations={"c": "d"},
+            mounts=[api_pb2.Mount(container_path="/a", host_path="/b", read_only=True)],
+            devices=[api_pb2.DeviceSpec(container_path="/dev/a", host_path="/dev/null", permissions="rw")],
+        )
+    ]
+).SerializeToString()
+GOOD_PREFERENCE = api_pb2.PreferredAllocationResponse(
+    container_responses=[api_pb2.ContainerPreferredAllocationResponse(deviceIDs=["dev-0"])]
+).SerializeToString()
+GOOD_OPTIONS = api_pb2.DevicePluginOptions(get_preferred_allocation_available=True).SerializeToString()
+GOOD_REGISTRATION = api_pb2.RegisterRequest(
+    version="v1beta1", endpoint="raw.sock", resource_name="example.com/raw"
+).SerializeToString()
+
+
+class RawPlugin:
+    """Serves on `socket` from start() to stop(). Change `answers` at any time; they hold from the next call on."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.answers: dict[str, list[bytes]] = {}
+        self.reset()
+        self._server: grpc.aio.Server | None = None
+
+    def reset(self) -> None:
+        """Sensible answers to everything."""
+        self.answers = {
+            "GetDevicePluginOptions": [GOOD_OPTIONS],
+            "ListAndWatch": [GOOD_LIST],
+            "GetPreferredAllocation": [GOOD_PREFERENCE],
+            "Allocate": [GOOD_ALLOCATION],
+            "PreStartContainer": [b""],
+        }
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        handlers: dict[str, Any] = {
+            method: grpc.unary_unary_rpc_method_handler(self._once(method))
+            for method in self.answers
+            if method != "ListAndWatch"
+        }
+        handlers["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(self._all)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+        self._server.add_insecure_port(f"unix:{self.socket}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
+
+    def _once(self, method: str) -> Any:
+        async def answer(request: bytes, context: Any) -> bytes:
+            return self.answers[method][0]
+
+        return answer
+
+    async def _all(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        for answer in self.answers["ListAndWatch"]:
+            yield answer
+
+
+async def register(directory: Path, request: bytes) -> None:
+    """Send these bytes as a Register request. Raises grpc.aio.AioRpcError when refused."""
+    async with grpc.aio.insecure_channel(f"unix:{directory / 'kubelet.sock'}", options=_OPTIONS) as channel:
+        call: Any = channel.unary_unary("/v1beta1.Registration/Register")
+        await call(request, timeout=10)

@@ -1,0 +1,114 @@
+"""What the conditions say, what Ready names first, and that nothing is written twice."""
+
+from dataclasses import replace
+
+import pytest
+from nodedevice_api.names import OPERATOR_CONDITIONS, Reason
+from nodedevice_operator.core import conditions
+from nodedevice_operator.core.capacity import Verdict
+from nodedevice_operator.core.leases import ALIVE, MISSING, AgentState, expired
+from nodedevice_operator.core.records import Condition, NodeDeviceRecord
+
+from tests.fakes.operator_model import node_device
+
+GOOD = Verdict(True, Reason.ADVERTISED)
+TAKEN = Verdict(False, Reason.FOREIGN_OWNER, "kubelet", Reason.FOREIGN_OWNER)
+GONE = Verdict(False, Reason.ENDPOINT_GONE)
+
+
+def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
+    """A NodeDevice with these conditions of its agent (status, reason); None: not there."""
+    record = node_device()
+    changed = {kind: Condition(said[0], said[1], "", "then", 1) if said else None for kind, said in agent.items()}
+    merged = {**record.conditions, **changed}
+    return replace(record, conditions={kind: value for kind, value in merged.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict", "agent", "ready"),
+    [
+        pytest.param(says(), GOOD, ALIVE, ("True", "Ready"), id="all is there"),
+        pytest.param(
+            says(Healthy=("False", "SomeDevicesUnhealthy")),
+            GOOD,
+            ALIVE,
+            ("True", "SomeDevicesUnhealthy"),
+            id="some broken",
+        ),
+        pytest.param(
+            says(Healthy=("False", "NoHealthyDevices")), GOOD, ALIVE, ("False", "NoHealthyDevices"), id="all broken"
+        ),
+        pytest.param(says(Healthy=("False", "NoDevices")), GOOD, ALIVE, ("False", "NoDevices"), id="none"),
+        pytest.param(says(Injectable=("Unknown", "RuntimeNone")), GOOD, ALIVE, ("True", "Ready"), id="nobody injects"),
+        pytest.param(
+            says(Injectable=("False", "NriDisabled")), GOOD, ALIVE, ("False", "NriDisabled"), id="cannot inject"
+        ),
+        pytest.param(
+            says(Registered=("False", "EndpointStopped")), GOOD, ALIVE, ("False", "EndpointStopped"), id="stopped"
+        ),
+        pytest.param(says(Registered=None), GOOD, ALIVE, ("False", "NoDeviceListYet"), id="nothing said"),
+        pytest.param(says(), TAKEN, ALIVE, ("False", "ForeignOwner"), id="conflict"),
+        pytest.param(says(), GONE, ALIVE, ("False", "EndpointGone"), id="not advertised"),
+        pytest.param(says(), GOOD, MISSING, ("False", "LeaseMissing"), id="no agent"),
+        pytest.param(
+            says(Registered=("False", "EndpointStopped")),
+            TAKEN,
+            expired(60),
+            ("False", "LeaseExpired"),
+            id="a dead agent first",
+        ),
+        pytest.param(
+            says(Registered=("False", "EndpointStopped")),
+            TAKEN,
+            ALIVE,
+            ("False", "EndpointStopped"),
+            id="the agent's own before ours",
+        ),
+    ],
+)
+def test_ready(record: NodeDeviceRecord, verdict: Verdict, agent: AgentState, ready: tuple[str, str]) -> None:
+    answer = conditions.answers(record, verdict, agent)["Ready"]
+    assert (answer.status, answer.reason) == ready
+
+
+def stored(record: NodeDeviceRecord, values: tuple[conditions.ConditionValue, ...]) -> NodeDeviceRecord:
+    written = {v.type: Condition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
+    return replace(record, conditions={**record.conditions, **written})
+
+
+def test_all_four_are_written_together_and_once() -> None:
+    record = node_device()
+    wanted = conditions.answers(record, GOOD, ALIVE)
+    values = conditions.changed(record, wanted, "10:00")
+    assert tuple(value.type for value in values) == OPERATOR_CONDITIONS
+    assert conditions.changed(stored(record, values), wanted, "10:01") == ()
+
+
+def test_only_a_status_that_changes_gets_a_new_time() -> None:
+    record = node_device()
+    record = stored(record, conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "10:00"))
+    values = conditions.changed(record, conditions.answers(record, TAKEN, ALIVE), "11:00")
+    since = {value.type: value.since for value in values}
+    assert since == {"Advertised": "11:00", "Conflict": "11:00", "AgentReady": "10:00", "Ready": "11:00"}
+
+
+def test_a_new_generation_is_observed() -> None:
+    record = node_device()
+    record = stored(record, conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "10:00"))
+    record = replace(record, generation=2)
+    values = conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "11:00")
+    assert {(value.observed_generation, value.since) for value in values} == {(2, "10:00")}
+
+
+def test_every_reason_has_its_sentence() -> None:
+    record = node_device()
+    for reason in (
+        Reason.ENDPOINT_GONE,
+        Reason.NODE_MISSING,
+        Reason.FOREIGN_OWNER,
+        Reason.CHANGED_REPEATEDLY,
+        Reason.NOT_ADVERTISED,
+    ):
+        answers = conditions.answers(record, Verdict(False, reason, "kubelet", reason), ALIVE)
+        assert answers["Advertised"].message
+        assert answers["Conflict"].message.startswith("kubelet owns this name on the Node: ")

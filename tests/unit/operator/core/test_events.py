@@ -1,0 +1,83 @@
+"""Which changes of a NodeDevice are told, and that each is told once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from nodedevice_operator.core.events import some, transitions
+from nodedevice_operator.core.records import Device, NodeDeviceRecord, Waiting
+
+from tests.fakes.operator_model import GPU, node_device
+
+IDS = tuple(f"gpu-{number}" for number in range(8))
+
+
+def record(broken: int = 0, listed: tuple[str, ...] = IDS, **fields: Any) -> NodeDeviceRecord:
+    devices = {device_id: Device("Unhealthy", "Xid", False, ()) for device_id in IDS[:broken]}
+    return node_device(devices=devices, listed=listed, **fields)
+
+
+def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
+    return Waiting("default", "pod-a", "uid-a", container, reason, message)
+
+
+def told(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:
+    return [(event.reason, event.message) for event in transitions(old, new)]
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        pytest.param(None, id="never seen"),
+        pytest.param(record(has_status=False), id="said nothing"),
+        pytest.param(replace(record(), uid="another"), id="another object"),
+    ],
+)
+def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
+    assert told(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
+
+
+def test_devices_that_break_together_are_one_event() -> None:
+    (event,) = told(record(broken=1), record(broken=8))
+    assert event == (
+        "DeviceUnhealthy",
+        f"7 devices (gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 2 more) of {GPU} on node-a unhealthy (Xid)",
+    )
+    assert told(record(broken=8), record(broken=8)) == []
+
+
+def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
+    recovered = ("DeviceRecovered", f"1 device (gpu-0) of {GPU} on node-a healthy again")
+    assert told(record(broken=1), record()) == [recovered]
+    assert told(record(broken=1), record(listed=IDS[1:])) == []
+    assert told(record(broken=1), record(listed=(), devices_omitted=300)) == [recovered]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("Running", "Stopped", "EndpointStopped"),
+        ("Stopped", "Gone", "EndpointGone"),
+        ("Gone", "Running", "EndpointRunning"),
+        ("Running", "Running", None),
+        (None, "Running", None),
+        ("Running", None, None),
+    ],
+)
+def test_endpoint(before: str | None, after: str | None, reason: str | None) -> None:
+    found = [event[0] for event in told(record(endpoint=before), record(endpoint=after))]
+    assert found == ([reason] if reason else [])
+
+
+def test_a_waiting_pod_is_told_once_per_reason() -> None:
+    none, few = record(), record(waiting=(waiting("NotEnoughDevices", "0 of 2"),))
+    (event,) = transitions(none, few)
+    assert (event.about.kind, event.about.name, event.about.uid, event.on_node) == ("Pod", "pod-a", "uid-a", "node-a")
+    assert event.message == f"container main waits for {GPU} on node-a: NotEnoughDevices (0 of 2)"
+    assert told(few, record(waiting=(waiting("NotEnoughDevices", "1 of 2"),))) == []
+    assert len(told(few, record(waiting=(waiting("AllocateFailed"), waiting("NotEnoughDevices"))))) == 1
+
+
+def test_some() -> None:
+    assert some(["a"]) == "a"
+    assert some(list("abcdef")) == "a, b, c, d, e and 1 more"

@@ -1,0 +1,134 @@
+"""Who is looked at, how often, and what happens when a look fails."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from nodedevice_operator.edges import reconciler
+from nodedevice_operator.edges.metrics import Metrics
+from nodedevice_operator.edges.reconciler import Reconciler
+from nodedevice_operator.errors import Unavailable
+
+
+class Looks:
+    """A look that notes who came, and waits where it is told to."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.running: set[str] = set()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.answer: Callable[[str], Awaitable[float | None]] | None = None
+        self._changed = asyncio.Condition()
+
+    async def __call__(self, node: str) -> float | None:
+        assert node not in self.running, "two looks at one node"
+        self.running.add(node)
+        self.seen.append(node)
+        async with self._changed:
+            self._changed.notify_all()
+        try:
+            await self.gate.wait()
+            return await self.answer(node) if self.answer else None
+        finally:
+            self.running.discard(node)
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(10), self._changed:
+            await self._changed.wait_for(lambda: len(self.seen) >= count)
+
+
+@pytest.fixture
+async def looks() -> Looks:
+    return Looks()
+
+
+@pytest.fixture
+async def queue(looks: Looks) -> AsyncIterator[Reconciler]:
+    made = Reconciler(looks, Metrics())
+    workers = [asyncio.create_task(made.work()) for _ in range(3)]
+    yield made
+    for worker in workers:
+        worker.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await worker
+
+
+async def test_several_wishes_are_one_look(looks: Looks, queue: Reconciler) -> None:
+    for _ in range(5):
+        queue.touch("a")
+    queue.touch("b")
+    await looks.until(2)
+    assert looks.seen == ["a", "b"]
+
+
+async def test_a_wish_during_a_look_is_another_look_afterwards(looks: Looks, queue: Reconciler) -> None:
+    looks.gate.clear()
+    queue.touch("a")
+    await looks.until(1)
+    queue.touch("a")
+    queue.touch("a")
+    looks.gate.set()
+    await looks.until(2)
+    assert looks.seen == ["a", "a"]
+
+
+async def test_nodes_do_not_wait_for_each_other(looks: Looks, queue: Reconciler) -> None:
+    looks.gate.clear()
+    for node in "abc":
+        queue.touch(node)
+    await looks.until(3)
+    assert looks.running == set("abc")
+
+
+@pytest.mark.parametrize("failure", [Unavailable("patch", "nodes/status", "later", 503), ValueError("a defect")])
+async def test_a_failed_look_is_repeated_and_counted(looks: Looks, failure: Exception) -> None:
+    metrics = Metrics()
+    queue = Reconciler(looks, metrics)
+
+    async def fail_twice(_: str) -> float | None:
+        if len(looks.seen) <= 2:
+            raise failure
+        return None
+
+    looks.answer = fail_twice
+    worker = asyncio.create_task(queue.work())
+    queue.touch("a")
+    await looks.until(3)
+    assert metrics.registry.get_sample_value("nodedevice_operator_reconcile_failures_total") == 2
+    worker.cancel()
+
+
+async def test_retry_after_is_kept_to(looks: Looks, queue: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+    delays: list[float] = []
+    monkeypatch.setattr(queue, "touch_later", lambda _, seconds: delays.append(seconds))
+    monkeypatch.setattr(reconciler.random, "uniform", lambda *_: 1.0)  # type: ignore[attr-defined]
+
+    async def refuse(_: str) -> float | None:
+        error = Unavailable("patch", "nodes/status", "slow down", 429, 7.0)
+        raise error if len(looks.seen) == 1 else Unavailable("patch", "nodes/status", "later", 503)
+
+    looks.answer = refuse
+    queue.touch("a")
+    await looks.until(1)
+    for _ in range(20):
+        queue.touch("a")
+        await looks.until(len(looks.seen) + 1)
+    assert delays[0] == 7.0
+    assert delays[1:4] == [0.1, 0.2, 0.4]
+    assert max(delays) == delays[-1] == 30.0
+
+
+async def test_the_soonest_wish_for_later_counts(looks: Looks, queue: Reconciler) -> None:
+    queue.touch_later("a", 1000)
+    queue.touch_later("a", 0)
+    queue.touch_later("a", 1000)
+    await looks.until(1)
+
+    async def again_at_once(_: str) -> float | None:
+        return 0.0 if len(looks.seen) < 4 else None
+
+    looks.answer = again_at_once
+    queue.touch("a")
+    await looks.until(4)

@@ -1,0 +1,136 @@
+"""When lists are read, and that nobody is judged before they are whole."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from nodedevice_operator.core.leases import ALIVE, MISSING
+from nodedevice_operator.core.records import LeaseRecord
+from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.lease_watch import LeaseWatch
+from nodedevice_operator.edges.sync import KINDS, Sync
+from nodedevice_operator.errors import Unavailable
+
+from tests.fakes.cluster_model import ClusterModel
+from tests.fakes.operator_model import NIC, node_device
+
+
+class Touched:
+    """Who was touched, as it comes."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+
+    def __call__(self, node: str) -> None:
+        self._queue.put_nowait(node)
+
+    async def next(self) -> str:
+        async with asyncio.timeout(10):
+            return await self._queue.get()
+
+    @property
+    def is_empty(self) -> bool:
+        return self._queue.empty()
+
+
+@pytest.fixture
+async def touched() -> Touched:
+    return Touched()
+
+
+@pytest.fixture
+def cluster() -> ClusterModel:
+    record = node_device(node="node-b", resource_version=1)
+    return ClusterModel(node_devices={record.name: record})
+
+
+@pytest.fixture
+def cache() -> Cache:
+    return Cache()
+
+
+@pytest.fixture
+async def sync(cache: Cache, cluster: ClusterModel, touched: Touched) -> AsyncIterator[Sync]:
+    made = Sync(cache, cluster, touched)
+    async with running(made.work()):
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def running(work: object) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    yield
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_nobody_is_touched_before_all_lists_are_whole_and_everybody_then(
+    sync: Sync, cache: Cache, touched: Touched, cluster: ClusterModel
+) -> None:
+    cluster.failures["list_pod_devices"] = [Unavailable("get", "poddevices", "later", 503)]
+    for kind in KINDS:
+        sync.begun(kind)
+    assert {await touched.next(), await touched.next()} == {"node-a", "node-b"}
+    assert cache.is_complete
+    assert touched.is_empty
+
+
+async def test_a_watch_that_began_anew_finds_what_is_gone(
+    sync: Sync, cache: Cache, touched: Touched, cluster: ClusterModel
+) -> None:
+    for kind in KINDS:
+        sync.begun(kind)
+    await touched.next()
+    await touched.next()
+    cluster.node_devices.clear()
+    added = node_device(NIC, node="node-c", resource_version=cluster.version + 1)
+    cluster.node_devices[added.name] = added
+    sync.begun("nodedevices")
+    assert {await touched.next(), await touched.next()} == {"node-b", "node-c"}
+    assert cache.node_devices.nodes() == {"node-c"}
+
+
+class TestLeaseWatch:
+    """Looks at Leases."""
+
+    async def test_whose_agent_comes_or_goes_is_touched(self, cluster: ClusterModel, touched: Touched) -> None:
+        watch = LeaseWatch(cluster, touched, lambda: frozenset({"node-a", "node-b"}))
+        cluster.leases = {"node-a": LeaseRecord("1", 60)}
+        await watch._look()
+        assert {await touched.next(), await touched.next()} == {"node-a", "node-b"}
+        assert (watch.state("node-a"), watch.state("node-b")) == (ALIVE, MISSING)
+        cluster.leases["node-b"] = LeaseRecord("1", 60)
+        cluster.leases["node-of-nobody"] = LeaseRecord("1", 60)
+        await watch._look()
+        assert await touched.next() == "node-b"
+        assert touched.is_empty
+
+    async def test_a_failed_look_changes_nothing(self, cluster: ClusterModel, touched: Touched) -> None:
+        watch = LeaseWatch(cluster, touched, frozenset)
+        cluster.leases = {"node-a": LeaseRecord("1", 60)}
+        await watch._look()
+        cluster.failures["list_leases"] = [Unavailable("get", "leases", "later", 503)]
+        await watch._look()
+        assert watch.state("node-a") is ALIVE
+        assert touched.is_empty
+
+    async def test_a_failed_first_look_is_a_look(self, cluster: ClusterModel, touched: Touched) -> None:
+        watch = LeaseWatch(cluster, touched, lambda: frozenset({"node-a"}))
+        cluster.failures["list_leases"] = [Unavailable("get", "leases", "later", 503)]
+        await watch._look()
+        assert watch.has_looked
+        assert await touched.next() == "node-a"
+
+    async def test_a_new_node_without_a_lease_is_looked_after_soon(
+        self, cluster: ClusterModel, touched: Touched
+    ) -> None:
+        watch = LeaseWatch(cluster, touched, lambda: frozenset({"node-a"}))
+        async with running(watch.work()):
+            await touched.next()
+            assert watch.state("node-a") is MISSING
+            cluster.leases = {"node-a": replace(LeaseRecord("1", 60))}
+            assert await touched.next() == "node-a"
+            assert watch.state("node-a") is ALIVE

@@ -1,0 +1,175 @@
+"""From the API server's JSON to records: the fields that count, with their owners."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_operator.core.pod_devices import wanted
+from nodedevice_operator.core.records import OURS, Allocation
+from nodedevice_operator.edges import cluster, wire, wire_forms
+from nodedevice_operator.errors import FieldConflict
+
+from tests.fakes.operator_model import node_device
+
+
+def owned(manager: str, operation: str, *resources: str, subresource: str = "status") -> dict[str, Any]:
+    fields: dict[str, Any] = {f"f:{resource}": {} for resource in resources}
+    content = {"f:status": {"f:capacity": fields, "f:allocatable": {".": {}, **fields}, "f:conditions": {}}}
+    return {"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": content}
+
+
+NODE = {
+    "metadata": {
+        "name": "node-a",
+        "uid": "uid-1",
+        "resourceVersion": "41",
+        "managedFields": [
+            owned("kubelet", "Update", "cpu", "vendor.com/other"),
+            owned(OURS, "Apply", "example.com/gpu"),
+            owned(OURS, "Update", "example.com/nic"),
+            {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}},
+        ],
+    },
+    "spec": {"podCIDR": "10.0.0.0/24"},
+    "status": {
+        "capacity": {"cpu": "32", "example.com/gpu": "1k", "example.com/nic": "2", "vendor.com/other": "0"},
+        "allocatable": {"cpu": "32", "example.com/gpu": "8", "hugepages-2Mi": "0", "attach.kubernetes.io/x": "3"},
+        "images": [{"names": ["a"]}],
+    },
+}
+
+
+def test_node() -> None:
+    record = wire.node(wire.from_event(NODE, wire_forms.Node))
+    assert (record.name, record.uid, record.resource_version) == ("node-a", "uid-1", 41)
+    assert set(record.resources) == {"example.com/gpu", "example.com/nic", "vendor.com/other"}
+    gpu, nic = record.resources["example.com/gpu"], record.resources["example.com/nic"]
+    assert (gpu.capacity, gpu.allocatable) == (1000, 8)
+    assert gpu.is_capacity_ours
+    assert gpu.is_allocatable_ours
+    # our name by another operation is another owner
+    assert not nic.is_capacity_ours
+    assert nic.capacity_strangers == {f"{OURS} (Update status)"}
+    assert record.resources["vendor.com/other"].capacity_strangers == {"kubelet"}
+
+
+def test_a_heartbeat_leaves_a_node_equal() -> None:
+    later = {**NODE, "metadata": {**NODE["metadata"], "resourceVersion": "99"}}  # type: ignore[dict-item]
+    records = [wire.node(wire.from_event(body, wire_forms.Node)) for body in (NODE, later)]
+    assert records[0] == records[1]
+    assert records[1].resource_version == 99
+
+
+def test_a_bare_node() -> None:
+    body = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": {"a.b/c": "1"}}}
+    record = wire.node(wire.from_event(body, wire_forms.Node))
+    assert record.resources["a.b/c"].capacity_strangers == {"unknown"}
+
+
+def node_device_body(**status: Any) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "uid-1"}
+    return {
+        "metadata": {
+            "name": "node-a.example.com.gpu",
+            "uid": "nd-1",
+            "resourceVersion": "7",
+            "generation": 2,
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": "node-a", "resourceName": "example.com/gpu", "cordonedDevices": [{"id": "*"}]},
+        "status": status,
+    }
+
+
+def test_node_device() -> None:
+    allocation = {"namespace": "default", "name": "pod-a", "podUID": "uid-a", "container": "main", "deviceIDs": ["b"]}
+    body = node_device_body(
+        total=3,
+        healthy=2,
+        allocated=1,
+        available=1,
+        endpoint={"state": "Running", "preStartRequired": True},
+        devices=[
+            {"id": "a", "health": "Healthy"},
+            {"id": "b", "health": "Healthy", "numaNodes": [1], "attributes": {"model": "x"}},
+            {"id": "c", "health": "Unhealthy", "reason": "Xid", "presence": "Missing"},
+        ],
+        allocations=[{**allocation, "releasing": True, "deviceIDsOmitted": 2}],
+        waiting=[{"podUID": "uid-b", "container": "main", "reason": "NotEnoughDevices"}],
+        conditions=[{"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "t"}],
+    )
+    record = wire.node_device(wire.from_event(body, wire_forms.NodeDevice))
+    assert (record.node, record.resource, record.owner_uid, record.generation) == (
+        "node-a",
+        "example.com/gpu",
+        "uid-1",
+        2,
+    )
+    assert record.has_status
+    assert record.endpoint == "Running"
+    assert set(record.devices) == {"b", "c"}
+    assert record.devices["b"].numa_nodes == (1,)
+    assert record.devices["c"].is_missing
+    assert record.listed == ("a", "b", "c")
+    assert record.unhealthy() == {"c"}
+    assert record.allocations == (Allocation("default", "pod-a", "uid-a", "main", ("b",), 2, True),)
+    assert record.waiting[0].reason == "NotEnoughDevices"
+    assert record.is_condition("Ready", "True")
+
+
+@pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "False"}]}])
+def test_a_nodedevice_of_which_its_agent_said_nothing(status: dict[str, Any]) -> None:
+    assert not wire.node_device(wire.from_event(node_device_body(**status), wire_forms.NodeDevice)).has_status
+
+
+@given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=5))
+def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> None:
+    try:
+        wire.from_event(body, wire_forms.NodeDevice)
+    except msgspec.ValidationError:
+        return
+    raise AssertionError("no metadata, yet it was taken")
+
+
+def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
+    allocation = Allocation("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
+    (want,) = wanted("node-a", [node_device(allocations=(allocation,))])
+    body = {
+        "metadata": {
+            "name": "pod-a",
+            "namespace": "default",
+            "uid": "pd-1",
+            "resourceVersion": "3",
+            "labels": {"anything": "else"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "pod-a", "uid": "uid-a"}],
+        },
+        "spec": {"nodeName": "node-a", "podUID": "uid-a"},
+        "status": cluster._pod_device_status(want.content),
+    }
+    record = wire.pod_device(wire.from_event(body, wire_forms.PodDevice))
+    assert record.fingerprint == want.content.fingerprint()
+    del body["metadata"]["ownerReferences"]  # type: ignore[attr-defined]
+    changed = wire.pod_device(wire.from_event(body, wire_forms.PodDevice))
+    assert changed.fingerprint != record.fingerprint
+
+
+def test_causes_of_a_refused_apply() -> None:
+    status = wire_forms.Status(
+        details=wire_forms.Details(
+            causes=[
+                wire_forms.Cause(
+                    "FieldManagerConflict",
+                    'conflict with "kubelet" with subresource "status" using v1',
+                    ".status.capacity.example.com/gpu",
+                ),
+                wire_forms.Cause("FieldManagerConflict", 'conflict with "a \\"b\\""', ".status.x"),
+                wire_forms.Cause("FieldValueInvalid", "no", ".spec"),
+            ]
+        )
+    )
+    assert wire.field_conflicts(status) == (
+        FieldConflict("kubelet", ".status.capacity.example.com/gpu"),
+        FieldConflict('a \\"b\\"', ".status.x"),
+    )

@@ -1,0 +1,84 @@
+"""Flags, environment, file and defaults, in that order; and errors that name the key."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from nodedevice_api import names
+from nodedevice_operator import __main__, settings
+from nodedevice_operator.errors import SettingsError
+from nodedevice_operator.settings import Settings
+
+
+def test_defaults() -> None:
+    assert settings.load(None, {}) == Settings()
+    assert Settings().leases_namespace == names.AGENTS_NAMESPACE
+    assert Settings().http_endpoint == ("0.0.0.0", 8080)
+
+
+def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text("httpAddress: 127.0.0.1:1\nlogLevel: debug\n")
+    loaded = settings.load(file, {"http_address": "[::1]:0", "log_level": None})
+    assert loaded.http_endpoint == ("::1", 0)
+    assert loaded.log_level == "debug"
+
+
+def test_an_empty_file_is_no_settings(tmp_path: Path) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text("# nothing yet\n")
+    assert settings.load(file, {}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("http_address: a:1", "unknown setting http_address; did you mean httpAddress?"),
+        ("zzz: 1", "unknown setting zzz; known are httpAddress, kubeconfig,"),
+        ("logFormat: xml", "Invalid enum value 'xml'"),
+        ("kubeconfig: 1", "Expected `str | null`, got `int` - at `$.kubeconfig`"),
+        ("httpAddress: ':99999'", "':99999' is not host:port"),
+        ("httpAddress: 'a:\u0661'", "is not host:port"),
+        ("a: b: c", "is no YAML"),
+        ("text", "must be a mapping"),
+    ],
+)
+def test_errors_name_the_key(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text(content)
+    with pytest.raises(SettingsError) as refused:
+        settings.load(file, {})
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(SettingsError, match=r"/nowhere/operator.yaml: cannot be read \(No such file or directory\)"):
+        settings.load(Path("/nowhere/operator.yaml"), {})
+
+
+@hypothesis_settings(max_examples=50, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
+    )
+)
+def test_any_file_is_settings_or_one_error(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_bytes(msgspec.json.encode(content))
+    with contextlib.suppress(SettingsError):
+        assert isinstance(settings.load(file, {}), Settings)
+
+
+def test_help_names_every_setting_and_the_environment() -> None:
+    text = CliRunner().invoke(__main__.main, ["run", "--help"]).output
+    for field in msgspec.structs.fields(Settings):
+        assert f"--{field.name.replace('_', '-')}" in text
+    assert "NODEDEVICE_LOG_LEVEL" in text
+    assert CliRunner().invoke(__main__.main, ["--version"]).output.startswith("nodedevice-operator, version 0.")

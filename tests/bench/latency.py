@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from nodedevice_agent.plugins import control
 
-from tests.bench.load import GPUS, a_pod, available, event_loop
+from tests.bench.load import GPUS, MANY_GPUS, a_pod, available, event_loop
 from tests.bench.results import Result, result
 from tests.cluster.observe import Observer, Seen, capacity
 from tests.cluster.stack import GPU, NODE_A, NODE_B, Stack
@@ -18,16 +18,19 @@ _NAMESPACE = "bench"
 
 
 def health_to_node(stack: Stack, nodes: Observer) -> Result:
-    """A device's health changes in the plugin -> the Node's capacity has changed."""
-    state_dir = stack.agents[NODE_A].folder
+    """A device's health changes in the plugin -> the Node's capacity has changed.
+
+    Each device breaks and is mended once: one that does it again and again is flapping, and waits on purpose.
+    """
+    state_dir = stack.agents[NODE_B].folder
     measured = []
     for run in range(RUNS):
         healthy = run % 2 == 1
         nodes.forget()
         began = time.monotonic()
-        control.set_health(state_dir, GPU, f"gpu-{run // 2 % GPUS}", healthy)
-        wanted = GPUS if healthy else GPUS - 1
-        measured.append(nodes.wait(has(NODE_A, GPU, wanted), since=began).at - began)
+        control.set_health(state_dir, GPU, f"gpu-{run // 2}", healthy)
+        wanted = MANY_GPUS if healthy else MANY_GPUS - 1
+        measured.append(nodes.wait(has(NODE_B, GPU, wanted), since=began).at - began)
         time.sleep(0.1)  # so that no run waits for the write pause of the one before
     return result(measured, "s", 0.15)
 

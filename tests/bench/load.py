@@ -14,6 +14,7 @@ from tests.cluster.observe import Observer, Seen
 from tests.cluster.stack import Stack
 
 GPUS = 8
+MANY_GPUS = 32
 # the kubelet's default bound of pods on a node
 PODS = 110
 
@@ -39,7 +40,7 @@ def full_node(
     """
     namespace = f"full-{node_name}"
     stack.control_plane.add_namespace(namespace)
-    limits = [{}] * (PODS - holders) + [{resource_name: 1}] * holders
+    limits: list[dict[str, int]] = [{}] * (PODS - holders) + [{resource_name: 1}] * holders
     pods = [a_pod(f"pod-{i}", namespace, node_name, limit) for i, limit in enumerate(limits)]
     began = time.monotonic()
     stack.control_plane.apply(yaml.safe_dump_all(pods))

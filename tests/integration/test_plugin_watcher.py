@@ -138,7 +138,7 @@ async def test_a_plugin_that_may_not_register_is_told_why(
     manager: HostedManager, registry: Path, announced: dict[str, str], told: str
 ) -> None:
     endpoint = announced.get("endpoint", "").replace("REGISTRY", str(registry))
-    registrant = Registrant(registry / "bad.sock", a_plugin("a"), **{**announced, "endpoint": endpoint})  # type: ignore[arg-type]
+    registrant = Registrant(registry / "bad.sock", a_plugin("a"), **{**announced, "endpoint": endpoint})
     await registrant.start()
     await registrant.until(lambda: len(registrant.told) == 1)
     assert re.search(told, registrant.told[0])

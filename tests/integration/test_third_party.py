@@ -89,7 +89,7 @@ def rust_program(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture
-def node(request: pytest.FixtureRequest, installed: ControlPlane, namespace: str) -> Iterator[PluginNode]:
+def node(request: pytest.FixtureRequest, installed: ControlPlane) -> Iterator[PluginNode]:
     """A node with the plugin that the test's parameter names; all of it ends with the test."""
     of: ThirdParty = request.param
     if of is RUST:
@@ -97,7 +97,7 @@ def node(request: pytest.FixtureRequest, installed: ControlPlane, namespace: str
     # not pytest's: a socket's path has at most 107 bytes
     folder = Path(tempfile.mkdtemp(prefix="nd-3p-"))
     try:
-        with plugin_node(installed, namespace, f"third-party-{uuid.uuid4().hex[:8]}", of, folder) as running:
+        with plugin_node(installed, f"third-party-{uuid.uuid4().hex[:8]}", of, folder) as running:
             yield running
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -140,14 +140,14 @@ def test_cdi_devices_are_those_in_the_plugins_own_file(node: PluginNode) -> None
 def test_the_plugin_is_killed_and_started_again(node: PluginNode) -> None:
     node.wait_running()
     first = node.run_pod("first")
-    before = node.checkpoint()
+    (before,) = node.checkpoint()
     node.plugin.kill()
     stopped = node.wait_until(lambda now: endpoint(now) == "Stopped" and now["healthy"] == 0, "plugin is missed")
     assert held(stopped) == {"first": first}
     assert (stopped["total"], stopped["available"]) == (2, 0)
     node.plugin.start()
     assert held(node.wait_running()) == {"first": first}
-    assert node.checkpoint() == before
+    assert node.checkpoint() == (before,)
     second = node.run_pod("second")
     assert _answers(node) == _expected(node, first, second)
 
@@ -157,17 +157,17 @@ def test_the_agent_is_killed_and_started_again(node: PluginNode) -> None:
     """First it dials the plugin on its own; then the plugin, each by its own way to notice, registers with it again."""
     node.wait_running()
     first = node.run_pod("first")
-    before = set(node.checkpoint())
+    (before,) = node.checkpoint()
     node.agent.process.kill()
     node.agent.start()
     second = node.run_pod("second")
-    assert before < set(node.checkpoint())
+    assert before in node.checkpoint()
     assert _answers(node) == _expected(node, first, second)
     node.wait_registered(2)
     node.remove_pod("second")
     assert node.run_pod("third") == second
     assert held(node.wait_running()) == {"first": first, "third": second}
-    assert before < set(node.checkpoint())
+    assert before in node.checkpoint()
 
 
 @each
@@ -175,7 +175,7 @@ def test_both_are_killed_and_started_again(node: PluginNode) -> None:
     """As when a machine loses its power: nobody is there to be dialled, and old sockets lie about."""
     node.wait_running()
     first = node.run_pod("first")
-    before = set(node.checkpoint())
+    (before,) = node.checkpoint()
     node.plugin.kill()
     node.agent.process.kill()
     node.agent.start()
@@ -183,5 +183,5 @@ def test_both_are_killed_and_started_again(node: PluginNode) -> None:
     node.wait_registered(2)
     assert held(node.wait_running()) == {"first": first}
     second = node.run_pod("second")
-    assert before < set(node.checkpoint())
+    assert before in node.checkpoint()
     assert _answers(node) == _expected(node, first, second)

@@ -44,10 +44,9 @@ class ThirdParty:
 
 @dataclass(frozen=True)
 class PluginNode:
-    """The node, with its two processes to be killed and started at will."""
+    """The node, with its two processes to be killed and started at will, and a namespace of the same name."""
 
     control_plane: ControlPlane
-    namespace: str
     name: str
     of: ThirdParty
     agent: Program
@@ -84,7 +83,7 @@ class PluginNode:
         """A pod that asks for one device, bound to this node. Returns the device ID it got."""
         resources = {"limits": {self.of.resource_name: "1"}}
         container = {"name": "main", "image": "registry.example/app", "resources": resources}
-        metadata = {"name": name, "namespace": self.namespace}
+        metadata = {"name": name, "namespace": self.name}
         spec = {"nodeName": self.name, "containers": [container]}
         self.control_plane.apply(
             yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -93,7 +92,7 @@ class PluginNode:
 
     def remove_pod(self, name: str) -> None:
         """Delete a pod and wait until it holds nothing."""
-        self.control_plane.kubectl("delete", "pod", name, "-n", self.namespace, "--grace-period=0", "--wait=false")
+        self.control_plane.kubectl("delete", "pod", name, "-n", self.name, "--grace-period=0", "--wait=false")
         self.wait_until(lambda now: name not in held(now), f"pod {name} holds nothing")
 
     def checkpoint(self) -> tuple[Allocation, ...]:
@@ -110,7 +109,8 @@ class PluginNode:
             if exc.status.code != HTTPStatus.NOT_FOUND:
                 raise
             return {}
-        return dict(found.status or {})  # type: ignore[call-overload]
+        status: Any = found.status
+        return dict(status or {})
 
 
 def endpoint(status: dict[str, Any]) -> str:
@@ -124,13 +124,17 @@ def held(status: dict[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def plugin_node(
-    control_plane: ControlPlane, namespace: str, name: str, of: ThirdParty, folder: Path
-) -> Iterator[PluginNode]:
-    """Make the node and start its agent, then the plugin. folder: made for it, its path short (it holds sockets)."""
+def plugin_node(control_plane: ControlPlane, name: str, of: ThirdParty, folder: Path) -> Iterator[PluginNode]:
+    """Make the node, and a namespace of that name for its pods; start its agent, then the plugin.
+
+    folder: made for it, its path short (it holds sockets).
+    """
     with ExitStack() as undo:
         control_plane.add_node(name, wait_ready=False)
         undo.callback(control_plane.remove_node, name)
+        # removed before the node: who else would end its pods?
+        control_plane.add_namespace(name)
+        undo.callback(control_plane.remove_namespace, name)
         (port,) = undo.enter_context(reserved_ports(1))
         agent = _agent(control_plane, name, folder, f"127.0.0.1:{port}")
         undo.callback(agent.process.kill)
@@ -138,7 +142,7 @@ def plugin_node(
         plugin = Process(of.name, of.command(agent.plugin_dir), folder / "plugin.log")
         undo.callback(plugin.kill)
         plugin.start()
-        yield PluginNode(control_plane, namespace, name, of, agent, plugin)
+        yield PluginNode(control_plane, name, of, agent, plugin)
 
 
 def _agent(control_plane: ControlPlane, node_name: str, folder: Path, address: str) -> Program:

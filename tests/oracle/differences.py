@@ -12,6 +12,7 @@ from tests.oracle.steps import Ctr
 
 WAITS = "A refused pod waits"
 WHOLE_POD = "A pod is looked at whole before any plugin is asked"
+VANISHED = "A device that vanishes while it is held harms nobody"
 KEEPS = "A pod that is there keeps its devices over a restart"
 
 

@@ -29,6 +29,7 @@ exec "$2"
 # As root, or as one's own root in a namespace of users, where the kernel lets everybody have one.
 _WAYS = (("unshare", "--mount"), ("unshare", "--mount", "--map-root-user"))
 _LINE_BYTES = 64 * 1024 * 1024
+_LAST_WORDS = 3000
 
 # The kubelet has one reason for all that is not topology; which of them it was, only its words tell.
 _WORDS = (
@@ -44,7 +45,11 @@ _WORDS = (
 
 
 class OracleError(Exception):
-    """The oracle answered with an error, or died; the text is its own."""
+    """The oracle answered with an error; the text is its own."""
+
+
+class KubeletDied(OracleError):
+    """The kubelet's code took its process down; the text is the beginning of what it printed."""
 
 
 def way_to_mount() -> tuple[str, ...] | None:
@@ -66,8 +71,24 @@ class Kubelet:
         self.checkpoint = folder / _CHECKPOINT
         self._way = way
         self._process: asyncio.subprocess.Process
+        self._is_dead = False
 
     async def __aenter__(self) -> Self:
+        await self._spawn()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._kill()
+
+    async def begin_anew(self) -> None:
+        """Another process, for one that died."""
+        await self._kill()
+        await self._spawn()
+
+    async def _spawn(self) -> None:
+        self._is_dead = False
         binary = await asyncio.to_thread(lambda: find(["oracle"])["oracle"])
         self._process = await asyncio.create_subprocess_exec(
             *(*self._way, "sh", "-c", _MOUNT, "sh", str(self.plugin_dir), str(binary)),
@@ -76,14 +97,9 @@ class Kubelet:
             stderr=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES,
         )
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        # which is the end of its input, at which it ends by itself; what the kubelet still does by then needs no waiting for
+    async def _kill(self) -> None:
+        """What the kubelet still does by then needs no waiting for."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.communicate()
@@ -104,7 +120,8 @@ class Kubelet:
         except ConnectionError:
             answer = b""
         if not answer:
-            raise OracleError(f"it died at {do} {fields}:\n{await self._last_words()}")
+            self._is_dead = True
+            raise KubeletDied(f"it died at {do} {fields}:\n{await self._last_words()}")
         said = json.loads(answer)
         if said.get("error"):
             raise OracleError(f"{do}: {said['error']}")
@@ -112,7 +129,7 @@ class Kubelet:
 
     async def _last_words(self) -> str:
         assert self._process.stderr is not None
-        return (await self._process.stderr.read()).decode(errors="replace")[-2000:]
+        return (await self._process.stderr.read()).decode(errors="replace")[:_LAST_WORDS]
 
     async def start(self, machine: Machine, running: Sequence[tuple[str, str]] = ()) -> None:
         await self.ask(
@@ -125,7 +142,8 @@ class Kubelet:
         )
 
     async def stop(self) -> None:
-        await self.ask("stop")
+        if not self._is_dead:
+            await self.ask("stop")
 
     async def all_pods_known(self) -> None:
         await self.ask("ready")

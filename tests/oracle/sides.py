@@ -50,9 +50,11 @@ class Side:
 
     async def stop(self) -> None:
         """End the manager, then the plugins: as a node does when only its manager is ended."""
-        await self.maker.stop()
-        for plugin in self.plugins.values():
-            await plugin.stop()
+        try:
+            await self.maker.stop()
+        finally:
+            for plugin in self.plugins.values():
+                await plugin.stop()
 
     async def register(self, resource: str, devices: tuple[Dev, ...], *, advice: bool) -> None:
         old = self.plugins.get(resource)

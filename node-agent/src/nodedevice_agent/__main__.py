@@ -13,6 +13,7 @@ import click
 
 from nodedevice_agent import __version__, logs
 from nodedevice_agent.agent import Agent
+from nodedevice_agent.checkpoint_command import checkpoint
 from nodedevice_agent.edges import http
 from nodedevice_agent.edges.cluster import Cluster
 from nodedevice_agent.edges.http import Health
@@ -36,6 +37,7 @@ def main() -> None:
 
 
 main.add_command(simulate)
+main.add_command(checkpoint)
 
 
 def _setting(name: str, text: str, **options: Any) -> Callable[[Any], Any]:

@@ -59,6 +59,7 @@ class Operator:
             CapacityWork(self._cache, self._cluster, self._recorder, self._metrics),
             PodDeviceWork(self._cache, self._cluster, self._recorder),
             self._hear,
+            lambda: self._reconciler.is_crowded,
         )
         self._sync = Sync(self._cache, self._cluster, touch)
         self._watch = Watch(self._cache, self._sync, touch, self._hear, login, self._api_health)

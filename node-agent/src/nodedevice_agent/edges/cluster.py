@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import httpx2
 import msgspec
+import yaml
 from lightkube import AsyncClient, KubeConfig
 from lightkube.config import client_adapter
 from lightkube.core import resource as res
@@ -120,8 +121,10 @@ class Cluster:
                 transport=transport,
                 field_manager=names.AGENT_FIELD_MANAGER,
             )
-        except (ConfigError, OSError, KeyError, TypeError, ValueError) as exc:
-            raise SettingsError(f"cannot use kubeconfig {kubeconfig or '(from the environment)'}: {exc}") from exc
+        except (ConfigError, OSError, yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as exc:
+            # lightkube reads the file as if it were right: whatever else it is comes out as any of these
+            detail = " ".join(str(exc).split())
+            raise SettingsError(f"cannot use kubeconfig {kubeconfig or '(from the environment)'}: {detail}") from exc
         return cls(client, config.cluster.server)
 
     async def close(self) -> None:

@@ -173,7 +173,7 @@ def _make_room(path: Path) -> None:
             raise _unusable(path, "another process serves it")
         path.unlink()
     except OSError as exc:
-        raise _unusable(path, str(exc.strerror)) from exc
+        raise _unusable(path, f"{exc.strerror} ({exc.filename})") from exc
 
 
 def _unusable(path: Path, why: str) -> SettingsError:

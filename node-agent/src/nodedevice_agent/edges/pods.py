@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 _IS_OVER = ("Succeeded", "Failed")
 _SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+# what a quantity can hold; more than any node has
+_MOST = Decimal(2**63 - 1)
 
 
 async def watch_pods(
@@ -68,10 +70,16 @@ def _container(spec: ContainerSpec, *, is_init: bool) -> Container:
 
 def _count(quantity: str | int) -> int:
     """A whole number of devices. The API server has refused anything else for an extended resource."""
+    try:
+        # before it becomes an integer: 1e999999999 as one would have a billion digits
+        number = min(_exactly(quantity), _MOST)
+        return int(number)
+    except (InvalidOperation, ValueError, OverflowError):
+        log.warning("limit cannot be read and counts as none", extra={"limit": repr(quantity)[:64]})
+        return 0
+
+
+def _exactly(quantity: str | int) -> Decimal:
     text = str(quantity)
     suffix = next((s for s in _SUFFIXES if text.endswith(s)), "")
-    try:
-        return int(Decimal(text.removesuffix(suffix)) * _SUFFIXES.get(suffix, 1))
-    except (InvalidOperation, ValueError, OverflowError):
-        log.warning("limit cannot be read and counts as none", extra={"limit": text[:64]})
-        return 0
+    return Decimal(text.removesuffix(suffix)) * _SUFFIXES.get(suffix, 1)

@@ -79,6 +79,8 @@ def parse_state(path: Path, content: bytes) -> SimulatedState:
         raise StateFileError(path, f"{error}; keys are unhealthy, missing and count") from None
     except RecursionError:
         raise StateFileError(path, "a list that holds itself; keys are unhealthy, missing and count") from None
+    except UnicodeError:
+        raise StateFileError(path, "half a character (a lone surrogate) in a text; write it whole") from None
     return SimulatedState(frozenset(state.unhealthy), frozenset(state.missing), state.count)
 
 

@@ -28,12 +28,13 @@ _MOST_ROUNDS: Final = 5
 class Outcome:
     """How it ended: what became of each resource, the history to keep, and when to look again (monotonic seconds).
 
-    No verdicts where the Node is gone, or another.
+    No verdicts where the Node is gone, or another. has_written: the Node was changed.
     """
 
     verdicts: Mapping[str, Verdict]
     history: NodeHistory | None
     look_again_at: float | None
+    has_written: bool = False
 
 
 class CapacityWork:
@@ -51,6 +52,7 @@ class CapacityWork:
         Raises Conflict when the Node changes faster than it can be decided about, or another ApiError.
         """
         refused: Conflict | None = None
+        has_written = False
         for _ in range(_MOST_ROUNDS):
             node = self._cache.nodes.get(name)
             if node is None:
@@ -64,10 +66,11 @@ class CapacityWork:
                     refused = conflict
                     await self._read_again(node)
                     continue
+                has_written = True
             history = decision.history
             self._tell(name, decision)
             if decision.apply is None:
-                return Outcome(decision.verdicts, history, decision.look_again_at)
+                return Outcome(decision.verdicts, history, decision.look_again_at, has_written)
         raise refused or Conflict("patch", "nodes/status", "the Node changes faster than it is written")
 
     async def _write(self, node: NodeRecord, apply: Apply) -> bool:

@@ -5,7 +5,7 @@ that nothing known calls for would be deleted.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,7 +17,7 @@ from nodedevice_operator.core.capacity import Verdict, is_real
 from nodedevice_operator.core.history import NodeHistory
 from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges.cache import Cache
-from nodedevice_operator.edges.capacity_work import CapacityWork
+from nodedevice_operator.edges.capacity_work import CapacityWork, Outcome
 from nodedevice_operator.edges.cluster import Cluster, now_text
 from nodedevice_operator.edges.lease_watch import LeaseWatch
 from nodedevice_operator.edges.pod_device_work import PodDeviceWork, PodHistory
@@ -53,9 +53,11 @@ class NodeWork:
         capacity: CapacityWork,
         pod_devices: PodDeviceWork,
         on_news: OnNews,
+        is_crowded: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._on_news = on_news
+        self._is_crowded = is_crowded
         self._clock = clock
         self._cache = cache
         self._cluster = cluster
@@ -75,26 +77,30 @@ class NodeWork:
             self._memories.pop(name, None)
             return None
         memory = self._memories.setdefault(name, Memory())
-        verdicts, look_again = await self._write_capacity(name, memory)
+        outcome = await self._write_capacity(name, memory)
+        if outcome.has_written and self._is_crowded():
+            # after a cold start every node waits for its capacity: the rest comes when all have theirs
+            return 0.0
         failure: ApiError | None = None
         try:
             await self._pod_devices.look(name, memory.pods)
         except ApiError as error:
             failure = error  # a pod that is refused says nothing against the conditions
-        waits = await self._write_conditions(name, memory, verdicts)
+        waits = [await self._write_conditions(name, memory, outcome.verdicts)]
         if failure is not None:
             raise failure
-        return min((seconds for seconds in (look_again, waits) if seconds is not None), default=None)
+        if outcome.look_again_at is not None:
+            waits.append(outcome.look_again_at - self._clock())
+        return min((seconds for seconds in waits if seconds is not None), default=None)
 
-    async def _write_capacity(self, name: str, memory: Memory) -> tuple[dict[str, Verdict], float | None]:
+    async def _write_capacity(self, name: str, memory: Memory) -> Outcome:
         if self._cache.nodes.get(name) is None:
-            return {}, None
+            return Outcome({}, memory.capacity, None)
         outcome = await self._capacity.look(name, memory.capacity)
         memory.capacity = outcome.history
-        again = outcome.look_again_at
-        return dict(outcome.verdicts), None if again is None else again - self._clock()
+        return outcome
 
-    async def _write_conditions(self, name: str, memory: Memory, verdicts: dict[str, Verdict]) -> float | None:
+    async def _write_conditions(self, name: str, memory: Memory, verdicts: Mapping[str, Verdict]) -> float | None:
         """Write the conditions that are not stored yet; in how many seconds an object without its Node is looked at again."""
         if not self._leases.has_looked:
             return None

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 30.0
 _TELL_AFTER: Final = 3
+_CROWD: Final = 50
 
 Look = Callable[[str], Awaitable[float | None]]
 
@@ -35,6 +36,11 @@ class Reconciler:
         self._asked_again: set[str] = set()
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more nodes wait than are soon looked at."""
+        return self._queue.qsize() > _CROWD
 
     def touch(self, node: str) -> None:
         """Ask for a look at that node, now."""

@@ -104,7 +104,12 @@ class TestWriting:
     ) -> None:
         writes = []
         write = checkpoint_file.write
-        monkeypatch.setattr(checkpoint_file, "write", lambda path, text: (writes.append(text), write(path, text)))
+
+        def count(path: Path, text: str) -> None:
+            writes.append(text)
+            write(path, text)
+
+        monkeypatch.setattr(checkpoint_file, "write", count)
         for index in range(100):
             state.checkpoint = held_by(f"uid-{index}")
             last = writer.request()

@@ -47,6 +47,7 @@ class Look:
     work: NodeWork
     news: list[str]
     now: list[float]
+    crowd: list[str]
 
     async def see(self, *records: NodeDeviceRecord) -> None:
         """Publish NodeDevices, and have every list read again."""
@@ -73,6 +74,7 @@ async def edges() -> Look:
     cache, recorder, metrics = Cache(), _Recorder(), Metrics()
     news: list[str] = []
     now = [100.0]
+    crowd: list[str] = []
     leases = LeaseWatch(cluster, lambda _: None, frozenset)
     await leases._look()
     work = NodeWork(
@@ -82,9 +84,10 @@ async def edges() -> Look:
         CapacityWork(cache, cluster, recorder, metrics),
         PodDeviceWork(cache, cluster, recorder),
         lambda _, record: news.append(record.name),
+        lambda: bool(crowd),
         lambda: now[0],
     )
-    return Look(cluster, cache, recorder, leases, work, news, now)
+    return Look(cluster, cache, recorder, leases, work, news, now, crowd)
 
 
 def held(*device_ids: str, uid: str = POD_UID, name: str = "pod-a", **more: Any) -> Allocation:
@@ -103,6 +106,15 @@ async def test_capacity_then_conditions_and_then_silence(edges: Look) -> None:
     assert await edges.look() == []
     await edges.see()
     assert await edges.look() == []
+
+
+async def test_in_a_crowd_capacity_comes_first_for_everybody(edges: Look) -> None:
+    record = node_device(available=4)
+    await edges.see(record)
+    edges.crowd.append("node-b")
+    assert await edges.work.look("node-a") == 0
+    assert edges.cluster.writes == [f"apply {{'{GPU}': 4}}"]
+    assert await edges.look() == [f"conditions {record.name}"]
 
 
 @pytest.mark.parametrize("missing", ["nodes", "node_devices", "pod_devices"])

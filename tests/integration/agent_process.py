@@ -1,0 +1,286 @@
+"""The real agent as a process on a node of its own, and what the API shows of it.
+
+    node.start_agent()                      the real program, with the account's own token
+    await node.plugin(2)                    a device plugin in this process, registered
+    await node.until(lambda seen: seen["available"] == 2)
+
+Everything waits for what the API says and gives up with the last thing it said. API calls go through threads: plugins live in
+the test's event loop and must not be held up.
+"""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightkube import ApiError
+from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Pod
+from nodedevice_api.names import node_device_name
+
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane import ControlPlane
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.integration.custom_resources import NodeDevice
+
+GPU = "example.com/gpu"
+# Far above anything seen, so that it ends a test that hangs and decides nothing else.
+PATIENCE_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+_SERVING = re.compile(r'"event": "serving http".*"address": "([^"]+)"')
+
+Json = dict[str, Any]
+PROGRAM = Path(sys.executable).with_name("nodedevice-agent")
+
+
+class AgentProcess:
+    """nodedevice-agent run, its log in JSON in `log`. May be started again after its end; each start has a log of its own."""
+
+    def __init__(self, folder: Path, name: str, flags: Mapping[str, str]) -> None:
+        self._folder, self._name = folder, name
+        self._command = [str(PROGRAM), "run"]
+        for flag, value in flags.items():
+            self._command += [flag, value]
+        self._starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log = folder / f"{name}-0.log"
+
+    def start(self) -> None:
+        self._starts += 1
+        self.log = self._folder / f"{self._name}-{self._starts}.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """kill -9; ended already: nothing happens."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal; returns the exit status."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Exit status, once it has ended by itself."""
+        assert self._process is not None
+        return await asyncio.to_thread(self._process.wait, PATIENCE_SECONDS)
+
+    def lines(self, event: str = "") -> list[Json]:
+        """What it logged since its start; only lines with this event, if one is given."""
+        text = self.log.read_text(encoding="utf-8")
+        # the last line may be in the writing
+        found = [json.loads(line) for line in text.splitlines(keepends=True) if line[:1] == "{" and line[-1:] == "\n"]
+        return [line for line in found if event in ("", line["event"])]
+
+    async def until_logged(self, event: str, count: int = 1) -> Json:
+        """The count-th line with this event."""
+        await until(lambda: len(self.lines(event)) >= count, lambda: f"{event!r} logged {count} times: {self._tail()}")
+        return self.lines(event)[count - 1]
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a page that it serves."""
+        await until(lambda: _SERVING.search(self.log.read_text()) is not None, lambda: f"HTTP: {self._tail()}")
+        match = _SERVING.search(self.log.read_text())
+        assert match
+        return await asyncio.to_thread(_get, f"http://{match[1]}{path}")
+
+    async def until_ready(self) -> None:
+        seen: list[tuple[int, str]] = []
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not seen or seen[-1][0] != 200:
+                self.verify_running()
+                seen.append(await self.get("/readyz"))
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def verify_running(self) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None, self._tail()
+
+    def verify_no_traceback(self) -> None:
+        """Of all its starts."""
+        for log in self._folder.glob(f"{self._name}-*.log"):
+            assert "Traceback" not in log.read_text(encoding="utf-8"), log.read_text(encoding="utf-8")
+
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-20:])
+
+
+class AgentNode:
+    """A Node with its agents, plugins and pods. close() ends them all and removes the Node."""
+
+    def __init__(self, control_plane: ControlPlane, namespace: str, name: str, folder: Path) -> None:
+        self.control_plane = control_plane
+        self.client = control_plane.client
+        self.namespace, self.name, self.folder = namespace, name, folder
+        self.plugin_dir, self.state_dir = folder / "p", folder / "s"
+        self._agents: list[AgentProcess] = []
+        self._plugins: list[FakePlugin] = []
+        self.agent: AgentProcess
+
+    # -- agents -------------------------------------------------------------------------------------------------------
+
+    def start_agent(self, flags: Mapping[str, str] | None = None) -> AgentProcess:
+        """Start an agent for this node; the latest one is `agent`. flags: over the usual ones."""
+        usual = {
+            "--node-name": self.name,
+            "--plugin-dir": str(self.plugin_dir),
+            "--state-dir": str(self.state_dir),
+            "--http-address": "127.0.0.1:0",
+            "--log-format": "json",
+            **(flags or {}),
+        }
+        if "--kubeconfig" not in usual:
+            usual["--kubeconfig"] = str(self.kubeconfig())
+        self.agent = AgentProcess(self.folder, f"agent-{len(self._agents)}", usual)
+        self._agents.append(self.agent)
+        self.agent.start()
+        return self.agent
+
+    def kubeconfig(self) -> Path:
+        """Of the agents' account, bound to this node as a mounted token is."""
+        return self.control_plane.service_account_kubeconfig(
+            SYSTEM_NAMESPACE, "nodedevice-agent", self.folder / "kubeconfig", node_name=self.name
+        )
+
+    async def plugin(self, devices: int | Mapping[str, FakeDevice], name: str = GPU, **options: Any) -> FakePlugin:
+        """A plugin of so many healthy devices (d0, d1, ...), or of these, registered with the agent that serves."""
+        if isinstance(devices, int):
+            devices = {f"d{index}": FakeDevice() for index in range(devices)}
+        plugin = FakePlugin(name, devices, **options)
+        self._plugins.append(plugin)
+        await self.agent.until_logged("serving device plugins")
+        await plugin.start(self.plugin_dir)
+        await plugin.register()
+        return plugin
+
+    # -- what the API shows -----------------------------------------------------------------------------------------------
+
+    def object(self, resource_name: str = GPU) -> Json:
+        """The NodeDevice; empty where there is none."""
+        try:
+            found: Json = self.client.get(NodeDevice, node_device_name(self.name, resource_name)).to_dict()
+        except ApiError as exc:
+            if exc.status.code != 404:
+                raise
+            return {}
+        return found
+
+    def status(self, resource_name: str = GPU) -> Json:
+        """Its status; empty where there is none."""
+        return dict(self.object(resource_name).get("status") or {})
+
+    async def until(self, holds: Callable[[Json], bool], resource_name: str = GPU) -> Json:
+        """The status, once this holds of it; before there is one it does not."""
+        seen: Json = {}
+
+        def ask() -> bool:
+            nonlocal seen
+            seen = self.status(resource_name)
+            return bool(seen) and holds(seen)
+
+        await until(ask, lambda: f"the status is {json.dumps(seen, indent=1)}")
+        return seen
+
+    async def until_numbers(self, total: int, allocated: int, available: int, resource_name: str = GPU) -> Json:
+        wanted = {"total": total, "allocated": allocated, "available": available}
+        return await self.until(lambda seen: {key: seen.get(key) for key in wanted} == wanted, resource_name)
+
+    def version(self, resource_name: str = GPU) -> str:
+        """resourceVersion: equal before and after means that nobody wrote."""
+        return str(self.object(resource_name)["metadata"]["resourceVersion"])
+
+    async def edit(self, patch: Json, *, subresource: str = "", resource_name: str = GPU) -> None:
+        """A merge patch as an administrator's."""
+        args = [
+            "patch",
+            "nodedevice",
+            node_device_name(self.name, resource_name),
+            "--type=merge",
+            "-p",
+            json.dumps(patch),
+        ]
+        args += [f"--subresource={subresource}"] if subresource else []
+        await asyncio.to_thread(self.control_plane.kubectl, *args)
+
+    # -- pods -----------------------------------------------------------------------------------------------------------
+
+    async def pod(self, name: str, limits: Sequence[int] = (1,), init: Sequence[int] = (), resource: str = GPU) -> str:
+        """A pod bound to this node, past the scheduler; one container for each number of devices. Returns its uid."""
+        spec = PodSpec(
+            nodeName=self.name,
+            initContainers=[_container(f"i{index}", resource, count) for index, count in enumerate(init)],
+            containers=[_container(f"c{index}", resource, count) for index, count in enumerate(limits)],
+            terminationGracePeriodSeconds=0,
+        )
+        made = await asyncio.to_thread(
+            self.client.create, Pod(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec)
+        )
+        assert made.metadata is not None
+        return str(made.metadata.uid)
+
+    async def delete_pod(self, name: str) -> None:
+        await asyncio.to_thread(self.client.delete, Pod, name, namespace=self.namespace, grace_period=0)
+
+    async def complete_pod(self, name: str) -> None:
+        done = json.dumps({"status": {"phase": "Succeeded"}})
+        args = ["patch", "pod", name, "--namespace", self.namespace, "--subresource=status", "-p", done]
+        await asyncio.to_thread(self.control_plane.kubectl, *args)
+
+    async def close(self) -> None:
+        for agent in self._agents:
+            agent.kill()
+        for plugin in self._plugins:
+            await plugin.stop()
+        await asyncio.to_thread(self.control_plane.remove_node, self.name)
+        for agent in self._agents:
+            agent.verify_no_traceback()
+
+
+def holdings(status: Json) -> dict[str, list[str]]:
+    """Device IDs by `pod/container`."""
+    return {f"{a['name']}/{a['container']}": a["deviceIDs"] for a in status.get("allocations", ())}
+
+
+def reasons(status: Json) -> dict[str, str]:
+    """Why each waiting pod waits, by its name."""
+    return {w["name"]: w["reason"] for w in status.get("waiting", ())}
+
+
+def condition(status: Json, kind: str) -> Json:
+    """One condition; empty where there is none."""
+    return next((dict(c) for c in status.get("conditions", ()) if c["type"] == kind), {})
+
+
+async def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
+    """Ask in a thread until it holds. what: said when it never does."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await asyncio.to_thread(holds):
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise AssertionError(f"never so: {what()}") from None
+
+
+def _container(name: str, resource: str, count: int) -> Container:
+    needs = ResourceRequirements(limits={resource: str(count)}) if count else None
+    return Container(name=name, image="none", resources=needs)
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()

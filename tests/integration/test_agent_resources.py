@@ -1,0 +1,174 @@
+"""The real agent with real plugins: what of them the API shows, and who may change it."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from nodedevice_api.names import node_device_name
+
+from tests.cluster.control_plane import ControlPlane
+from tests.fakes.plugin import FakeDevice
+from tests.integration.agent_process import GPU, AgentNode, condition, holdings
+
+
+@pytest.fixture
+async def node(
+    installed: ControlPlane, namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[AgentNode]:
+    name = f"agent-{uuid.uuid4().hex[:8]}"
+    await asyncio.to_thread(installed.add_node, name, wait_ready=False)
+    node = AgentNode(installed, namespace, name, tmp_path_factory.mktemp("a"))
+    node.start_agent()
+    yield node
+    await node.close()
+
+
+async def test_a_registration_shows_and_belongs_to_the_node(node: AgentNode) -> None:
+    await node.plugin({"d0": FakeDevice(numa_nodes=(1,)), "d1": FakeDevice(healthy=False)}, preferred_available=True)
+    seen = await node.until_numbers(total=2, allocated=0, available=1)
+    assert [(d["id"], d["health"], d.get("numaNodes")) for d in seen["devices"]] == [
+        ("d0", "Healthy", [1]),
+        ("d1", "Unhealthy", None),
+    ]
+    assert (seen["endpoint"]["state"], seen["endpoint"]["getPreferredAllocationAvailable"]) == ("Running", True)
+    assert {kind: condition(seen, kind)["status"] for kind in ("Registered", "Healthy", "Injectable")} == {
+        "Registered": "True",
+        "Healthy": "False",
+        "Injectable": "Unknown",
+    }
+    found = node.object()
+    assert found["spec"] == {"nodeName": node.name, "resourceName": GPU}
+    (owner,) = found["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Node", node.name)
+    managers = {(m["manager"], m.get("subresource")) for m in found["metadata"]["managedFields"]}
+    assert managers == {("nodedevice-agent", None), ("nodedevice-agent", "status")}
+
+
+async def test_changes_show(node: AgentNode) -> None:
+    plugin = await node.plugin(2)
+    await node.until_numbers(total=2, allocated=0, available=2)
+    await plugin.set_health("d0", healthy=False)
+    seen = await node.until_numbers(total=2, allocated=0, available=1)
+    assert seen["devices"][0]["reason"] == "ReportedUnhealthy"
+    await plugin.update({f"d{index}": FakeDevice() for index in range(5)})
+    await node.until_numbers(total=5, allocated=0, available=5)
+
+
+async def test_a_plugin_that_goes_and_one_that_comes_back(node: AgentNode) -> None:
+    plugin = await node.plugin(2)
+    await node.until_numbers(total=2, allocated=0, available=2)
+    await plugin.stop()
+    seen = await node.until(lambda seen: seen["endpoint"]["state"] == "Stopped")
+    assert (seen["total"], seen["healthy"], condition(seen, "Registered")["reason"]) == (2, 0, "EndpointStopped")
+    await plugin.start(node.plugin_dir)
+    await plugin.register()
+    await node.until_numbers(total=2, allocated=0, available=2)
+
+
+async def test_a_new_version_of_a_plugin_takes_over_without_a_gap(node: AgentNode) -> None:
+    old = await node.plugin(2)
+    await node.until_numbers(total=2, allocated=0, available=2)
+    await node.plugin(3, socket_name="new.sock")
+    await node.until_numbers(total=3, allocated=0, available=3)
+    await old.stop()
+    await node.agent.until_logged("device plugin disconnected")
+    seen = await node.until_numbers(total=3, allocated=0, available=3)
+    assert seen["endpoint"]["state"] == "Running"
+
+
+async def test_two_resources_are_two_objects(node: AgentNode) -> None:
+    await node.plugin(2)
+    await node.plugin(1, "example.com/nic")
+    await node.until_numbers(total=2, allocated=0, available=2)
+    await node.until_numbers(total=1, allocated=0, available=1, resource_name="example.com/nic")
+
+
+async def test_a_hundred_thousand_devices_are_counted_whole_and_listed_in_part(node: AgentNode) -> None:
+    name = "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0-{:06}"
+    await node.plugin({name.format(index): FakeDevice(healthy=index != 7) for index in range(100_000)})
+    seen = await node.until_numbers(total=100_000, allocated=0, available=99_999)
+    assert [d["id"] for d in seen["devices"]] == [name.format(7)]
+    assert seen["devicesOmitted"] == 99_999
+    await node.pod("one")
+    seen = await node.until_numbers(total=100_000, allocated=1, available=99_998)
+    assert holdings(seen) == {"one/c0": [name.format(0)]}
+
+
+async def test_an_administrator_takes_a_device_out_and_back_by_one_line(node: AgentNode) -> None:
+    await node.plugin(2)
+    await node.until_numbers(total=2, allocated=0, available=2)
+    await node.edit({"spec": {"cordonedDevices": [{"id": "d0", "reason": "fan"}]}})
+    seen = await node.until_numbers(total=2, allocated=0, available=1)
+    assert (seen["cordoned"], "cordonedSince" in seen["devices"][0]) == (1, True)
+    await node.pod("one")
+    seen = await node.until_numbers(total=2, allocated=1, available=0)
+    assert holdings(seen) == {"one/c0": ["d1"]}
+    await node.edit({"spec": {"cordonedDevices": [{"id": "*"}]}})
+    assert (await node.until(lambda seen: seen["cordoned"] == 2))["allocated"] == 1
+    await node.edit({"spec": {"cordonedDevices": []}})
+    await node.until(lambda seen: (seen["cordoned"], seen["available"]) == (0, 1))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param({"available": 0}, id="a number"),
+        pytest.param({"total": 3, "devicesOmitted": 1}, id="numbers that fit each other"),
+        pytest.param({"devices": None}, id="something taken away"),
+        pytest.param({"waiting": [{"podUID": "x", "container": "c", "reason": "Mine"}]}, id="something added"),
+        pytest.param({"allocationsOmitted": 7}, id="a count added"),
+        pytest.param({"conditions": []}, id="all conditions taken away"),
+        pytest.param({"endpoint": {"state": "Gone"}, "agent": {"version": "9"}}, id="what it says of the agent"),
+    ],
+)
+async def test_a_status_that_somebody_edits_is_put_right(node: AgentNode, edit: dict[str, object]) -> None:
+    await node.plugin(2)
+    before = await node.until_numbers(total=2, allocated=0, available=2)
+    await node.edit({"status": edit}, subresource="status")
+    await node.until(lambda seen: _untimed(seen) == _untimed(before))
+
+
+async def test_conditions_of_others_are_left_alone(node: AgentNode) -> None:
+    plugin = await node.plugin(2)
+    before = await node.until_numbers(total=2, allocated=0, available=2)
+    foreign = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "R",
+        "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+    await node.edit({"status": {"conditions": [*before["conditions"], foreign]}}, subresource="status")
+    await plugin.set_health("d0", healthy=False)
+    seen = await node.until_numbers(total=2, allocated=0, available=1)
+    assert condition(seen, "Ready") == foreign
+
+
+async def test_an_object_that_somebody_deletes_is_made_again(node: AgentNode) -> None:
+    await node.plugin(2)
+    await node.pod("one")
+    before = await node.until_numbers(total=2, allocated=1, available=1)
+    uid = node.object()["metadata"]["uid"]
+    name = node_device_name(node.name, GPU)
+    await asyncio.to_thread(node.control_plane.kubectl, "delete", "nodedevice", name, "--wait=false")
+    after = await node.until(lambda _: node.object()["metadata"]["uid"] != uid)
+    after = await node.until_numbers(total=2, allocated=1, available=1)
+    assert holdings(after) == holdings(before)
+
+
+async def test_the_built_in_simulated_plugin(node: AgentNode) -> None:
+    node.agent.kill()
+    config = node.folder / "agent.yaml"
+    config.write_text(json.dumps({"plugins": {"simulated": [{"resourceName": GPU, "devices": 3}]}}))
+    node.start_agent({"--config": str(config)})
+    await node.until_numbers(total=3, allocated=0, available=3)
+    await node.pod("one", limits=[2])
+    await node.until_numbers(total=3, allocated=2, available=1)
+
+
+def _untimed(status: dict[str, object]) -> str:
+    """Without time stamps, which may tell that something was put right."""
+    stamps = ("since", "lastTransitionTime")
+    return json.dumps(json.loads(json.dumps(status), object_hook=lambda o: {k: o[k] for k in o if k not in stamps}))

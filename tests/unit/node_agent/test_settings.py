@@ -1,0 +1,215 @@
+"""Settings: flag over environment over file over default, and every mistake said in one line that names it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from nodedevice_agent import __main__, logs
+from nodedevice_agent.__main__ import main
+from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.settings import Settings, load
+
+PATIENCE_SECONDS = 60
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "agent.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def started_with(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings that the program would run with; it does not run."""
+    seen: list[Settings] = []
+
+    async def note(settings: Settings) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr(__main__, "_until_stopped", note)
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)
+    return seen
+
+
+def run(*args: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, ["run", *args], env=environment)
+
+
+@pytest.mark.parametrize(
+    ("flag", "environment", "file", "expected"),
+    [
+        pytest.param("", "", "", "127.0.0.1:9808", id="default"),
+        pytest.param("", "", "file:1", "file:1", id="file over default"),
+        pytest.param("", "env:1", "file:1", "env:1", id="environment over file"),
+        pytest.param("flag:1", "env:1", "file:1", "flag:1", id="flag over all"),
+        pytest.param("flag:1", "", "file:1", "flag:1", id="flag over file"),
+    ],
+)
+def test_precedence(
+    tmp_path: Path, started_with: list[Settings], flag: str, environment: str, file: str, expected: str
+) -> None:
+    args = ["--http-address", flag] if flag else []
+    if file:
+        args += ["--config", str(written(tmp_path, f"nodeName: n1\nhttpAddress: {file}\n"))]
+    env = {"NODEDEVICE_HTTP_ADDRESS": environment} if environment else {}
+    result = run("--node-name", "n1", *args, **env)
+    assert (result.exit_code, result.output) == (0, "")
+    assert [settings.http_address for settings in started_with] == [expected]
+
+
+def test_everything_may_come_from_the_file_alone(tmp_path: Path, started_with: list[Settings]) -> None:
+    file = written(tmp_path, "nodeName: n1\npluginDir: /p\nstateDir: /s\nlogLevel: debug\nruntime: none\n")
+    assert run("--config", str(file)).exit_code == 0
+    (settings,) = started_with
+    assert (settings.node_name, settings.plugin_dir, settings.state_dir, settings.log_level) == (
+        "n1",
+        "/p",
+        "/s",
+        "debug",
+    )
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path, started_with: list[Settings]) -> None:
+    file = written(tmp_path, "nodeName: from-file\n")
+    assert run(NODEDEVICE_CONFIG=str(file)).exit_code == 0
+    assert started_with[0].node_name == "from-file"
+
+
+def test_every_setting_but_the_plugins_has_a_flag_and_its_help_says_the_default() -> None:
+    flags = {option.name: option for option in main.commands["run"].params}
+    for field in msgspec.structs.fields(Settings):
+        if field.name == "plugins":
+            continue
+        assert field.name in flags
+        help_text = getattr(flags[field.name], "help", "")
+        assert "[default:" in help_text or "[required]" in help_text, field.name
+        assert getattr(flags[field.name], "envvar", "") == f"NODEDEVICE_{field.name.upper()}"
+
+
+@pytest.mark.parametrize("name", ["n", "node-1", "ip-10-0-0-1.ec2.internal", "1", "a" * 253])
+def test_names_that_a_node_may_have(name: str) -> None:
+    assert load(None, {"node_name": name}).node_name == name
+
+
+@pytest.mark.parametrize("name", ["", "Node", "node_1", "-n", "n-", "n..m", "a/b", "a" * 254, "n\n", "ñ"])
+def test_names_that_no_node_has(name: str) -> None:
+    with pytest.raises(SettingsError, match="--node-name"):
+        load(None, {"node_name": name})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(
+            "nodeNam: n1\n", ["`nodeNam`", "known are", "nodeName"], id="a typo names the key and the known ones"
+        ),
+        pytest.param("plugins:\n  simulatd: []\n", ["simulatd", "plugins"], id="a typo further down says where"),
+        pytest.param("nodeName: 7\n", ["`str`", "nodeName"], id="wrong type"),
+        pytest.param("nodeName:\n", ["nodeName"], id="no value"),
+        pytest.param("runtime: docker\n", ["docker", "runtime"], id="unknown choice"),
+        pytest.param("logLevel: [debug]\n", ["logLevel"], id="a list for a word"),
+        pytest.param("- nodeName: n1\n", ["object", "array"], id="a list at the top"),
+        pytest.param("just words\n", ["object"], id="words"),
+        pytest.param("nodeName: [\n", ["is not YAML"], id="no YAML"),
+        pytest.param("1: 2\n", [], id="a key that is no word"),
+        pytest.param("? [a, b]\n: c\n", [], id="a key that is a list"),
+        pytest.param("a: &x [*x]\n", [], id="a list in itself"),
+        pytest.param("!!python/object/apply:os.system [true]\n", ["is not YAML"], id="code"),
+        pytest.param("[" * 3000, ["is not YAML"], id="nested without end"),
+        pytest.param("\x00", ["is not YAML"], id="zero byte"),
+    ],
+)
+def test_a_wrong_file_is_said_in_one_line_that_names_the_key(tmp_path: Path, text: str, said: list[str]) -> None:
+    file = written(tmp_path, text)
+    result = run("--config", str(file), "--node-name", "n1")
+    assert result.exit_code == 2
+    assert result.output.startswith(f"nodedevice-agent: config file {file}")
+    assert result.output.count("\n") == 1
+    assert all(part in result.output for part in said)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        pytest.param(lambda path: None, "No such file", id="not there"),
+        pytest.param(lambda path: path.mkdir(), "directory", id="a folder"),
+        pytest.param(lambda path: path.write_bytes(b"\xff\xfe\x00"), "is not YAML", id="no text"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, make: Any, said: str) -> None:
+    make(tmp_path / "agent.yaml")
+    result = run("--config", str(tmp_path / "agent.yaml"))
+    assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
+
+
+def test_an_empty_file_says_nothing(tmp_path: Path, started_with: list[Settings]) -> None:
+    assert run("--config", str(written(tmp_path, "")), "--node-name", "n1").exit_code == 0
+    assert started_with == [Settings(node_name="n1")]
+
+
+def test_the_node_name_is_asked_for() -> None:
+    result = run()
+    assert (result.exit_code, result.output) == (
+        2,
+        "nodedevice-agent: --node-name is missing: the name of the Node this agent runs on\n",
+    )
+
+
+@pytest.mark.parametrize("flag", ["--runtime", "--log-level", "--log-format", "--topology-policy", "--no-such-flag"])
+def test_a_flag_that_cannot_be_is_refused_by_name(flag: str) -> None:
+    result = run("--node-name", "n1", flag, "nonsense")
+    assert result.exit_code == 2
+    assert flag in result.output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param({"--http-address": "here"}, "--http-address 'here': must be HOST:PORT", id="http address"),
+        pytest.param({"--http-address": "127.0.0.1:99999"}, "--http-address 127.0.0.1:99999:", id="port too high"),
+        pytest.param({"--state-dir": "{tmp}/file/below"}, "--state-dir", id="state directory below a file"),
+        pytest.param({"--plugin-dir": "{tmp}/" + "x" * 120}, "is too long", id="plugin directory too long"),
+        pytest.param({"--plugin-dir": "{tmp}/file"}, "cannot be used", id="plugin directory is a file"),
+        pytest.param({"--kubeconfig": "{tmp}/nothing"}, "kubeconfig", id="no kubeconfig"),
+        pytest.param({"--kubeconfig": "{tmp}/file"}, "kubeconfig", id="empty kubeconfig"),
+        pytest.param({"--kubeconfig": "{tmp}/yaml"}, "kubeconfig", id="kubeconfig is no YAML"),
+        pytest.param({"--kubeconfig": "{tmp}/list"}, "kubeconfig", id="kubeconfig is something else"),
+        pytest.param({"--kubeconfig": "{tmp}/no-user"}, "kubeconfig", id="kubeconfig without a user"),
+        pytest.param(
+            {"--kubeconfig": "{tmp}/no-authority"}, "kubeconfig", id="kubeconfig with an authority that is gone"
+        ),
+    ],
+)
+def test_the_program_ends_with_one_line_where_it_cannot_run(tmp_path: Path, wrong: dict[str, str], said: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "yaml").write_text("{{{")
+    (tmp_path / "list").write_text("clusters: [here]\nusers: there\ncontexts: 7\ncurrent-context: x\n")
+    cluster = "clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'{more}}}}}]\n"
+    rest = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+    user = "users: [{name: u, user: {token: t}}]\n"
+    (tmp_path / "no-user").write_text(cluster.format(more="") + rest)
+    (tmp_path / "good").write_text(cluster.format(more="") + user + rest)
+    (tmp_path / "no-authority").write_text(cluster.format(more=", certificate-authority: gone.pem") + user + rest)
+    flags = {
+        "--node-name": "n1",
+        "--kubeconfig": "{tmp}/good",
+        "--plugin-dir": "{tmp}/p",
+        "--state-dir": "{tmp}/s",
+        "--http-address": "127.0.0.1:0",
+    } | wrong
+    command = [str(Path(sys.executable).with_name("nodedevice-agent")), "run"]
+    for flag, value in flags.items():
+        command += [flag, value.format(tmp=tmp_path)]
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env={"PATH": os.environ["PATH"]}
+    )
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("nodedevice-agent: ")
+    assert said in last

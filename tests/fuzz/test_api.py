@@ -35,21 +35,34 @@ WALL_TIME = "2026-01-01T00:00:00Z"
 
 
 class Answers(httpx2.AsyncBaseTransport):
-    """Gives `body` for everything but what `by_method` and watches are told; a watch without lines stays open."""
+    """`body` for every request; `lines` for the first watch, and the next ones are told that their version is gone.
+
+    lines None: a watch stays open, and nothing comes.
+    """
 
     def __init__(self) -> None:
-        self.status = 200
-        self.body = b"{}"
-        self.lines: bytes | None = b""
         self.patched = asyncio.Event()
+        self.tell(b"{}")
+
+    def tell(
+        self, body: bytes, lines: bytes | None = None, status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
+        self.body, self.lines, self.status = body, lines, status
+        self.headers = headers or {}
+        self.is_watched = False
+        self.patched.clear()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "PATCH":
             self.patched.set()
-        if request.url.params.get("watch") and self.lines is None:
+        if not request.url.params.get("watch"):
+            return httpx2.Response(self.status, content=self.body, headers=self.headers, request=request)
+        if self.is_watched:
+            return httpx2.Response(410, request=request)
+        self.is_watched = True
+        if self.lines is None:
             await asyncio.Event().wait()
-        content = self.lines if request.url.params.get("watch") else self.body
-        return httpx2.Response(self.status, content=content, request=request)
+        return httpx2.Response(self.status, content=self.lines, headers=self.headers, request=request)
 
 
 def connect(answers: Answers) -> Cluster:
@@ -153,8 +166,7 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     async def ignore(*_: object) -> None:
         pass
 
-    async def one(status: int, body: bytes, lines: bytes) -> None:
-        answers.status, answers.body, answers.lines = status, body, lines
+    async def one(status: int, headers: dict[str, str], body: bytes, lines: bytes) -> None:
         for call in (
             lambda: cluster.node_uid("node-a"),
             lambda: cluster.node_devices_of("node-a"),
@@ -164,20 +176,23 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
             lambda: cluster.follow(PodObject, {}, ignore, ignore),
             lambda: cluster.follow(NodeDeviceObject, {}, ignore, ignore),
         ):
-            try:
+            answers.tell(body, lines, status, headers)
+            with contextlib.suppress(ApiError):
                 await call()
-            except ApiError:
-                continue
 
     seeds = [
         b'{"items":[{"metadata":{"name":"x","resourceVersion":"1"}}],"metadata":{"resourceVersion":"2"}}',
         b'{"metadata":{}}',
+        b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"NotFound","code":404}',
     ]
     watches = [
         b'{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"3"}}}\n',
         b'{"type":"BOOKMARK","object":{}}\n',
     ]
-    inputs = st.tuples(st.sampled_from([200, 200, 200, 404, 409, 410, 429, 500, 302]), nearly(seeds), nearly(watches))
+    headers = st.sampled_from([{}, {"Content-Type": "application/json"}, {"Content-Type": "text/html"}])
+    inputs = st.tuples(
+        st.sampled_from([200, 200, 200, 404, 409, 410, 429, 500, 302]), headers, nearly(seeds), nearly(watches)
+    )
     fuzz(lambda value: runner.run(one(*value)), inputs)
 
 
@@ -198,8 +213,8 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         async def changed(event: str, pod: PodObject) -> None:
             seen(from_api(pod))
 
-        answers.body = as_json({"items": pods, "metadata": {"resourceVersion": "1"}})
-        answers.lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
+        lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
+        answers.tell(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
         with contextlib.suppress(ApiError):
             await cluster.follow(PodObject, {}, synced, changed)
         status_of(manager, GPU, {})
@@ -212,7 +227,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
     cluster = connect(answers)
 
     async def one(objects: list[Any]) -> None:
-        answers.body = as_json({"items": objects})
+        answers.tell(as_json({"items": objects}))
         try:
             await cluster.node_devices_of("node-a")
         except ApiError:
@@ -229,7 +244,6 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
 def test_any_node_device_that_stands(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     """Somebody else wrote it: the agent writes over it, whatever it was."""
     answers = Answers()
-    answers.lines = None
     cluster = connect(answers)
 
     async def saved() -> None:
@@ -239,12 +253,11 @@ def test_any_node_device_that_stands(fuzz: Fuzzer, runner: asyncio.Runner) -> No
         manager.cordoned(GPU, ids, 1.0)
 
     async def one(found: Any) -> None:
-        answers.body = as_json({**found, "items": [found]})
+        answers.tell(as_json({**found, "items": [found]}))
         try:
             await cluster.node_devices_of("node-a")
         except ApiError:
             return
-        answers.patched.clear()
         manager = manager_with_devices(waits_for_intent=True)
         node_device = NodeDevice(
             cluster,

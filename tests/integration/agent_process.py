@@ -50,17 +50,20 @@ class AgentProcess:
         for flag, value in flags.items():
             self._command += [flag, value]
         self._starts = 0
+        self._is_to_run = False
         self._process: subprocess.Popen[bytes] | None = None
         self.log = folder / f"{name}-0.log"
 
     def start(self) -> None:
         self._starts += 1
+        self._is_to_run = True
         self.log = self._folder / f"{self._name}-{self._starts}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """kill -9; ended already: nothing happens."""
+        self._is_to_run = False
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -68,6 +71,7 @@ class AgentProcess:
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal; returns the exit status."""
         assert self._process is not None
+        self._is_to_run = False
         self._process.send_signal(number)
         return await self.ended()
 
@@ -104,8 +108,9 @@ class AgentProcess:
                 await asyncio.sleep(_POLL_SECONDS)
 
     def verify_running(self) -> None:
+        """Fails where it has ended, and nobody told it to."""
         assert self._process is not None
-        assert self._process.poll() is None, self._tail()
+        assert not self._is_to_run or self._process.poll() is None, f"the agent has ended: {self._tail()}"
 
     def verify_no_traceback(self) -> None:
         """Of all its starts."""
@@ -186,6 +191,7 @@ class AgentNode:
 
         def ask() -> bool:
             nonlocal seen
+            self.agent.verify_running()
             seen = self.status(resource_name)
             return bool(seen) and holds(seen)
 

@@ -2,27 +2,19 @@
 
 import asyncio
 import json
-import uuid
-from collections.abc import AsyncIterator
 
 import pytest
 from nodedevice_api.names import node_device_name
 
-from tests.cluster.control_plane import ControlPlane
 from tests.fakes.plugin import FakeDevice
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings
 
 
 @pytest.fixture
-async def node(
-    installed: ControlPlane, namespace: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[AgentNode]:
-    name = f"agent-{uuid.uuid4().hex[:8]}"
-    await asyncio.to_thread(installed.add_node, name, wait_ready=False)
-    node = AgentNode(installed, namespace, name, tmp_path_factory.mktemp("a"))
-    node.start_agent()
-    yield node
-    await node.close()
+def node(agent_node: AgentNode) -> AgentNode:
+    """With its agent running."""
+    agent_node.start_agent()
+    return agent_node
 
 
 async def test_a_registration_shows_and_belongs_to_the_node(node: AgentNode) -> None:
@@ -161,7 +153,7 @@ async def test_an_object_that_somebody_deletes_is_made_again(node: AgentNode) ->
 async def test_the_built_in_simulated_plugin(node: AgentNode) -> None:
     node.agent.kill()
     config = node.folder / "agent.yaml"
-    config.write_text(json.dumps({"plugins": {"simulated": [{"resourceName": GPU, "devices": 3}]}}))
+    config.write_text(json.dumps({"plugins": {"simulated": [{"resourceName": GPU, "count": 3}]}}))
     node.start_agent({"--config": str(config)})
     await node.until_numbers(total=3, allocated=0, available=3)
     await node.pod("one", limits=[2])

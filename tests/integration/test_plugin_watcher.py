@@ -73,6 +73,33 @@ async def test_sockets_that_were_there_before_and_in_folders_are_found(tmp_path:
         await registrant.stop()
 
 
+@pytest.mark.parametrize("name", ["a%41.sock", "q?x#y.sock", "sp ace:@.sock", "\udcff.sock"])
+async def test_any_file_name_will_do(manager: HostedManager, registry: Path, name: str) -> None:
+    registrant = Registrant(registry / "folder" / "plain.sock", a_plugin("a"))
+    registrant.path = registry / "folder" / ".hidden"
+    await registrant.start()
+    registrant.path = registrant.path.rename(registry / name)
+    await manager.until(lambda: manager.available(RESOURCE) == 1)
+    await registrant.until(lambda: registrant.told == [""])
+    await registrant.stop()
+
+
+async def test_several_sockets_of_one_resource_are_all_kept(manager: HostedManager, registry: Path) -> None:
+    several = [Registrant(registry / f"{n}.sock", a_plugin("a", *("bcd"[:n]))) for n in range(3)]
+    for registrant in several:
+        await registrant.start()
+        await registrant.until(lambda registrant=registrant: registrant.told == [""])  # type: ignore[misc]
+        await registrant.plugin.wait_for_streams(1)
+    # the newest is the one that counts, and the end of it leaves the others
+    await manager.until(lambda: manager.available(RESOURCE) == 3)
+    assert [registrant.plugin.streams for registrant in several] == [1, 1, 1]
+    await several[2].stop()
+    await manager.until(lambda: manager.available(RESOURCE) == 2)
+    await several[0].stop()
+    await several[1].stop()
+    await manager.until(lambda: manager.available(RESOURCE) == 0)
+
+
 async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(manager: HostedManager, registry: Path) -> None:
     old = Registrant(registry / "fake.sock", a_plugin("a", "b"))
     await old.start()

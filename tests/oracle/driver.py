@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from nodedevice_agent.core.checkpoint import decode
+from nodedevice_agent.edges import checkpoint_file
 
 from tests.oracle.differences import VANISHED, WAITS, Difference, Situation, differences
 from tests.oracle.kubelet import Kubelet, KubeletDied
@@ -50,12 +51,16 @@ class Comparison:
         self._state_dir = state_dir
         self.tally = Tally()
 
-    async def run(self, case: Case) -> list[Difference]:
-        """Raises Parted at the first difference without an allowance. Returns the allowed ones."""
+    def sides(self) -> tuple[Side, Side]:
+        """The kubelet and us, neither started, with nothing left of former cases."""
         self.kubelet.checkpoint.unlink(missing_ok=True)
         ours = Ours(self._ours_dir, self._state_dir)
         ours.checkpoint.unlink(missing_ok=True)
-        run = _Run(case, Side(self.kubelet), Side(ours), self.tally)
+        return Side(self.kubelet), Side(ours)
+
+    async def run(self, case: Case) -> list[Difference]:
+        """Raises Parted at the first difference without an allowance. Returns the allowed ones."""
+        run = _Run(case, *self.sides(), self.tally)
         self.tally.sequences += 1
         try:
             met = await run.through()
@@ -65,10 +70,10 @@ class Comparison:
                 run.part(str(died))
             self.tally.allowed[VANISHED] += 1
             return [Difference("the kubelet died", str(died), "goes on", VANISHED)]
-        await self._compare_checkpoints(run, ours)
+        await self._compare_checkpoints(run)
         return met
 
-    async def _compare_checkpoints(self, run: "_Run", ours: Ours) -> None:
+    async def _compare_checkpoints(self, run: "_Run") -> None:
         """Each side's file, read by the other's code: it says what its writer holds."""
         if self.kubelet.checkpoint.exists():
             found = decode(self.kubelet.checkpoint.read_text())
@@ -79,8 +84,9 @@ class Comparison:
                 if a.pod_uid in run.pods
             }
             run.must_agree("the kubelet's checkpoint, read by us", _ids(run.kubelet_held), _ids(read))
-        if ours.checkpoint.exists():
-            told = await self.kubelet.verify(ours.checkpoint)
+        ours = self._state_dir / checkpoint_file.FILE_NAME
+        if ours.exists():
+            told = await self.kubelet.verify(ours)
             entries = {
                 (e["PodUID"], e["ContainerName"], e["ResourceName"]): sorted(
                     {device_id for ids in e["DeviceIDs"].values() for device_id in ids}
@@ -134,7 +140,10 @@ class _Run:
             if not difference.paragraph:
                 self.part(str(difference))
             self._tally.allowed[difference.paragraph] += 1
-        for uid in [uid for said in verdicts for uid, verdict in said.items() if not verdict.is_admitted]:
+        refused = sorted({uid for said in verdicts for uid, verdict in said.items() if not verdict.is_admitted})
+        for uid in refused:
+            self._tally.allowed[WAITS] += 1
+            found.append(Difference(f"the end of {uid}", "Failed for good", "waits", WAITS))
             await self._take_away(uid)
         self.kubelet_held, self.ours_held = [await side.maker.held() for side in self._sides]
         return found
@@ -173,10 +182,9 @@ class _Run:
 
     async def _take_away(self, uid: str) -> None:
         """A pod that one side refused is not there any more on either."""
-        if self.pods.pop(uid, None) is not None:
-            self._tally.allowed[WAITS] += 1
-            for side in self._sides:
-                await side.end(uid)
+        self.pods.pop(uid, None)
+        for side in self._sides:
+            await side.end(uid)
 
     def must_agree(self, what: str, theirs: object, ours: object) -> None:
         if theirs != ours:

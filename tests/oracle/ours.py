@@ -116,6 +116,12 @@ class Ours:
             return Verdict(True)
         return Verdict(False, _WHY[waiting.reason], waiting.message)
 
+    async def served(self, uid: str) -> None:
+        """Wait until a pod that waits has all it asked for."""
+        pod = self._manager.pod(uid)
+        assert pod is not None
+        await self._until(lambda: self._is_served(pod))
+
     async def end(self, uid: str) -> None:
         self._do(self._manager.pod_gone(uid, self._host.now()))
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,12 @@ import pytest
 from tests.oracle.differences import Difference
 from tests.oracle.driver import Comparison
 from tests.oracle.kubelet import Kubelet, way_to_mount
-from tests.oracle.steps import Case
+from tests.oracle.sides import Side
+from tests.oracle.steps import Case, Machine
 
 Compare = Callable[[Case], list[Difference]]
+# a test of both sides, the kubelet's first
+Play = Callable[[Side, Side], Awaitable[None]]
 _TALLY = pytest.StashKey[list[str]]()
 
 
@@ -26,6 +29,17 @@ class Both:
 
     def run(self, case: Case) -> list[Difference]:
         return self.runner.run(self.comparison.run(case))
+
+    def play(self, play: Play, machine: Machine) -> None:
+        self.runner.run(self._play(play, machine))
+
+    async def _play(self, play: Play, machine: Machine) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            sides = self.comparison.sides()
+            for side in sides:
+                await side.start(machine)
+                stack.push_async_callback(side.stop)
+            await play(*sides)
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ class CheckpointWriter:
         self._wanted = 0
         self._written = 0
         self._wake = asyncio.Event()
-        self._done = asyncio.Condition()
+        self._waiting: list[asyncio.Future[None]] = []
         self._encoder = Encoder()
         self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
         self.is_failing = False
@@ -61,8 +61,11 @@ class CheckpointWriter:
 
     async def flushed(self, number: int) -> None:
         """Wait until the state at that request is on disk."""
-        async with self._done:
-            await self._done.wait_for(lambda: self._written >= number)
+        while self._written < number:
+            # a future each, and no condition: whoever waits is told in the same turn of the loop
+            written = asyncio.get_running_loop().create_future()
+            self._waiting.append(written)
+            await written
 
     async def run(self) -> None:
         """Write until cancelled; what was still asked for then is written by close()."""
@@ -94,9 +97,11 @@ class CheckpointWriter:
             await asyncio.sleep(_RETRY_SECONDS)
             return
         self.is_failing = False
-        async with self._done:
-            self._written = number
-            self._done.notify_all()
+        self._written = number
+        waiting, self._waiting = self._waiting, []
+        for written in waiting:
+            if not written.done():
+                written.set_result(None)
 
     def _encode_and_write(self, checkpoint: Checkpoint) -> None:
         """In a thread, one at a time."""
@@ -118,10 +123,10 @@ def write(path: Path, text: str) -> None:
     """Replace the file durably: whoever reads it finds the old text or the new one. Raises OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode("utf-8"))
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(descriptor)
     os.replace(temporary, path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

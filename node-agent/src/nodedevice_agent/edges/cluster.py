@@ -16,7 +16,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.config import client_adapter
 from lightkube.core import resource as res
 from lightkube.core.exceptions import ApiError as LightkubeApiError
-from lightkube.core.exceptions import ConfigError
+from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from nodedevice_api import names
@@ -178,18 +178,28 @@ class Cluster:
         """
         # pods are followed in all namespaces; the other kinds have none
         scope: dict[str, Any] = {"namespace": "*"} if issubclass(kind, res.NamespacedResourceG) else {}
-        with _translated(f"watching {kind._api_info.plural}"):
+        what = f"watching {kind._api_info.plural}"
+        # what the callbacks raise is theirs: only the library is translated
+        with _translated(what):
             listing = self._client.list(kind, fields=dict(fields), **scope)
-            await synced([item async for item in listing])
-            watch = self._client.watch(
-                kind,
-                fields=dict(fields),
-                resource_version=listing.resourceVersion,
-                server_timeout=WATCH_SECONDS,
-                **scope,
+            items = [item async for item in listing]
+        await synced(items)
+        with _translated(what):
+            watch = aiter(
+                self._client.watch(
+                    kind,
+                    fields=dict(fields),
+                    resource_version=listing.resourceVersion,
+                    server_timeout=WATCH_SECONDS,
+                    **scope,
+                )
             )
-            async for event, item in watch:
-                await changed(event, item)
+        while True:
+            with _translated(what):
+                found = await anext(watch, None)
+            if found is None:
+                return
+            await changed(*found)
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         with _translated(f"reading lease {namespace}/{name}"):
@@ -217,8 +227,15 @@ def _translated(what: str) -> Iterator[None]:
         raise ApiUnreachable(what, f"no answer in {REQUEST_SECONDS:.0f} s") from exc
     except (httpx2.HTTPError, OSError, ConfigError) as exc:
         raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, NotReadyError) as exc:
+        # NotReadyError: a list without a resource version
         raise ApiUnreachable(what, f"the answer cannot be understood: {exc}") from exc
+    except (LookupError, TypeError, ValueError, AttributeError) as exc:
+        # the library trips over what a proxy may answer, such as an error without Content-Type
+        if isinstance(exc.__context__, httpx2.HTTPStatusError):
+            response = exc.__context__.response
+            raise _by_status(what, response.reason_phrase, response.status_code) from exc
+        raise ApiUnreachable(what, f"the answer cannot be understood: {exc!r:.200}") from exc
 
 
 def _by_status(what: str, detail: str, status: int) -> ApiError:

@@ -17,6 +17,7 @@ from nodedevice_api.names import node_device_name
 from nodedevice_agent.edges import metrics
 from nodedevice_agent.edges.cluster import Cluster, NodeDeviceObject
 from nodedevice_agent.edges.retry import forever, pause_seconds
+from nodedevice_agent.edges.standing import cordoned_ids, well_formed
 from nodedevice_agent.errors import ApiError, ApiNotFound, ApiRefused
 
 log = logging.getLogger(__name__)
@@ -80,8 +81,7 @@ class NodeDevice:
             # the echo of an earlier write of ours, overtaken by the answer to a later one
             return
         self._standing = found.status if found is not None else None
-        cordons = found.spec.get("cordonedDevices") or () if found is not None else ()
-        self._cordoned(frozenset(str(entry.get("id")) for entry in cordons))
+        self._cordoned(cordoned_ids(found.spec) if found is not None else frozenset())
         self.touch()
 
     async def _write(self) -> None:
@@ -93,7 +93,7 @@ class NodeDevice:
             pause = 0.0
             try:
                 if await self._publish():
-                    listed = len((self._standing or {}).get("devices", ()))
+                    listed = len(well_formed(self._standing or {}).get("devices", ()))
                     pause = PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed
                 failures = 0
             except ApiRefused as exc:
@@ -115,12 +115,13 @@ class NodeDevice:
         """Write what differs from what stands. Returns whether anything was written."""
         await self._saved()
         standing = self._standing
-        status = self._desired(standing or {}, _wall_time())
+        before = well_formed(standing or {})
+        status = self._desired(before, _wall_time())
         if status is None:
             return False
         if standing is None:
             await self._create()
-        elif _owned(standing, status) == status:
+        elif before == standing and _owned(standing, status) == status:
             return False
         try:
             written = await self._apply(status)
@@ -160,7 +161,8 @@ def _same_keys(standing: dict[str, Any], wanted: dict[str, Any]) -> dict[str, An
 
 
 def _version(found: NodeDeviceObject) -> int:
-    return int(found.metadata.resourceVersion or 0)
+    version = found.metadata.resourceVersion or ""
+    return int(version) if version.isdecimal() and len(version) < 20 else 0
 
 
 def _wall_time() -> str:

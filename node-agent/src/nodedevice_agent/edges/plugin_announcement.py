@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
+from nodedevice_agent.edges.unix_sockets import grpc_target
 from nodedevice_agent.errors import PluginFailed
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Announcement:
     @asynccontextmanager
     async def open(cls, socket: Path) -> AsyncIterator[Self]:
         """Dial it. Raises PluginFailed."""
-        channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_CHANNEL_OPTIONS)
+        channel = grpc.aio.insecure_channel(grpc_target(socket), options=_CHANNEL_OPTIONS)
         try:
             try:
                 await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)

@@ -19,6 +19,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb
 from nodedevice_agent.core.devices import DeviceList
 from nodedevice_agent.core.resources import PluginOptions
 from nodedevice_agent.edges import wire
+from nodedevice_agent.edges.unix_sockets import grpc_target
 from nodedevice_agent.errors import PluginFailed
 
 DIAL_SECONDS = 10.0
@@ -57,7 +58,7 @@ class PluginConnection:
     async def open(cls, resource_name: str, socket: Path) -> Self:
         """Dial the plugin and ask for its options. Raises PluginFailed, with nothing left open."""
         _check_socket(resource_name, socket)
-        channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_CHANNEL_OPTIONS)
+        channel = grpc.aio.insecure_channel(grpc_target(socket), options=_CHANNEL_OPTIONS)
         try:
             await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
             options = await _stub(channel).GetDevicePluginOptions(api_pb2.Empty(), timeout=OPTIONS_SECONDS)

@@ -83,6 +83,12 @@ class PluginDirectory:
             return socket_name
         return kept.name
 
+    def reachable(self, socket_name: str) -> str:
+        """Under which name the socket a plugin registers is reached: the second one where clear() took its own away."""
+        kept = f"{_KEPT}{socket_name}"
+        is_cleared = not os.path.lexists(self.path / socket_name) and os.path.lexists(self.path / kept)
+        return kept if is_cleared else socket_name
+
     def forget(self, socket_name: str) -> None:
         """Remove a second name that keep() gave; a plugin's own socket is the plugin's."""
         if socket_name.startswith(_KEPT):

@@ -7,6 +7,7 @@ whoever has other news (pods, cordons) hands the manager's answer to do().
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
@@ -35,6 +36,8 @@ from nodedevice_agent.errors import PluginFailed
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
+# Longer than a plugin needs to notice that a stream has ended and to register, its first pauses between attempts included.
+_TAKES_OFFENCE_SECONDS = 10.0
 
 
 class PluginHost:
@@ -60,6 +63,8 @@ class PluginHost:
         self._connections: dict[int, tuple[Path, PluginConnection]] = {}
         # by endpoint: where the next start finds the plugin; unlike _connections it outlives the end of this one
         self._sockets: dict[int, PluginSocket] = {}
+        # by the path the plugin registered: when one of its connections was last replaced by a newer one
+        self._hung_up: dict[Path, float] = {}
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup
@@ -125,14 +130,19 @@ class PluginHost:
     # -- plugins ------------------------------------------------------------------------------------------------------
 
     async def _register(self, resource_name: str, socket_name: str) -> None:
-        await self.connect(resource_name, self._directory.path / socket_name)
+        # a plugin that lives through a restart may register again without a look at its socket, which the restart removed
+        socket = self._directory.path / socket_name
+        await self._connect(resource_name, socket, self._directory.reachable(socket_name))
 
     async def connect(self, resource_name: str, socket: Path) -> int:
         """A plugin that serves on this socket registers. Returns its endpoint. Raises PluginFailed."""
-        connection = await PluginConnection.open(resource_name, socket)
+        return await self._connect(resource_name, socket, socket.name)
+
+    async def _connect(self, resource_name: str, socket: Path, reached_as: str) -> int:
+        connection = await PluginConnection.open(resource_name, socket.with_name(reached_as))
         metrics.REGISTRATIONS.labels(resource_name).inc()
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
-        return self._adopt(socket, connection, socket.name)
+        return self._adopt(socket, connection, reached_as)
 
     async def disconnect(self, endpoint: int) -> None:
         """Hang up on a plugin; of one that is gone already this changes nothing."""
@@ -186,9 +196,16 @@ class PluginHost:
         return replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
 
     async def _replace(self, endpoint: int, resource_name: str, socket: Path) -> None:
-        """A plugin that registered again from the same socket has one connection: the newest, once it lists devices."""
+        """A plugin that registered again from the same socket has one connection: the newest, once it lists devices.
+
+        Not so when it registers again because of that: some take the end of any stream for the end of the device manager,
+        and would register without end. They keep what they have; it ends with them, and brings no events.
+        """
+        if self.now() < self._hung_up.get(socket, -math.inf) + _TAKES_OFFENCE_SECONDS:
+            return
         for other, (path, connection) in list(self._connections.items()):
             if other < endpoint and path == socket and connection.resource_name == resource_name:
+                self._hung_up[socket] = self.now()
                 await connection.close()
 
     async def _ask_preferred(self, effect: AskPreferred) -> None:

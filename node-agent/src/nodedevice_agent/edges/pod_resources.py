@@ -23,7 +23,7 @@ from nodedevice_agent.core.pod_resources import ContainerDevices, DeviceOnNode, 
 from nodedevice_agent.core.pods import ContainerKind
 from nodedevice_agent.core.rate_limit import TokenBucket
 from nodedevice_agent.edges import metrics
-from nodedevice_agent.edges.unix_sockets import MAX_PATH_BYTES, is_served, is_too_long
+from nodedevice_agent.edges.unix_sockets import MAX_PATH_BYTES, grpc_target, is_served, is_too_long
 from nodedevice_agent.errors import SettingsError
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class PodResourcesServer:
         """Raises SettingsError when the socket cannot be made, or somebody else serves it."""
         _make_room(self._path)
         try:
-            self._server.add_insecure_port(f"unix:{self._path}")
+            self._server.add_insecure_port(grpc_target(self._path))
             self._is_ours = True
             await self._server.start()
             os.chmod(self._path, 0o600)

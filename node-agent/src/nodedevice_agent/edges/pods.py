@@ -5,7 +5,7 @@ Only what decides about devices crosses over: extended resources in limits, the 
 
 import logging
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, Overflow
 
 from nodedevice_api.resource_names import is_extended_resource
 
@@ -71,11 +71,12 @@ def _container(spec: ContainerSpec, *, is_init: bool) -> Container:
 def _count(quantity: str | int) -> int:
     """A whole number of devices. The API server has refused anything else for an extended resource."""
     try:
-        # before it becomes an integer: 1e999999999 as one would have a billion digits
-        number = min(_exactly(quantity), _MOST)
-        return int(number)
-    except (InvalidOperation, ValueError, OverflowError):
-        log.warning("limit cannot be read and counts as none", extra={"limit": repr(quantity)[:64]})
+        # bounded before it becomes an integer, which of 1e999999999 would have a billion digits
+        return int(min(_exactly(quantity), _MOST))
+    except Overflow:
+        return int(_MOST)
+    except (ArithmeticError, ValueError):
+        log.warning("limit cannot be read and counts as none", extra={"limit": str(quantity)[:64]})
         return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from nodedevice_agent.core.allocations import Allocation, by_numa
 from nodedevice_agent.edges.cluster import Cluster, NodeDeviceObject
 from nodedevice_agent.edges.retry import until_done
+from nodedevice_agent.edges.standing import resource_name_of, well_formed
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +42,22 @@ def _each_device_once(allocations: Iterable[Allocation]) -> list[Allocation]:
 
 
 def _allocations(found: NodeDeviceObject) -> list[Allocation]:
-    numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in found.status.get("devices", ())}
-    resource_name = str(found.spec.get("resourceName"))
-    entries = found.status.get("allocations", ())
-    _say_incomplete(found, entries)
+    resource_name = resource_name_of(found.spec)
+    if not resource_name:
+        log.error("nodedevice names no resource; what it says is lost", extra={"nodedevice": found.metadata.name})
+        return []
+    status = well_formed(found.status)
+    numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in status.get("devices", ())}
+    entries = status.get("allocations", ())
+    _say_incomplete(found, status, entries)
     return [
         Allocation(entry["podUID"], entry["container"], resource_name, by_numa(entry["deviceIDs"], numa), None)
         for entry in entries
     ]
 
 
-def _say_incomplete(found: NodeDeviceObject, entries: list[dict[str, Any]]) -> None:
-    omitted = found.status.get("allocationsOmitted", 0) + sum(e.get("deviceIDsOmitted", 0) for e in entries)
+def _say_incomplete(found: NodeDeviceObject, status: dict[str, Any], entries: list[dict[str, Any]]) -> None:
+    omitted = status.get("allocationsOmitted", 0) + sum(e.get("deviceIDsOmitted", 0) for e in entries)
     if omitted:
         log.error(
             "the API holds only a part of who holds what; the rest is lost",

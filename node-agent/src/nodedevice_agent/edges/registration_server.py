@@ -16,6 +16,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb
 
 from nodedevice_agent.core.registration import RegistrationRefused, check_registration
 from nodedevice_agent.edges import metrics
+from nodedevice_agent.edges.unix_sockets import grpc_target
 from nodedevice_agent.errors import PluginFailed
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class RegistrationServer:
         self._server.add_generic_rpc_handlers((service,))
 
     async def start(self) -> None:
-        self._server.add_insecure_port(f"unix:{self._socket}")
+        self._server.add_insecure_port(grpc_target(self._socket))
         await self._server.start()
         os.chmod(self._socket, 0o600)
 

@@ -294,7 +294,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_reserved_for_nobody(self) -> None:
         for resource in self.manager.resources.values():
-            assert set(resource.reserved.values()) <= set(self.manager._admissions)
+            assert set(resource.reserved.values()) <= set(self.manager.under_way())
 
     @invariant()
     def nobody_waits_who_could_be_served(self) -> None:
@@ -302,7 +302,7 @@ class ManagerMachine(RuleBasedStateMachine):
         for pod in self.pods.values():
             # after a restart a pod is not known before it is seen again
             is_known = self.manager.pod(pod.uid) is not None
-            is_asked_for = pod.uid in self.manager._admissions
+            is_asked_for = pod.uid in self.manager.under_way()
             if is_known and not is_asked_for and not pod.is_terminating and not self.pauses(pod):
                 assert not self.could_be_served(pod), f"{pod} waits, and could be served"
 

@@ -1,0 +1,145 @@
+"""Pods bound to the agent's node: served, waiting, ending; and what is asked of their plugins."""
+
+import asyncio
+
+import grpc
+import pytest
+
+from tests.fakes.plugin import RpcFailure
+from tests.integration.agent_process import AgentNode, holdings, reasons
+
+
+@pytest.fixture
+def node(agent_node: AgentNode) -> AgentNode:
+    """With its agent running."""
+    agent_node.start_agent()
+    return agent_node
+
+
+@pytest.mark.parametrize("how", ["deleted", "completed"])
+async def test_a_pod_gets_devices_and_gives_them_back(node: AgentNode, how: str) -> None:
+    plugin = await node.plugin(3)
+    uid = await node.pod("one", limits=[2])
+    seen = await node.until_numbers(total=3, allocated=2, available=1)
+    (held,) = seen["allocations"]
+    assert {key: held[key] for key in ("namespace", "name", "podUID", "container", "deviceIDs")} == {
+        "namespace": node.namespace,
+        "name": "one",
+        "podUID": uid,
+        "container": "c0",
+        "deviceIDs": ["d0", "d1"],
+    }
+    assert [call.device_ids for call in plugin.calls_of("Allocate")] == [("d0", "d1")]
+    await (node.delete_pod("one") if how == "deleted" else node.complete_pod("one"))
+    seen = await node.until_numbers(total=3, allocated=0, available=3)
+    assert seen["allocations"] == []
+
+
+async def test_pods_that_were_there_before_the_agent_and_its_plugin(node: AgentNode) -> None:
+    node.agent.kill()
+    await node.pod("early")
+    node.agent.start()
+    line = await node.agent.until_logged("a pod here asks for a resource that no device plugin has registered yet")
+    assert line["pod"] == f"{node.namespace}/early"
+    await node.plugin(1)
+    seen = await node.until_numbers(total=1, allocated=1, available=0)
+    assert holdings(seen) == {"early/c0": ["d0"]}
+
+
+async def test_an_app_container_uses_its_init_containers_devices_again(node: AgentNode) -> None:
+    plugin = await node.plugin(4)
+    await node.pod("one", init=[2], limits=[1, 2])
+    seen = await node.until_numbers(total=4, allocated=4, available=0)
+    assert (
+        holdings(seen) == {"one/i0": ["d0", "d1"], "one/c0": ["d0"], "one/c1": ["d1", "d2"]} or seen["allocated"] == 3
+    )
+    assert [len(call.device_ids) for call in plugin.calls_of("Allocate")] == [2, 1, 2]
+
+
+async def test_advice_of_the_plugin_is_followed(node: AgentNode) -> None:
+    await node.plugin(4, preferred_available=True)
+    await node.pod("one", limits=[2])
+    seen = await node.until_numbers(total=4, allocated=2, available=2)
+    assert holdings(seen) == {"one/c0": ["d2", "d3"]}
+
+
+async def test_a_pod_waits_in_the_open_and_is_served_when_a_device_comes_free(node: AgentNode) -> None:
+    await node.plugin(2)
+    await node.pod("first", limits=[2])
+    await node.until_numbers(total=2, allocated=2, available=0)
+    uid = await node.pod("second")
+    seen = await node.until(lambda seen: bool(seen["waiting"]))
+    (waiting,) = seen["waiting"]
+    assert {key: waiting[key] for key in ("namespace", "name", "podUID", "container", "reason", "message")} == {
+        "namespace": node.namespace,
+        "name": "second",
+        "podUID": uid,
+        "container": "c0",
+        "reason": "NotEnoughDevices",
+        "message": "1 of example.com/gpu needed, 0 free",
+    }
+    await node.delete_pod("first")
+    seen = await node.until_numbers(total=2, allocated=1, available=1)
+    assert (holdings(seen), seen["waiting"]) == ({"second/c0": ["d0"]}, [])
+
+
+async def test_a_waiting_pod_that_is_deleted_waits_no_more(node: AgentNode) -> None:
+    await node.plugin(1)
+    await node.pod("greedy", limits=[2])
+    await node.until(lambda seen: reasons(seen) == {"greedy": "NotEnoughDevices"})
+    await node.delete_pod("greedy")
+    await node.until(lambda seen: seen["waiting"] == [])
+
+
+async def test_a_plugin_that_fails_is_asked_again_until_it_works(node: AgentNode) -> None:
+    plugin = await node.plugin(1)
+    plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "no power")
+    await node.pod("one")
+    seen = await node.until(lambda seen: bool(seen["waiting"]))
+    assert "no power" in seen["waiting"][0]["message"]
+    assert reasons(seen) == {"one": "AllocateFailed"}
+    await plugin.wait_for_calls("Allocate", 2)
+    plugin.knobs.allocate_error = None
+    seen = await node.until_numbers(total=1, allocated=1, available=0)
+    assert seen["waiting"] == []
+
+
+async def test_a_plugin_that_hangs_holds_up_nobody_else(node: AgentNode) -> None:
+    hanging = await node.plugin(1)
+    other = "example.com/other"
+    await node.plugin(1, other)
+    hanging.knobs.allocate_gate = asyncio.Event()
+    await node.pod("stuck")
+    await hanging.wait_for_calls("Allocate")
+    await node.pod("free", resource=other)
+    await node.until_numbers(total=1, allocated=1, available=0, resource_name=other)
+    assert node.status()["allocated"] == 0
+    hanging.knobs.allocate_gate.set()
+    await node.until_numbers(total=1, allocated=1, available=0)
+
+
+async def test_a_device_that_breaks_or_goes_under_its_pod_stays_the_pods(node: AgentNode) -> None:
+    plugin = await node.plugin(2)
+    await node.pod("one")
+    await node.until_numbers(total=2, allocated=1, available=1)
+    await plugin.set_health("d0", healthy=False)
+    seen = await node.until(lambda seen: seen["healthy"] == 1)
+    assert (seen["allocated"], seen["available"]) == (1, 1)
+    await plugin.update({"d1": plugin.devices["d1"]})
+    seen = await node.until(lambda seen: seen["devices"][0].get("presence") == "Missing")
+    assert (seen["total"], seen["allocated"], holdings(seen)) == (2, 1, {"one/c0": ["d0"]})
+    await node.delete_pod("one")
+    await node.until_numbers(total=1, allocated=0, available=1)
+
+
+async def test_many_pods_at_once_each_get_a_device_of_their_own(node: AgentNode) -> None:
+    await node.plugin(20)
+    await asyncio.gather(*(node.pod(f"p{index:02}") for index in range(25)))
+    seen = await node.until(lambda seen: seen["allocated"] == 20 and len(seen["waiting"]) == 5)
+    given = [device for ids in holdings(seen).values() for device in ids]
+    assert len(given) == len(set(given)) == 20
+    served = sorted({entry["name"] for entry in seen["allocations"]})
+    await asyncio.gather(*(node.delete_pod(name) for name in served[:5]))
+    seen = await node.until(lambda seen: seen["allocated"] == 20 and not seen["waiting"])
+    given = [device for ids in holdings(seen).values() for device in ids]
+    assert len(given) == len(set(given)) == 20

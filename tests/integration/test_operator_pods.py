@@ -104,7 +104,7 @@ def test_life_of_a_pod_with_devices(installed: ControlPlane, node: PlayedNode, p
     assert made.spec == {"nodeName": node.name, "podUID": uid}
     owner = made.metadata.ownerReferences
     assert [(o.kind, o.name, o.uid, o.controller) for o in owner] == [("Pod", "pod-a", uid, None)]
-    devices: list[dict[str, Any]] = [{"id": i, "health": "Healthy", "numaNodes": []} for i in ("gpu-0", "gpu-1")]
+    devices: list[dict[str, Any]] = [{"id": i, "health": "Healthy"} for i in ("gpu-0", "gpu-1")]
     assert made.status == {
         "resources": f"{GPU}=2",
         "devices": "gpu-0,gpu-1",

@@ -14,7 +14,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.core.conditions import ConditionValue
 from nodedevice_operator.core.events import Event
-from nodedevice_operator.core.pod_devices import Content, Wanted
+from nodedevice_operator.core.pod_devices import Content, HeldDevice, Wanted
 from nodedevice_operator.core.records import LeaseRecord, NodeDeviceRecord, NodeRecord, PodDeviceRecord, PodRecord
 from nodedevice_operator.edges import wire, wire_forms
 from nodedevice_operator.edges.client import APPLY, Client
@@ -203,10 +203,7 @@ def _pod_device_status(content: Content) -> dict[str, Any]:
                 "resources": [
                     {
                         "resourceName": resource.name,
-                        "devices": [
-                            {"id": device.id, "health": device.health, "numaNodes": list(device.numa_nodes)}
-                            for device in resource.devices
-                        ],
+                        "devices": [_shown(device) for device in resource.devices],
                     }
                     for resource in container.resources
                 ],
@@ -238,3 +235,9 @@ def _event(event: Event, namespace: str, suffix: str) -> dict[str, Any]:
         "reportingComponent": names.OPERATOR_FIELD_MANAGER,
         "reportingInstance": names.OPERATOR_FIELD_MANAGER,
     }
+
+
+def _shown(device: HeldDevice) -> dict[str, Any]:
+    # a device without NUMA nodes has no empty list to be read past
+    near = {"numaNodes": list(device.numa_nodes)} if device.numa_nodes else {}
+    return {"id": device.id, "health": device.health, **near}

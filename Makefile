@@ -77,11 +77,15 @@ imports: setup ## Which way imports may point
 
 .PHONY: unit
 unit: setup ## The fast tests: first verdict in seconds
-	$(BIN)/pytest -q tests/unit tests/conformance
+	$(BIN)/pytest -q -m "not cluster" tests/unit tests/conformance
+
+.PHONY: conformance
+conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, every line of its behaviour
+	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q tests/conformance
 
 .PHONY: test
 test: setup ## All tests, fast ones first; a real control plane is built once and started for them
-	$(BIN)/pytest tests/unit tests/conformance tests/cluster tests/integration tests/e2e
+	$(BIN)/pytest tests/unit tests/conformance tests/fuzz tests/cluster tests/integration tests/crash tests/e2e
 
 .PHONY: check
 check: lint types imports verify-generate test ## What CI runs: everything but the benchmarks
@@ -106,3 +110,11 @@ bench: setup ## Measure the budgets; prints a table, writes build/bench.json
 clean: ## Remove what make made in this folder (binaries stay in the cache folder)
 	rm -rf $(VENV) $(GENERATE_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: crash
+crash: setup ## kill -9 the agent at 200 random points under load; then look for leaks (CRASH_POINTS, LEAK_CYCLES)
+	CRASH_POINTS=$${CRASH_POINTS:-200} LEAK_CYCLES=$${LEAK_CYCLES:-10000} $(BIN)/pytest -q tests/crash
+
+.PHONY: fuzz
+fuzz: setup ## Feed the agent garbage wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} GRPC_VERBOSITY=ERROR $(BIN)/pytest -q tests/fuzz

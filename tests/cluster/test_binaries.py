@@ -1,7 +1,9 @@
 """Where programs come from. A script stands in for Go: what it would take minutes to compile is not the point here."""
 
+import dataclasses
 import fcntl
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -166,3 +168,14 @@ def test_a_kubernetes_that_is_no_version_is_refused(cache: Path, monkeypatch: py
     monkeypatch.setenv("KUBERNETES", "latest")
     with pytest.raises(BinaryError, match=r"KUBERNETES=latest is no version\n.*write it as 1\."):
         find(["kubectl"])
+
+
+def test_a_changed_source_is_another_program(tmp_path: Path) -> None:
+    oracle = family_of("oracle")
+    assert {source.name for source in oracle.sources} >= {"main.go"}
+    copied = shutil.copytree(oracle.pinned_folder, tmp_path / "oracle")
+    other = dataclasses.replace(oracle, folder=copied)
+    assert other.key == oracle.key
+    with (copied / "main.go").open("a") as source:
+        source.write("// changed")
+    assert other.key != oracle.key

@@ -61,6 +61,8 @@ MESSAGES: dict[tuple[str, str], set[str]] = {
         "name = 1: string",
         "namespace = 2: string",
         "containers = 3: repeated ContainerResources",
+        "cpu_ids = 4: repeated int64",
+        "memory = 5: repeated ContainerMemory",
     },
     ("v1", "ContainerResources"): {
         "name = 1: string",

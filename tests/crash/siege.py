@@ -23,6 +23,7 @@ from tests.integration.custom_resources import NodeDevice
 _PATIENCE_SECONDS = 40.0
 _POLL_SECONDS = 0.05
 _CHANCE_OF_PEACE = 0.7
+_CHANCE_OF_A_NEW_PLUGIN = 0.15
 _STEPS_OF_A_WRITE = 12
 _NOT_FOUND = 404
 
@@ -97,6 +98,8 @@ class Siege:
         else:
             await asyncio.sleep(self._chance.uniform(0, 0.8))
             self._victim.kill()
+        if self._chance.random() < _CHANCE_OF_A_NEW_PLUGIN:
+            self._victim.replace_plugin(self._chance.randrange(len(RESOURCES)))
         self._tally.in_writing += (self._victim.state_dir / ".checkpoint.json.tmp").exists()
 
     async def _judge_what_is_saved(self) -> Holdings:

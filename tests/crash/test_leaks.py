@@ -18,14 +18,15 @@ import pytest
 from nodedevice_agent.core.pods import Container, ContainerKind, Pod
 from nodedevice_agent.edges import checkpoint_file
 
-from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 CYCLES = int(os.environ.get("LEAK_CYCLES", "500"))
-REGISTRATIONS = max(20, CYCLES // 50)
+REGISTRATIONS = max(50, CYCLES // 50)
 RESOURCE = "example.com/fake"
 DEVICES = 100
 _AT_ONCE = 50
+_FILES_OF_KEPT_CONNECTIONS = 60
 _MOST_RSS_BYTES = 12 * 1024 * 1024
 
 
@@ -123,22 +124,25 @@ async def test_registering_again_leaves_nothing_behind(tmp_path: Path) -> None:
     async with hosted(tmp_path) as manager:
         await plugin.start(manager.plugin_dir)
         try:
-            await register_often(plugin, 10)
+            await register_often(plugin, 20)
             before = Footprint.now()
             await register_often(plugin, REGISTRATIONS)
             manager.published.clear()
             after = Footprint.now()
         finally:
             await plugin.stop()
-    assert after.files - before.files <= 8, f"{before} {after}"
+    # a few connections are kept for a while, each of two files here and two at the plugin, which is in this process too
+    assert after.files - before.files <= _FILES_OF_KEPT_CONNECTIONS, f"{before} {after}"
     assert after.threads - before.threads <= 8, f"{before} {after}"
     # a connection is hundreds of objects
     assert after.objects - before.objects < 50 * REGISTRATIONS, f"{before} {after}"
 
 
 async def register_often(plugin: FakePlugin, times: int) -> None:
-    """Over the same socket: the newer connection replaces the older, whose stream ends."""
+    """Over the same socket: newer connections replace older ones, whose streams end."""
     for _ in range(times):
-        await plugin.register()
-        await plugin.wait_for_streams(1)
+        lists = plugin.lists_sent
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await plugin.register()
+            await plugin.wait_for_lists(lists + 1)
     plugin.calls.clear()

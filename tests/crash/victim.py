@@ -83,6 +83,13 @@ class Victim:
                 os.kill(pid, signal.SIGKILL)
         self.agent.kill()
 
+    def replace_plugin(self, number: int) -> None:
+        """kill -9 a plugin too, and start it anew, as both are when a node's containers are restarted."""
+        plugin = self._plugins[number]
+        plugin.verify_alive()
+        plugin.kill()
+        plugin.start()
+
     def checkpoint(self) -> Checkpoint | None:
         """What stands on disk. Raises CheckpointCorrupt."""
         return checkpoint_file.read(self.state_dir)

@@ -1,4 +1,4 @@
-"""A device plugin that answers with bytes: whatever it is told to, message or not."""
+"""A device plugin that answers with bytes: whatever it is told to, message or not. It also announces itself, in the same way."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,8 +7,10 @@ from typing import Any
 import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_api.upstream.kubelet.pluginregistration.v1 import api_pb2 as announcement_pb2
 
-_SERVICE = "v1beta1.DevicePlugin"
+_DEVICE_PLUGIN = "v1beta1.DevicePlugin"
+_ANNOUNCEMENT = "pluginregistration.Registration"
 _OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 
 GOOD_LIST = api_pb2.ListAndWatchResponse(
@@ -34,6 +36,9 @@ GOOD_OPTIONS = api_pb2.DevicePluginOptions(get_preferred_allocation_available=Tr
 GOOD_REGISTRATION = api_pb2.RegisterRequest(
     version="v1beta1", endpoint="raw.sock", resource_name="example.com/raw"
 ).SerializeToString()
+GOOD_INFO = announcement_pb2.PluginInfo(
+    type="DevicePlugin", name="example.com/raw", endpoint="/run/raw.sock", supported_versions=["v1beta1"]
+).SerializeToString()
 
 
 class RawPlugin:
@@ -53,6 +58,8 @@ class RawPlugin:
             "GetPreferredAllocation": [GOOD_PREFERENCE],
             "Allocate": [GOOD_ALLOCATION],
             "PreStartContainer": [b""],
+            "GetInfo": [GOOD_INFO],
+            "NotifyRegistrationStatus": [b""],
         }
 
     async def start(self) -> None:
@@ -63,7 +70,8 @@ class RawPlugin:
             if method != "ListAndWatch"
         }
         handlers["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(self._all)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+        for service in (_DEVICE_PLUGIN, _ANNOUNCEMENT):
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         self._server.add_insecure_port(f"unix:{self.socket}")
         await self._server.start()
 

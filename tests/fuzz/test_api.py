@@ -28,7 +28,7 @@ from nodedevice_agent.edges.recovery import recover_allocations
 from nodedevice_agent.errors import ApiError
 
 from tests.fuzz.budget import Fuzzer
-from tests.fuzz.inputs import as_json, mostly, nearly, numbers, shaped, some, texts
+from tests.fuzz.inputs import as_json, mostly, nearly, numbers, shaped, some, whole_texts
 
 GPU = "example.com/gpu"
 WALL_TIME = "2026-01-01T00:00:00Z"
@@ -77,61 +77,63 @@ def runner() -> Iterator[asyncio.Runner]:
         yield running
 
 
-_uids = mostly(st.sampled_from(["uid-1", "uid-2", ""]), texts)
-_quantities = mostly(st.sampled_from(["1", 1, "2", "1k", "0", "1e3", "9" * 30, "1e999999999", "nan", "-1"]), texts)
+_uids = mostly(st.sampled_from(["uid-1", "uid-2", ""]), whole_texts)
+_quantities = mostly(
+    st.sampled_from(["1", 1, "2", "1k", "0", "1e3", "9" * 30, "1e999999999", "nan", "-1"]), whole_texts
+)
 _container = st.fixed_dictionaries(
-    {"name": mostly(st.sampled_from(["main", "init"]), texts)},
+    {"name": mostly(st.sampled_from(["main", "init"]), whole_texts)},
     optional={
         "resources": st.fixed_dictionaries(
-            {"limits": st.dictionaries(mostly(st.just(GPU), texts), _quantities, max_size=2)}
+            {"limits": st.dictionaries(mostly(st.just(GPU), whole_texts), _quantities, max_size=2)}
         ),
         "restartPolicy": st.sampled_from(["Always", "Never"]),
     },
 )
 _pod = shaped(
     {
-        "metadata": shaped({"name": texts, "namespace": texts, "uid": _uids}),
+        "metadata": shaped({"name": whole_texts, "namespace": whole_texts, "uid": _uids}),
         "spec": shaped({"containers": some(_container), "initContainers": some(_container)}),
         "status": shaped({"phase": st.sampled_from(["Pending", "Running", "Failed"])}),
     }
 )
 _device = shaped(
     {
-        "id": mostly(st.sampled_from(["a", "b", "c"]), texts),
+        "id": mostly(st.sampled_from(["a", "b", "c"]), whole_texts),
         "health": st.sampled_from(["Healthy", "Unhealthy"]),
         "presence": st.just("Present"),
-        "since": texts,
+        "since": whole_texts,
         "numaNodes": st.lists(st.integers(-1, 70), max_size=2),
-        "cordonedSince": texts,
+        "cordonedSince": whole_texts,
     }
 )
 _allocation = shaped(
     {
         "podUID": _uids,
-        "namespace": texts,
-        "name": texts,
-        "container": mostly(st.just("main"), texts),
-        "deviceIDs": some(mostly(st.sampled_from(["a", "b", "c"]), texts)),
+        "namespace": whole_texts,
+        "name": whole_texts,
+        "container": mostly(st.just("main"), whole_texts),
+        "deviceIDs": some(mostly(st.sampled_from(["a", "b", "c"]), whole_texts)),
         "deviceIDsOmitted": numbers,
-        "since": texts,
+        "since": whole_texts,
     }
 )
 _condition = shaped(
-    {"type": st.sampled_from(["Registered", "Ready"]), "status": st.just("True"), "lastTransitionTime": texts}
+    {"type": st.sampled_from(["Registered", "Ready"]), "status": st.just("True"), "lastTransitionTime": whole_texts}
 )
 _node_device = shaped(
     {
-        "metadata": shaped({"name": texts, "resourceVersion": mostly(st.integers(0, 99).map(str), texts)}),
+        "metadata": shaped({"name": whole_texts, "resourceVersion": mostly(st.integers(0, 99).map(str), whole_texts)}),
         "spec": shaped(
             {
-                "nodeName": texts,
-                "resourceName": mostly(st.just(GPU), texts),
-                "cordonedDevices": some(shaped({"id": texts})),
+                "nodeName": whole_texts,
+                "resourceName": mostly(st.just(GPU), whole_texts),
+                "cordonedDevices": some(shaped({"id": whole_texts})),
             }
         ),
         "status": shaped(
             {
-                "endpoint": shaped({"state": texts, "since": texts}),
+                "endpoint": shaped({"state": whole_texts, "since": whole_texts}),
                 "devices": some(_device),
                 "allocations": some(_allocation),
                 "allocationsOmitted": numbers,

@@ -13,6 +13,7 @@ from nodedevice_agent.core.devices import DeviceList
 from nodedevice_agent.core.pods import Container, Pod
 from nodedevice_agent.core.snapshot import snapshot
 from nodedevice_agent.core.status import node_device_status
+from nodedevice_agent.edges.plugin_announcement import Announcement
 from nodedevice_agent.edges.plugin_connection import PluginConnection
 from nodedevice_agent.errors import PluginFailed
 
@@ -22,6 +23,7 @@ from tests.fuzz.budget import Fuzzer
 from tests.fuzz.inputs import as_json, nearly
 from tests.fuzz.raw_plugin import (
     GOOD_ALLOCATION,
+    GOOD_INFO,
     GOOD_LIST,
     GOOD_OPTIONS,
     GOOD_PREFERENCE,
@@ -70,6 +72,10 @@ async def allocate(connection: PluginConnection) -> None:
     assert isinstance(await connection.allocate(("dev-0",)), bytes)
 
 
+async def pre_start(connection: PluginConnection) -> None:
+    await connection.pre_start(("dev-0",))
+
+
 async def nothing(connection: PluginConnection) -> None:
     assert connection.options is not None
 
@@ -81,6 +87,7 @@ async def nothing(connection: PluginConnection) -> None:
         pytest.param("ListAndWatch", GOOD_LIST, first_lists, id="device list"),
         pytest.param("GetPreferredAllocation", GOOD_PREFERENCE, ask_preferred, id="preferred allocation"),
         pytest.param("Allocate", GOOD_ALLOCATION, allocate, id="allocate"),
+        pytest.param("PreStartContainer", b"", pre_start, id="pre-start"),
     ],
 )
 def test_any_answer(
@@ -95,6 +102,28 @@ def test_any_answer(
             runner.run(with_connection(plugin, check))
 
         fuzz(one, nearly([good]))
+    finally:
+        runner.run(plugin.stop())
+
+
+def test_any_announcement(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) -> None:
+    """Of a plugin in the plugins registry directory: what it says it is, and how it takes the answer."""
+    plugin = RawPlugin(tmp_path / "raw.sock")
+
+    async def one(info: bytes, reply: bytes) -> None:
+        plugin.answers |= {"GetInfo": [info], "NotifyRegistrationStatus": [reply]}
+        async with Announcement.open(plugin.socket) as announcement:
+            try:
+                found = await announcement.info()
+            except PluginFailed as failed:
+                _is_printable(str(failed))
+            else:
+                assert isinstance(found.supported_versions, tuple)
+            await announcement.tell("no")
+
+    runner.run(plugin.start())
+    try:
+        fuzz(lambda value: runner.run(one(*value)), st.tuples(nearly([GOOD_INFO]), nearly([b""])))
     finally:
         runner.run(plugin.stop())
 

@@ -147,7 +147,8 @@ async def test_entries_vanish_when_the_pod_ends_and_asking_changes_nothing(
     assert manager.manager.checkpoint() == before
     manager.host.do(manager.manager.pod_seen(Pod("uid-1", "default", "train", POD.containers, is_over=True), 0.0))
     assert await monitor.pods() == {}
-    assert await monitor.pod("train") == {"podResources": {"name": "train", "namespace": "default"}}
+    with pytest.raises(grpc.aio.AioRpcError, match="pod train in namespace default not found"):
+        await monitor.pod("train")
 
 
 async def test_an_unknown_pod_is_an_error_in_the_kubelets_words(manager: HostedManager, monitor: Monitor) -> None:

@@ -141,8 +141,15 @@ def test_a_plugin_may_register_twice(both: Both) -> None:
     async def play(kubelet: Side, ours: Side) -> None:
         for side in (kubelet, ours):
             await side.register(GPU, _devices(2), advice=True)
+        plugin = kubelet.plugins[GPU]
         with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
-            await kubelet.plugins[GPU].register()
+            await plugin.register()
+        # and from then on it neither notices that the plugin ends, nor lets it register again
+        await plugin.stop()
+        await plugin.start(kubelet.maker.plugin_dir)
+        with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
+            await plugin.register()
+        assert await kubelet.maker.numbers() == {GPU: (2, 2)}
         await ours.plugins[GPU].register()
         await ours.maker.listed(GPU, 2)
         assert (await ours.admit("p", _pod(2))).is_admitted

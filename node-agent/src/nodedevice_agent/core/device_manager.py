@@ -53,8 +53,6 @@ class DeviceManager:
         self._waits_for_intent = waits_for_intent
         self._flapping = flapping or FlappingLimits()
         self._pods: dict[str, Pod] = {}
-        # pods that are over and still in the API: nothing is theirs, but who asks for one by name gets an answer
-        self._over: dict[str, Pod] = {}
         tickets = count(1)
         self._reanswers = Reanswers(tickets)
         self._pre_starts = PreStarts(tickets)
@@ -122,7 +120,7 @@ class DeviceManager:
         """The complete list of this node's pods: whoever is not in it is gone."""
         present = {pod.uid: pod for pod in pods}
         effects: list[Effect] = []
-        for uid in sorted((self._pods.keys() | self._over.keys() | self.book.pod_uids()) - present.keys()):
+        for uid in sorted((self._pods.keys() | self.book.pod_uids()) - present.keys()):
             effects += self.pod_gone(uid, now)
         for pod in present.values():
             effects += self.pod_seen(pod, now)
@@ -132,7 +130,6 @@ class DeviceManager:
         """A pod bound to this node, new or changed."""
         if pod.is_over:
             self._pods.pop(pod.uid, None)
-            self._over[pod.uid] = pod
             return self._end(pod.uid, now)
         if self._pods.get(pod.uid) == pod:
             return []
@@ -153,7 +150,6 @@ class DeviceManager:
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The API no longer has the pod."""
         self._pods.pop(pod_uid, None)
-        self._over.pop(pod_uid, None)
         return self._end(pod_uid, now)
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
@@ -240,10 +236,6 @@ class DeviceManager:
     def pods(self) -> Collection[Pod]:
         """Every pod of this node that is not over, with or without devices."""
         return self._pods.values()
-
-    def pods_over(self) -> Collection[Pod]:
-        """Pods that have succeeded or failed and are still in the API."""
-        return self._over.values()
 
     def under_way(self) -> Collection[str]:
         """UIDs of the pods whose plugins are being asked."""

@@ -3,7 +3,7 @@
 A read: it changes nothing, and what a pod held is out of the view once the pod is over. One entry per resource, device and
 NUMA node, never grouped: a device on two nodes stands there twice, one without topology once. Init containers that end are
 left out, sidecars and app containers are told.
-Source: kubelet pkg/kubelet/apis/podresources @ 1.36. On purpose unlike it: equal state, equal order, and a device that an
+Source: kubelet pkg/kubelet/apis/podresources @ 1.37. On purpose unlike it: equal state, equal order, and a device that an
 administrator took out is not allocatable once nobody holds it.
 """
 
@@ -47,13 +47,10 @@ def pods(manager: DeviceManager) -> list[PodDevices]:
 
 
 def pod(manager: DeviceManager, namespace: str, name: str) -> PodDevices | None:
-    """One pod, without containers once it is over; None when this node has no such pod."""
-    for found in manager.pods():
-        if (found.namespace, found.name) == (namespace, name):
-            return _view(manager, found)
-    if any((over.namespace, over.name) == (namespace, name) for over in manager.pods_over()):
-        return PodDevices(namespace, name)
-    return None
+    """One pod; None when this node has no such pod, or it is over."""
+    named = (found for found in manager.pods() if (found.namespace, found.name) == (namespace, name))
+    found = next(named, None)
+    return None if found is None else _view(manager, found)
 
 
 def allocatable(manager: DeviceManager) -> list[DeviceOnNode]:

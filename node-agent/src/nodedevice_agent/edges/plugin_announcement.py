@@ -74,6 +74,9 @@ class Announcement:
             info = await self._plugin.GetInfo(api_pb2.InfoRequest(), timeout=INFO_SECONDS)
         except grpc.RpcError as exc:
             raise PluginFailed(self._name, "GetInfo", _detail(exc)) from exc
+        if info is None:
+            # grpc hands over None, and no error, for a message that it cannot parse
+            raise PluginFailed(self._name, "GetInfo", "the answer is no message of the plugin registration API")
         self._name = info.name or self._name
         return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
 

@@ -7,7 +7,6 @@ whoever has other news (pods, cordons) hands the manager's answer to do().
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
@@ -38,6 +37,8 @@ log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 2.0
 # Longer than a plugin needs to notice that a stream has ended and to register, its first pauses between attempts included.
 _TAKES_OFFENCE_SECONDS = 10.0
+# connections of one plugin over one socket
+_MOST_KEPT = 8
 
 
 class PluginHost:
@@ -67,6 +68,7 @@ class PluginHost:
         self._hung_up: dict[Path, float] = {}
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
+        self._is_ending = False
         self._tasks: asyncio.TaskGroup
         # set once plugins can register; until then a socket in the directory may be taken for one of the past
         self.is_serving = asyncio.Event()
@@ -75,6 +77,7 @@ class PluginHost:
         """Serve plugins. Everything that goes on from here on is a task of that group; when it has ended, call drain()."""
         self._tasks = tasks
         tasks.create_task(self._writer.run())
+        tasks.create_task(self._notice_the_end())
         self._set_timer()
         for reached in await reach_back(self._directory, self._were_connected):
             self._adopt(
@@ -83,6 +86,13 @@ class PluginHost:
         await self._server.start()
         self.is_serving.set()
         log.info("serving device plugins", extra={"directory": str(self._directory.path)})
+
+    async def _notice_the_end(self) -> None:
+        """Registrations still come in while the tasks are being ended; from then on they are refused."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._is_ending = True
 
     async def drain(self) -> None:
         """Nothing new comes in; what was decided is written. Plugins are left to notice that their socket is gone."""
@@ -140,6 +150,9 @@ class PluginHost:
 
     async def _connect(self, resource_name: str, socket: Path, reached_as: str) -> int:
         connection = await PluginConnection.open(resource_name, socket.with_name(reached_as))
+        if self._is_ending:
+            await connection.close()
+            raise PluginFailed(resource_name, "Register", "this device manager is ending; register with the next one")
         metrics.REGISTRATIONS.labels(resource_name).inc()
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
         return self._adopt(socket, connection, reached_as)
@@ -165,6 +178,7 @@ class PluginHost:
         self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
     ) -> None:
         said = ""
+        is_first = True
         why = "its stream ended"
         try:
             async for listed in connection.device_lists():
@@ -172,7 +186,9 @@ class PluginHost:
                     log.error("device list", extra={"resource_name": resource_name, "error": listed.refusal})
                 said = listed.refusal
                 self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
-                await self._replace(endpoint, resource_name, socket)
+                if is_first:
+                    await self._replace(endpoint, resource_name, socket)
+                is_first = False
         except PluginFailed as exc:
             why = str(exc)
         finally:
@@ -201,12 +217,19 @@ class PluginHost:
         Not so when it registers again because of that: some take the end of any stream for the end of the device manager,
         and would register without end. They keep what they have; it ends with them, and brings no events.
         """
-        if self.now() < self._hung_up.get(socket, -math.inf) + _TAKES_OFFENCE_SECONDS:
+        earliest = self.now() - _TAKES_OFFENCE_SECONDS
+        self._hung_up = {path: at for path, at in self._hung_up.items() if at > earliest}
+        older = [
+            connection
+            for other, (path, connection) in self._connections.items()
+            if other < endpoint and path == socket and connection.resource_name == resource_name
+        ]
+        # one that registers again and again by itself must not use up this process's files
+        if socket in self._hung_up and len(older) < _MOST_KEPT:
             return
-        for other, (path, connection) in list(self._connections.items()):
-            if other < endpoint and path == socket and connection.resource_name == resource_name:
-                self._hung_up[socket] = self.now()
-                await connection.close()
+        for connection in older:
+            self._hung_up[socket] = self.now()
+            await connection.close()
 
     async def _ask_preferred(self, effect: AskPreferred) -> None:
         advice: tuple[str, ...] = ()

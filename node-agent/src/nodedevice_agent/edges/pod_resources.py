@@ -1,7 +1,7 @@
 """The PodResources service on a Unix socket: v1 and v1alpha1 side by side, for monitors such as GPU exporters.
 
 What is told is core.pod_resources; here are the wire, the socket, the rate limit and the counters. Every call reads only.
-Source: kubelet pkg/kubelet/apis/podresources @ 1.36 (server_v1.go, server_v1alpha1.go, constants.go). On purpose unlike it:
+Source: kubelet pkg/kubelet/apis/podresources @ 1.37 (server_v1.go, server_v1alpha1.go, constants.go). On purpose unlike it:
 until this node's pods are known after a start, List and Get answer UNAVAILABLE; an empty list would be a wrong answer.
 """
 

@@ -60,21 +60,18 @@ def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
     assert [(c.name, c.kind, len(c.devices)) for c in found.containers] == [("proxy", SIDECAR, 1), ("app", APP, 1)]
 
 
-def test_a_pod_that_is_over_has_no_containers_and_one_that_is_gone_is_unknown() -> None:
+@pytest.mark.parametrize("event", ["over", "gone", "missing from the next list"])
+def test_a_pod_that_ended_is_unknown(event: str) -> None:
     scenario = Scenario()
     scenario.plugin(["g0"])
     scenario.run(pod("p", gpu=1))
-    scenario.see(pod("p", gpu=1, is_over=True))
+    if event == "over":
+        scenario.see(pod("p", gpu=1, is_over=True))
+    elif event == "gone":
+        scenario.gone("p")
+    else:
+        scenario.happens("pods_synced", ())
     assert pod_resources.pods(scenario.manager) == []
-    assert told(scenario, "p") == PodDevices("default", "p")
-    scenario.happens("pod_gone", "p")
-    assert told(scenario, "p") is None
-
-
-def test_a_pod_that_is_over_and_missing_from_the_next_list_is_unknown() -> None:
-    scenario = Scenario()
-    scenario.see(pod("p", is_over=True))
-    scenario.happens("pods_synced", ())
     assert told(scenario, "p") is None
 
 

@@ -84,11 +84,21 @@ class PodResources(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     NAMESPACE_FIELD_NUMBER: builtins.int
     CONTAINERS_FIELD_NUMBER: builtins.int
+    CPU_IDS_FIELD_NUMBER: builtins.int
+    MEMORY_FIELD_NUMBER: builtins.int
     name: builtins.str
     namespace: builtins.str
     @property
     def containers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ContainerResources]:
         """Sidecars, then app containers; init containers that end are left out."""
+
+    @property
+    def cpu_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """CPUs that the pod as a whole holds alone; since 1.37."""
+
+    @property
+    def memory(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ContainerMemory]:
+        """Memory that the pod as a whole holds alone; since 1.37."""
 
     def __init__(
         self,
@@ -96,8 +106,10 @@ class PodResources(google.protobuf.message.Message):
         name: builtins.str = ...,
         namespace: builtins.str = ...,
         containers: collections.abc.Iterable[global___ContainerResources] | None = ...,
+        cpu_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        memory: collections.abc.Iterable[global___ContainerMemory] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["containers", b"containers", "name", b"name", "namespace", b"namespace"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["containers", b"containers", "cpu_ids", b"cpu_ids", "memory", b"memory", "name", b"name", "namespace", b"namespace"]) -> None: ...
 
 global___PodResources = PodResources
 

@@ -1,0 +1,97 @@
+"""The comparison itself: what it takes for a difference, and what it allows. No oracle is asked here."""
+
+import pytest
+
+from tests.oracle.differences import KEEPS, WHOLE_POD, Situation, differences, is_any_of_reused
+from tests.oracle.maker import Verdict, Why
+from tests.oracle.sides import Asked, Seen
+from tests.oracle.steps import Ctr
+from tests.oracle.strategies import GPU
+
+_APP = (Ctr("app", {GPU: 2}),)
+_REUSE = (Ctr("init", {GPU: 2}), Ctr("app", {GPU: 1}))
+_NUMBERS = {GPU: (4, 4)}
+
+
+def _seen(ids: str, *, verdict: Verdict | None = None, **more: object) -> Seen:
+    """ids: the devices of each container of pod p, as `ab|c`."""
+    held = {("p", f"c{index}", GPU): dict.fromkeys(names, (0,)) for index, names in enumerate(ids.split("|")) if names}
+    return Seen(held, _NUMBERS, {"p": verdict or Verdict(True)}, **more)  # type: ignore[arg-type]
+
+
+def _found(theirs: Seen, ours: Seen, containers: tuple[Ctr, ...] = _APP, **more: object) -> list[tuple[str, str]]:
+    now = Situation({"p": containers}, **{"advising": frozenset({GPU}), **more})  # type: ignore[arg-type]
+    return [(difference.what, difference.paragraph) for difference in differences(theirs, ours, now)]
+
+
+def test_equal_is_no_difference() -> None:
+    assert _found(_seen("ab"), _seen("ab")) == []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "containers", "what"),
+    [
+        ("ab", "a", _APP, f"how many {GPU} of p each container holds"),
+        ("ab", "ac", _APP, f"which {GPU} of p the pod holds"),
+        ("ab|a", "ab|c", _REUSE, f"how many {GPU} of p are an init container's, too"),
+        ("ab|abc", "ab|abd", (Ctr("init", {GPU: 2}), Ctr("app", {GPU: 3})), f"which {GPU} of p the pod holds"),
+    ],
+    ids=["fewer", "others", "not used again", "other new ones"],
+)
+def test_devices_are_compared(theirs: str, ours: str, containers: tuple[Ctr, ...], what: str) -> None:
+    assert _found(_seen(theirs), _seen(ours), containers) == [(what, "")]
+
+
+def test_numa_nodes_are_compared() -> None:
+    ours = Seen({("p", "c0", GPU): {"a": (0,), "b": (1,)}}, _NUMBERS, {"p": Verdict(True)})
+    assert _found(_seen("ab"), ours) == [(f"which {GPU} of p the pod holds", "")]
+
+
+def test_numbers_and_calls_are_compared() -> None:
+    assert _found(_seen("ab"), Seen(_seen("ab").held, {GPU: (4, 3)}, {"p": Verdict(True)})) == [
+        ("capacity and allocatable", "")
+    ]
+    assert _found(_seen("ab", allocated={GPU: [2]}), _seen("ab", allocated={GPU: [1, 1]})) == [
+        ("sizes of the Allocate calls", "")
+    ]
+    asked = [{GPU: [Asked(2, 0, others)]} for others in (("a", "b"), ("a", "b", "c"))]
+    assert _found(_seen("ab", asked=asked[0]), _seen("ab", asked=asked[1])) == [
+        (f"GetPreferredAllocation of {GPU}", "")
+    ]
+
+
+def test_without_advice_others_of_the_same_number_will_do() -> None:
+    assert _found(_seen("ab"), _seen("cd"), advising=frozenset()) == []
+
+
+def test_any_of_an_init_containers_devices_will_do() -> None:
+    assert is_any_of_reused(_REUSE, GPU)
+    assert _found(_seen("ab|a"), _seen("ab|b"), _REUSE) == []
+
+
+_LACKING, _PLUGIN, _TOPOLOGY = (Verdict(False, why) for why in (Why.LACKING, Why.PLUGIN, Why.TOPOLOGY))
+_HELD = Verdict(True)
+_FAILING = {"failing": frozenset({GPU})}
+_RESTART = {"is_restart": True}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "containers", "situation", "paragraph"),
+    [
+        (_HELD, _LACKING, _APP, {}, ""),
+        (_LACKING, _HELD, _APP, {}, ""),
+        (_PLUGIN, _LACKING, _APP, {}, ""),
+        (_PLUGIN, _LACKING, _APP, _FAILING, WHOLE_POD),
+        (_LACKING, _PLUGIN, _APP, _FAILING, ""),
+        (_TOPOLOGY, _LACKING, _APP, {}, WHOLE_POD),
+        (_LACKING, _HELD, _APP, _RESTART, ""),
+        (_LACKING, _HELD, _REUSE, _RESTART, KEEPS),
+        (_TOPOLOGY, _HELD, _APP, _RESTART, KEEPS),
+        (_HELD, _LACKING, _REUSE, _RESTART, ""),
+    ],
+)
+def test_verdicts(
+    theirs: Verdict, ours: Verdict, containers: tuple[Ctr, ...], situation: dict[str, object], paragraph: str
+) -> None:
+    found = _found(_seen("", verdict=theirs), _seen("", verdict=ours), containers, **situation)
+    assert found == [("verdict on p", paragraph)]

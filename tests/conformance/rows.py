@@ -1,0 +1,131 @@
+"""The kubelet's device manager, line by line: what of its behaviour we share, by which test, and what not, and why.
+
+The lines are those of a table of its behaviour (73) and of its own tests' scenarios (106), both read in Kubernetes 1.36 and
+1.37. This file says what the kinds of lines are and where tests are found; the lines are in rows_behaviour and rows_scenarios.
+"""
+
+import ast
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# What stands before the colon in a line's tests. `case:N` is a named case of the differential tests.
+FILES = {
+    "adm": "tests/unit/node_agent/core/test_admission.py",
+    "alloc": "tests/unit/node_agent/core/test_allocations.py",
+    "chk": "tests/unit/node_agent/core/test_checkpoint.py",
+    "devices": "tests/unit/node_agent/core/test_devices.py",
+    "plugins": "tests/unit/node_agent/core/test_device_manager_plugins.py",
+    "pods": "tests/unit/node_agent/core/test_device_manager_pods.py",
+    "restart": "tests/unit/node_agent/core/test_device_manager_restart.py",
+    "lists": "tests/unit/node_agent/core/test_pod_resources.py",
+    "prestart": "tests/unit/node_agent/core/test_pre_start.py",
+    "names": "tests/unit/node_agent/core/test_registration.py",
+    "rate": "tests/unit/node_agent/core/test_rate_limit.py",
+    "snap": "tests/unit/node_agent/core/test_snapshot.py",
+    "status": "tests/unit/node_agent/core/test_status.py",
+    "hints": "tests/unit/node_agent/core/test_topology_hints.py",
+    "merge": "tests/unit/node_agent/core/test_topology_merge.py",
+    "select": "tests/unit/node_agent/core/test_topology_selection.py",
+    "align": "tests/unit/node_agent/core/test_topology_admission.py",
+    "machine": "tests/unit/node_agent/core/test_device_manager_machine.py",
+    "file": "tests/unit/node_agent/edges/test_checkpoint_file.py",
+    "conn": "tests/unit/node_agent/edges/test_plugin_connection.py",
+    "dir": "tests/unit/node_agent/edges/test_plugin_directory.py",
+    "reg": "tests/unit/node_agent/edges/test_registration_server.py",
+    "health": "tests/unit/node_agent/edges/test_http.py",
+    "agent": "tests/integration/test_agent_resources.py",
+    "again": "tests/integration/test_agent_restart.py",
+    "third": "tests/integration/test_third_party.py",
+    "watcher": "tests/integration/test_plugin_watcher.py",
+    "podres": "tests/integration/test_pod_resources.py",
+    "called": "tests/integration/test_pre_start.py",
+    "leaks": "tests/crash/test_leaks.py",
+    "kill": "tests/crash/test_kill.py",
+    "opcap": "tests/integration/test_operator_capacity.py",
+    "cap": "tests/unit/operator/core/test_capacity.py",
+    "opod": "tests/unit/operator/core/test_pod_devices.py",
+    "oppods": "tests/integration/test_operator_pods.py",
+    "stack": "tests/e2e/test_stack.py",
+    "wire": "tests/conformance/test_wire.py",
+    "named": "tests/conformance/oracle/test_named.py",
+    "random": "tests/conformance/oracle/test_sequences.py",
+    "purpose": "tests/conformance/oracle/test_on_purpose.py",
+}
+
+
+class Kind(Enum):
+    """What a line is to us."""
+
+    SAME = "same"
+    STRONGER = "stronger"
+    KUBELETS = "the kubelet's alone"
+    MISSING = "not here yet"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line. note: the paragraph of docs/differences.md for a stronger one, else why it is not ours, or what is missing."""
+
+    number: int
+    says: str
+    kind: Kind
+    tests: tuple[str, ...] = ()
+    note: str = ""
+
+
+def same(number: int, says: str, *tests: str) -> Row:
+    return Row(number, says, Kind.SAME, tests)
+
+
+def stronger(number: int, says: str, paragraph: str, *tests: str) -> Row:
+    return Row(number, says, Kind.STRONGER, tests, paragraph)
+
+
+def kubelets(number: int, says: str, why: str) -> Row:
+    return Row(number, says, Kind.KUBELETS, note=why)
+
+
+def missing(number: int, says: str, what: str) -> Row:
+    return Row(number, says, Kind.MISSING, note=what)
+
+
+def exists(test: str) -> bool:
+    """Whether the named test is there: `file:test`, `file:Class.test`, `file:Class`, or `case:N`."""
+    where, name = test.split(":", 1)
+    if where == "case":
+        return any(label.startswith(f"{name}-") for label in _strings(FILES["named"]))
+    return name in _tests(FILES[where])
+
+
+@cache
+def _tests(path: str) -> frozenset[str]:
+    found = set()
+    for node in _tree(path).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            # a Hypothesis machine's TestCase
+            found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.ClassDef):
+            found.add(node.name)
+            found.update(
+                f"{node.name}.{part.name}"
+                for part in node.body
+                if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
+    return frozenset(found)
+
+
+@cache
+def _strings(path: str) -> frozenset[str]:
+    constants = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.Constant))
+    return frozenset(node.value for node in constants if isinstance(node.value, str))
+
+
+@cache
+def _tree(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text())

@@ -1,0 +1,214 @@
+"""What is wrong around the agent is said once, in one line that says what to do, and heals by itself."""
+
+import asyncio
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from nodedevice_api.names import AGENTS_NAMESPACE, node_device_name
+
+from tests.integration.agent_process import GPU, AgentNode, Json, until
+
+
+def said(node: AgentNode, *levels: str) -> list[str]:
+    """Events logged at these levels."""
+    return [line["event"] for line in node.agent.lines() if line["level"] in levels]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_ends_in_order_when_told(agent_node: AgentNode, number: signal.Signals) -> None:
+    agent_node.start_agent()
+    await agent_node.plugin(1)
+    await agent_node.until_numbers(total=1, allocated=0, available=1)
+    assert await agent_node.agent.stop(number) == 0
+    assert [line["event"] for line in agent_node.agent.lines()][-2:] == ["stopping", "stopped"]
+    assert said(agent_node, "warning", "error") == []
+    assert not (agent_node.plugin_dir / "kubelet.sock").exists()
+
+
+async def test_ends_in_order_in_the_middle_of_a_plugins_answer(agent_node: AgentNode) -> None:
+    agent_node.start_agent()
+    plugin = await agent_node.plugin(1)
+    plugin.knobs.allocate_gate = asyncio.Event()
+    await agent_node.pod("one")
+    await plugin.wait_for_calls("Allocate")
+    assert await agent_node.agent.stop() == 0
+    plugin.knobs.allocate_gate.set()
+
+
+async def test_ends_in_order_while_it_still_waits_for_everything(agent_node: AgentNode) -> None:
+    agent_node.plugin_dir.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(str(agent_node.plugin_dir / "kubelet.sock"))
+        other.listen()
+        agent_node.start_agent()
+        await agent_node.agent.until_logged("waiting for the plugin directory")
+        assert await agent_node.agent.stop() == 0
+
+
+async def test_a_token_without_rights_is_said_and_tried_until_it_has_them(
+    agent_node: AgentNode, namespace: str
+) -> None:
+    control_plane = agent_node.control_plane
+    kubeconfig = control_plane.service_account_kubeconfig(
+        namespace, "default", agent_node.folder / "stranger", node_name=agent_node.name
+    )
+    agent_node.start_agent({"--kubeconfig": str(kubeconfig)})
+    await agent_node.plugin(1)
+    trying = await agent_node.agent.until_logged("lease cannot be renewed; trying again")
+    assert "forbidden" in trying["error"]
+    lost = await agent_node.agent.until_logged("api server: connection lost; trying again")
+    assert "forbidden" in lost["error"]
+    status, text = await agent_node.agent.get("/readyz")
+    assert (status, "api server: the lease cannot be renewed" in text) == (503, True)
+    binding = f"agent-test-{namespace}"
+    subject = f"--serviceaccount={namespace}:default"
+    role = ["create", "clusterrolebinding", binding, "--clusterrole=cluster-admin", subject]
+    await asyncio.to_thread(control_plane.kubectl, *role)
+    try:
+        await agent_node.agent.until_ready()
+        # each thing that was forbidden is said once, however often it was tried
+        events = [(line["event"], line.get("what"), line.get("lease")) for line in agent_node.agent.lines()]
+        warned = [event for event in events if "trying again" in event[0]]
+        assert len(warned) == len(set(warned))
+    finally:
+        await asyncio.to_thread(control_plane.kubectl, "delete", "clusterrolebinding", binding)
+
+
+async def test_a_node_that_is_not_there_is_said_and_published_when_it_joins(agent_node: AgentNode) -> None:
+    kubeconfig = agent_node.kubeconfig()
+    late = f"{agent_node.name}-late"
+    # the token of another node is refused for this one; the admin's is not
+    agent_node.start_agent({"--node-name": late, "--kubeconfig": str(agent_node.control_plane.admin_kubeconfig)})
+    assert kubeconfig.exists()
+    await agent_node.plugin(2)
+    line = await agent_node.agent.until_logged("node not found")
+    assert line["error"] == f"there is no Node '{late}' in the cluster; check --node-name, or wait until it has joined"
+    status, text = await agent_node.agent.get("/readyz")
+    assert (status, "node: there is no Node" in text) == (503, True)
+    await asyncio.to_thread(agent_node.control_plane.add_node, late, wait_ready=False)
+    try:
+        await agent_node.agent.until_ready()
+        agent_node.name, before = late, agent_node.name
+        await agent_node.until_numbers(total=2, allocated=0, available=2)
+        agent_node.name = before
+        assert len(agent_node.agent.lines("node not found")) == 1
+    finally:
+        await asyncio.to_thread(agent_node.control_plane.remove_node, late)
+
+
+async def test_a_second_agent_waits_for_the_directory_and_takes_over(agent_node: AgentNode) -> None:
+    first = agent_node.start_agent()
+    plugin = await agent_node.plugin(2)
+    await agent_node.until_numbers(total=2, allocated=0, available=2)
+    second = agent_node.start_agent()
+    line = await second.until_logged("waiting for the plugin directory")
+    assert "is served by another device manager (it holds the directory's lock)" in line["error"]
+    assert "--plugin-dir" in line["error"]
+    status, text = await second.get("/readyz")
+    assert (status, "plugin directory" in text) == (503, True)
+    # it has touched nothing
+    assert plugin.socket_path.is_socket()
+    await plugin.set_health("d0", healthy=False)
+    await agent_node.until_numbers(total=2, allocated=0, available=1)
+    assert await first.stop() == 0
+    await second.until_logged("serving device plugins")
+    await plugin.stop()
+    await plugin.start(agent_node.plugin_dir)
+    await plugin.register()
+    await plugin.set_health("d0", healthy=True)
+    await agent_node.until_numbers(total=2, allocated=0, available=2)
+    await second.until_ready()
+    assert len(second.lines("waiting for the plugin directory")) == 1
+
+
+async def test_a_directory_that_a_kubelet_serves_is_left_alone_until_it_ends(agent_node: AgentNode) -> None:
+    agent_node.plugin_dir.mkdir()
+    socket_path = agent_node.plugin_dir / "kubelet.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kubelet:
+        kubelet.bind(str(socket_path))
+        kubelet.listen()
+        agent_node.start_agent()
+        line = await agent_node.agent.until_logged("waiting for the plugin directory")
+        assert "it answers on kubelet.sock" in line["error"]
+        inode = socket_path.stat().st_ino
+    assert socket_path.stat().st_ino == inode
+    await agent_node.plugin(1)
+    await agent_node.until_numbers(total=1, allocated=0, available=1)
+
+
+async def test_a_state_directory_that_cannot_be_written_publishes_nothing_new(agent_node: AgentNode) -> None:
+    agent_node.start_agent()
+    plugin = await agent_node.plugin(2)
+    await agent_node.until_numbers(total=2, allocated=0, available=2)
+    # root may write wherever it likes, but nobody can make a file where a folder stands
+    temporary = agent_node.state_dir / ".checkpoint.json.tmp"
+    temporary.mkdir()
+    await agent_node.pod("one")
+    line = await agent_node.agent.until_logged(
+        "checkpoint cannot be written; trying again, and nothing new is published until it is"
+    )
+    assert line["directory"] == str(agent_node.state_dir)
+    await plugin.wait_for_calls("Allocate")
+    assert agent_node.status()["allocated"] == 0
+    temporary.rmdir()
+    await agent_node.until_numbers(total=2, allocated=1, available=1)
+
+
+async def test_nothing_but_the_lease_is_written_while_nothing_changes(agent_node: AgentNode) -> None:
+    agent_node.start_agent()
+    plugin = await agent_node.plugin(2)
+    await agent_node.pod("one")
+    await agent_node.until_numbers(total=2, allocated=1, available=1)
+    await agent_node.agent.until_ready()
+
+    def writes() -> list[Json]:
+        me = "system:serviceaccount:nodedevice-system:nodedevice-agent"
+        return [
+            event
+            for event in agent_node.control_plane.audit_events()
+            if event["user"]["username"] == me
+            and event["verb"] in ("create", "update", "patch", "delete")
+            and str(event["objectRef"].get("name", "")).startswith(agent_node.name)
+        ]
+
+    def renewals() -> int:
+        return sum(event["objectRef"]["resource"] == "leases" for event in writes())
+
+    await until(lambda: renewals() >= 1, lambda: f"the lease is made: {writes()}")
+    seen, before = renewals(), len(writes())
+    for _ in range(3):
+        await plugin.resend()
+    # the next renewal tells that a whole period has passed
+    await until(lambda: renewals() > seen, lambda: "the lease is renewed")
+    later = [(event["verb"], event["objectRef"]["resource"]) for event in writes()[before:]]
+    assert later == [("update", "leases")]
+
+
+async def test_the_lease_is_named_as_the_node_and_made_again_when_somebody_deletes_it(agent_node: AgentNode) -> None:
+    agent_node.start_agent()
+    await agent_node.agent.until_ready()
+    get = ["get", "lease", agent_node.name, "--namespace", AGENTS_NAMESPACE, "-o=jsonpath={.spec.leaseDurationSeconds}"]
+    assert await asyncio.to_thread(agent_node.control_plane.kubectl, *get) == "60"
+
+
+async def test_a_nodedevice_that_belongs_to_another_node_is_not_touched(agent_node: AgentNode, tmp_path: Path) -> None:
+    """Two nodes whose agents run beside each other, each with its own objects."""
+    agent_node.start_agent()
+    await agent_node.plugin(1)
+    await agent_node.until_numbers(total=1, allocated=0, available=1)
+    other = node_device_name(f"{agent_node.name}-other", GPU)
+    body = f"""
+apiVersion: nodedevice.io/v1alpha1
+kind: NodeDevice
+metadata: {{name: {other}}}
+spec: {{nodeName: {agent_node.name}-other, resourceName: {GPU}}}
+"""
+    await asyncio.to_thread(agent_node.control_plane.apply, body)
+    await agent_node.agent.stop()
+    agent_node.agent.start()
+    await agent_node.agent.until_ready()
+    show = ["get", "nodedevice", other, "-o=jsonpath={.status}"]
+    assert await asyncio.to_thread(agent_node.control_plane.kubectl, *show) == ""
+    await asyncio.to_thread(agent_node.control_plane.kubectl, "delete", "nodedevice", other)

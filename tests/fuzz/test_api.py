@@ -24,7 +24,7 @@ from nodedevice_agent.core.status import node_device_status
 from nodedevice_agent.edges.cluster import Cluster, NodeDeviceObject, PodObject
 from nodedevice_agent.edges.node_devices import NodeDevice
 from nodedevice_agent.edges.pods import from_api
-from nodedevice_agent.edges.recovery import recover_allocations
+from nodedevice_agent.edges.recovery import recover_checkpoint
 from nodedevice_agent.errors import ApiError
 
 from tests.fuzz.budget import Fuzzer
@@ -236,7 +236,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
             # it would be asked for again until the API server has an answer that can be read
             return
         manager = manager_with_devices(is_recovering=True)
-        manager.recovered(await recover_allocations(cluster, "node-a"), 1.0)
+        manager.recovered(await recover_checkpoint(cluster, "node-a"), 1.0)
         for resource_name in manager.resources:
             status_of(manager, resource_name, {})
 

@@ -35,6 +35,8 @@ GPU = "example.com/gpu"
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.05
+_WRITES = ("create", "update", "patch", "delete")
+AGENT_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:nodedevice-agent"
 _SERVING = re.compile(r'"event": "serving http".*"address": "([^"]+)"')
 
 Json = dict[str, Any]
@@ -174,7 +176,7 @@ class AgentNode:
     def object(self, resource_name: str = GPU) -> Json:
         """The NodeDevice; empty where there is none."""
         try:
-            found: Json = self.client.get(NodeDevice, node_device_name(self.name, resource_name)).to_dict()
+            found: Json = self.client.get(NodeDevice, node_device_name(self.name, resource_name)).to_dict()  # type: ignore[no-untyped-call]
         except ApiError as exc:
             if exc.status.code != 404:
                 raise
@@ -205,6 +207,16 @@ class AgentNode:
     def version(self, resource_name: str = GPU) -> str:
         """resourceVersion: equal before and after means that nobody wrote."""
         return str(self.object(resource_name)["metadata"]["resourceVersion"])
+
+    def writes(self) -> list[str]:
+        """What agents wrote about this node so far, as `patch nodedevices/status`, from the API server's audit log."""
+        found = []
+        for event in self.control_plane.audit_events():
+            about = event.get("objectRef", {})
+            is_ours = event["user"]["username"] == AGENT_USER and str(about.get("name", "")).startswith(self.name)
+            if is_ours and event["verb"] in _WRITES:
+                found.append(f"{event['verb']} {'/'.join(filter(None, (about['resource'], about.get('subresource'))))}")
+        return found
 
     async def edit(self, patch: Json, *, subresource: str = "", resource_name: str = GPU) -> None:
         """A merge patch as an administrator's."""

@@ -100,7 +100,8 @@ class Kubelet:
 
     async def _kill(self) -> None:
         """What the kubelet still does by then needs no waiting for."""
-        if self._process.returncode is None:
+        # killing one that is dead already would take its exit status from whoever waits for it
+        if not self._is_dead and self._process.returncode is None:
             self._process.kill()
         await self._process.communicate()
 

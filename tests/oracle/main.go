@@ -87,9 +87,7 @@ func (o *oracle) do(ctx context.Context, r *Request) (any, error) {
 	case "held":
 		return o.held(), nil
 	case "hints":
-		return o.hints(r.UID), nil
-	case "run":
-		return o.run(ctx, r.UID)
+		return o.hints(r.Pod), nil
 	case "health":
 		return o.health(r.UID)
 	}

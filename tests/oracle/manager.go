@@ -164,23 +164,6 @@ func (o *oracle) held() []Held {
 	return found
 }
 
-// run is what the kubelet does before each container's start; the answer is what it hands to the runtime.
-func (o *oracle) run(ctx context.Context, uid string) (any, error) {
-	pod, ok := o.active[uid]
-	if !ok {
-		return nil, fmt.Errorf("pod %q is not active", uid)
-	}
-	found := map[string]*devicemanager.DeviceRunContainerOptions{}
-	for _, container := range containers(pod) {
-		options, err := o.devices.GetDeviceRunContainerOptions(ctx, pod, &container)
-		if err != nil {
-			return nil, err
-		}
-		found[container.Name] = options
-	}
-	return found, nil
-}
-
 // health is what the kubelet reports of a pod's devices in its status.
 func (o *oracle) health(uid string) (any, error) {
 	pod, ok := o.active[uid]

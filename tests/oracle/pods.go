@@ -57,24 +57,19 @@ type Hint struct {
 	Preferred bool  `json:"preferred"`
 }
 
-// Hints are a pod's: what the device manager proposes for each container and resource, and for the pod as a whole, and
-// what the topology manager had settled on for each container at admission (no nodes: no preference).
+// Hints are a pod's: what the device manager proposes for each container and resource, and for the pod as a whole.
 type Hints struct {
 	Containers map[string]map[string][]Hint `json:"containers"`
 	Pod        map[string][]Hint            `json:"pod"`
-	Merged     map[string]Hint              `json:"merged"`
 }
 
-func (o *oracle) hints(uid string) Hints {
-	found := Hints{Containers: map[string]map[string][]Hint{}, Merged: map[string]Hint{}}
-	pod, ok := o.active[uid]
-	if !ok {
-		return found
-	}
+// hints asks for a pod that need not be there, and changes nothing for it.
+func (o *oracle) hints(asked *Pod) Hints {
+	pod := asked.toAPI()
+	found := Hints{Containers: map[string]map[string][]Hint{}}
 	for _, container := range containers(pod) {
 		proposed := o.devices.GetTopologyHints(o.logger, pod, &container, lifecycle.AddOperation)
 		found.Containers[container.Name] = hintsOf(proposed)
-		found.Merged[container.Name] = hintOf(o.topology.GetAffinity(o.logger, uid, container.Name))
 	}
 	found.Pod = hintsOf(o.devices.GetPodTopologyHints(o.logger, pod, lifecycle.AddOperation))
 	return found
@@ -89,15 +84,9 @@ func hintsOf(proposed map[string][]topologymanager.TopologyHint) map[string][]Hi
 		}
 		found[name] = []Hint{}
 		for _, hint := range hints {
-			found[name] = append(found[name], hintOf(hint))
+			bits := hint.NUMANodeAffinity.GetBits()
+			found[name] = append(found[name], Hint{Nodes: bits, Preferred: hint.Preferred})
 		}
 	}
 	return found
-}
-
-func hintOf(hint topologymanager.TopologyHint) Hint {
-	if hint.NUMANodeAffinity == nil {
-		return Hint{Preferred: hint.Preferred}
-	}
-	return Hint{Nodes: hint.NUMANodeAffinity.GetBits(), Preferred: hint.Preferred}
 }

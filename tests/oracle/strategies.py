@@ -1,8 +1,17 @@
-"""Random cases: machines of up to four NUMA nodes, two resources of a few devices, and what may befall them."""
+"""Random cases: machines of up to four NUMA nodes, two resources of a few devices, and what may befall them.
+
+ORACLE_SEQUENCES: how many in all (default 150). ORACLE_SEED: to have the same ones again.
+"""
+
+import os
+import random
 
 from hypothesis import strategies as st
 
 from tests.oracle.steps import Admit, Case, Ctr, Dev, End, Failing, Machine, Register, Restart, Step, Stop, Update
+
+SEQUENCES = int(os.environ.get("ORACLE_SEQUENCES") or "150")
+SEED = int(os.environ.get("ORACLE_SEED") or random.SystemRandom().randrange(2**32))
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
@@ -12,7 +21,7 @@ _MOST_PODS = 8
 _KINDS = st.sampled_from(("app", "app", "init", "sidecar"))
 
 
-def _devices(numa: tuple[int, ...]) -> st.SearchStrategy[tuple[Dev, ...]]:
+def devices_on(numa: tuple[int, ...]) -> st.SearchStrategy[tuple[Dev, ...]]:
     """IDs of a small set, so that lists overlap; mostly healthy; on one node, on two, or on none that is told."""
     nodes = st.one_of(
         st.sampled_from([(node,) for node in numa]),
@@ -54,7 +63,7 @@ def _common() -> list[st.SearchStrategy[Step]]:
 
 def _advised(machine: Machine) -> st.SearchStrategy[Case]:
     """Plugins give advice, so both sides choose the same devices, and every ID can be compared."""
-    devices = _devices(machine.numa)
+    devices = devices_on(machine.numa)
     changes: list[st.SearchStrategy[Step]] = [
         st.builds(Register, _RESOURCES, devices),
         st.builds(Update, _RESOURCES, devices),
@@ -87,11 +96,11 @@ def _alike(machine: Machine) -> st.SearchStrategy[Case]:
     return st.tuples(counts, counts).flatmap(lambda found: steps_of(*found))
 
 
-_NUMA = st.sampled_from(((0,), (0, 1), (0, 1, 2, 3)))
+NUMA = st.sampled_from(((0,), (0, 1), (0, 1, 2, 3)))
 
 
 def advised() -> st.SearchStrategy[Case]:
-    return _NUMA.flatmap(lambda numa: _advised(Machine(numa=numa)))
+    return NUMA.flatmap(lambda numa: _advised(Machine(numa=numa)))
 
 
 def alike() -> st.SearchStrategy[Case]:
@@ -102,4 +111,4 @@ def aligned() -> st.SearchStrategy[Case]:
     """Under a topology policy."""
     policies = st.sampled_from(("best-effort", "restricted", "single-numa-node"))
     scopes = st.sampled_from(("container", "pod"))
-    return st.builds(Machine, policies, scopes, _NUMA).flatmap(_advised)
+    return st.builds(Machine, policies, scopes, NUMA).flatmap(_advised)

@@ -28,7 +28,7 @@ from nodedevice_agent.edges.plugin_host import PluginHost
 from nodedevice_agent.edges.plugin_watcher import PluginWatcher
 from nodedevice_agent.edges.pod_resources import PodResourcesServer
 from nodedevice_agent.edges.pods import watch_pods
-from nodedevice_agent.edges.recovery import recover_allocations
+from nodedevice_agent.edges.recovery import recover_checkpoint
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.settings import Settings
 
@@ -82,9 +82,10 @@ class Agent:
 
     async def _follow_cluster(self) -> None:
         if self._manager.is_recovering:
-            allocations = await recover_allocations(self._cluster, self._node_name)
-            log.warning("allocations recovered from the API", extra={"allocations": len(allocations)})
-            self._host.do(self._manager.recovered(allocations, self._host.now()))
+            known = await recover_checkpoint(self._cluster, self._node_name)
+            if known.registered:
+                log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
+            self._host.do(self._manager.recovered(known, self._host.now()))
         manager = self._manager
         await watch_pods(
             self._cluster,
@@ -187,9 +188,11 @@ class Agent:
                 "checkpoint cannot be read; rebuilding from the API", extra={"error": str(exc), "kept_as": str(aside)}
             )
             return new(is_recovering=True)
-        if checkpoint is not None:
-            log.info("checkpoint read", extra={"allocations": len(checkpoint.allocations)})
-            self._were_connected = checkpoint.sockets
+        if checkpoint is None:
+            # the first start here, or the state directory was lost with everything in it: the API knows which
+            return new(is_recovering=True)
+        log.info("checkpoint read", extra={"allocations": len(checkpoint.allocations)})
+        self._were_connected = checkpoint.sockets
         return new(checkpoint)
 
 

@@ -13,6 +13,7 @@ from tests.oracle.driver import Comparison
 from tests.oracle.kubelet import Kubelet, way_to_mount
 from tests.oracle.sides import Side
 from tests.oracle.steps import Case, Machine
+from tests.oracle.strategies import SEED, SEQUENCES
 
 Compare = Callable[[Case], list[Difference]]
 # a test of both sides, the kubelet's first
@@ -78,5 +79,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     lines = config.stash.get(_TALLY, [])
     if lines:
         terminalreporter.section("compared with the kubelet's device manager")
+        terminalreporter.line(f"ORACLE_SEED={SEED} ORACLE_SEQUENCES={SEQUENCES}")
         for line in lines:
             terminalreporter.line(line)

@@ -278,6 +278,8 @@ def test_a_held_device_that_is_no_longer_listed_still_shows(both: Both) -> None:
             assert (await side.admit("p", _pod(1))).is_admitted
             await side.update(GPU, _devices(1))
         assert await kubelet.maker.numbers() == {GPU: (1, 1)}
+        # and this is what the pod's status says of the device that is no longer there
+        assert await both.comparison.kubelet.ask("health", uid="p") == {f"c0 {GPU} d1": "Healthy"}
         assert isinstance(ours.maker, Ours)
         now = ours.maker.snapshot(GPU)
         assert (now.total, now.healthy, now.allocated, now.available) == (2, 1, 1, 1)

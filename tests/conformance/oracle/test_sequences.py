@@ -1,10 +1,7 @@
 """Random sequences through the kubelet's device manager and through ours.
 
-ORACLE_SEQUENCES: how many in all (default 150). ORACLE_SEED: to have the same ones again; printed with the result.
+How many, and which: see tests/oracle/strategies.py. The seed is told whether or not something is found.
 """
-
-import os
-import random
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -13,19 +10,16 @@ from hypothesis.strategies import SearchStrategy
 from tests.conformance.oracle.conftest import Compare
 from tests.oracle import strategies
 from tests.oracle.steps import Case
+from tests.oracle.strategies import SEED, SEQUENCES
 
-_SEQUENCES = int(os.environ.get("ORACLE_SEQUENCES", "150"))
-_SEED = int(os.environ.get("ORACLE_SEED") or random.SystemRandom().randrange(2**32))
 _KINDS = {"advised": strategies.advised(), "alike": strategies.alike(), "aligned": strategies.aligned()}
 
 
 @pytest.mark.parametrize("cases", _KINDS.values(), ids=_KINDS)
-def test_random_sequences_end_alike(
-    cases: SearchStrategy[Case], compare: Compare, record_seed: None, request: pytest.FixtureRequest
-) -> None:
-    @seed(_SEED)
+def test_random_sequences_end_alike(cases: SearchStrategy[Case], compare: Compare) -> None:
+    @seed(SEED)
     @settings(
-        max_examples=max(_SEQUENCES // len(_KINDS), 1),
+        max_examples=max(SEQUENCES // len(_KINDS), 1),
         deadline=None,
         database=None,
         # shrinking is what makes a counter-example readable; explaining it would take as long again
@@ -37,11 +31,3 @@ def test_random_sequences_end_alike(
         compare(case)
 
     end_alike()
-
-
-@pytest.fixture(scope="session")
-def record_seed(pytestconfig: pytest.Config) -> None:
-    """The seed is told whether or not something is found."""
-    reporter = pytestconfig.pluginmanager.getplugin("terminalreporter")
-    assert reporter is not None
-    reporter.write_line(f"\nORACLE_SEED={_SEED} ORACLE_SEQUENCES={_SEQUENCES}")

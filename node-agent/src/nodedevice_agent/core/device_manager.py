@@ -6,7 +6,7 @@ or reserved by two pods, and what was committed stays until its pod is over.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from itertools import count
 
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
@@ -210,9 +210,9 @@ class DeviceManager:
 
     # -- restart ----------------------------------------------------------------------------------------------------------
 
-    def recovered(self, allocations: Iterable[Allocation], now: float) -> list[Effect]:
-        """What the API knew of allocations, after the checkpoint was lost; their answers are asked for again."""
-        self._restore(allocations, (), now)
+    def recovered(self, known: Checkpoint, now: float) -> list[Effect]:
+        """What the API knew, after the checkpoint was lost; allocations' answers are asked for again."""
+        self._restore(known.allocations, known.registered, now)
         self._admissions.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
         effects += [Publish(name) for name in sorted(self.resources)]
@@ -248,9 +248,7 @@ class DeviceManager:
 
     # -- how it is done -----------------------------------------------------------------------------------------------------
 
-    def _restore(
-        self, allocations: Iterable[Allocation], registered: Mapping[str, object] | tuple[()], now: float
-    ) -> None:
+    def _restore(self, allocations: Iterable[Allocation], registered: Iterable[str], now: float) -> None:
         allocations = tuple(allocations)
         names = dict.fromkeys(registered) | dict.fromkeys(a.resource_name for a in allocations)
         for name in names:

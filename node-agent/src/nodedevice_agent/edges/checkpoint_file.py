@@ -7,9 +7,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 
 from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, Encoder, decode
 from nodedevice_agent.edges import metrics
@@ -40,83 +43,90 @@ def set_aside(state_dir: Path) -> Path:
 
 
 class CheckpointWriter:
-    """Writes what `current` returns whenever it was asked to, one write at a time."""
+    """Writes what `current` returns whenever it was asked to, one write at a time, in a thread of its own.
+
+    A thread and a queue, and nothing between: each change of task or of thread would stand beside the write itself, which a
+    good disk does in half a millisecond.
+    """
 
     def __init__(self, state_dir: Path, current: Callable[[], Checkpoint]) -> None:
+        self.is_failing = False
         self._state_dir = state_dir
         self._current = current
-        self._wanted = 0
-        self._written = 0
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        # requests so far; those that the write under way answers; those that are on disk
+        self._wanted = self._writing = self._written = 0
+        self._is_busy = False
         self._waiting: list[asyncio.Future[None]] = []
         self._encoder = Encoder()
         self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-        self.is_failing = False
+        self._jobs: SimpleQueue[Checkpoint | None] = SimpleQueue()
+        self._thread: Thread | None = None
 
     def request(self) -> int:
         """Ask for a write of the state as it is now or later. Returns a number for flushed()."""
         self._wanted += 1
-        self._wake.set()
+        if not self._is_busy:
+            self._is_busy = True
+            # not at once: what else happens in this turn of the loop goes into the same write
+            self._loop.call_soon(self._start)
         return self._wanted
 
     async def flushed(self, number: int) -> None:
         """Wait until the state at that request is on disk."""
         while self._written < number:
-            # a future each, and no condition: whoever waits is told in the same turn of the loop
-            written = asyncio.get_running_loop().create_future()
+            written = self._loop.create_future()
             self._waiting.append(written)
             await written
 
-    async def run(self) -> None:
-        """Write until cancelled; what was still asked for then is written by close()."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._written < self._wanted:
-                await self._write_once()
-
-    async def close(self) -> None:
-        """The last write, if one is owed."""
-        if self._written < self._wanted:
-            await self._write_once()
-
-    async def _write_once(self) -> None:
-        number = self._wanted
-        loop = asyncio.get_running_loop()
-        checkpoint = replace(self._current(), boot_id=self._boot_id)
+    async def close(self, patience_seconds: float) -> None:
+        """The last write, if one is owed, and the end of the thread. A disk that takes nothing is not waited for."""
         try:
-            with metrics.CHECKPOINT_SECONDS.time():
-                await _finished(loop.run_in_executor(None, self._encode_and_write, checkpoint))
-        except OSError as exc:
+            async with asyncio.timeout(patience_seconds):
+                await self.flushed(self._wanted)
+        except TimeoutError:
+            log.error("the last checkpoint was not written", extra={"directory": str(self._state_dir)})
+        self._jobs.put(None)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="checkpoint", daemon=True)
+            self._thread.start()
+        self._writing = self._wanted
+        self._jobs.put(replace(self._current(), boot_id=self._boot_id))
+
+    def _work(self) -> None:
+        """In the thread."""
+        while (checkpoint := self._jobs.get()) is not None:
+            failure: Exception | None = None
+            try:
+                with metrics.CHECKPOINT_SECONDS.time():
+                    write(self._state_dir / FILE_NAME, self._encoder.encode(checkpoint))
+            except Exception as exc:
+                failure = exc
+            # the loop is closed when the process could not wait any longer
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._done, failure)
+
+    def _done(self, failure: Exception | None) -> None:
+        if failure is not None:
             if not self.is_failing:
                 log.error(
                     "checkpoint cannot be written; trying again, and nothing new is published until it is",
-                    extra={"directory": str(self._state_dir), "error": exc.strerror},
+                    extra={"directory": str(self._state_dir), "error": getattr(failure, "strerror", repr(failure))},
                 )
             self.is_failing = True
-            await asyncio.sleep(_RETRY_SECONDS)
+            self._loop.call_later(_RETRY_SECONDS, self._start)
             return
         self.is_failing = False
-        self._written = number
+        self._written = self._writing
         waiting, self._waiting = self._waiting, []
         for written in waiting:
             if not written.done():
                 written.set_result(None)
-
-    def _encode_and_write(self, checkpoint: Checkpoint) -> None:
-        """In a thread, one at a time."""
-        write(self._state_dir / FILE_NAME, self._encoder.encode(checkpoint))
-
-
-async def _finished(writing: asyncio.Future[None]) -> None:
-    """Wait until it is done, also when cancelled: a thread cannot be stopped, and two would share one temporary file."""
-    try:
-        await asyncio.shield(writing)
-    except asyncio.CancelledError:
-        await asyncio.wait([writing])
-        # what went wrong is said when close() fails in the same way
-        writing.exception()
-        raise
+        self._is_busy = self._written < self._wanted
+        if self._is_busy:
+            self._start()
 
 
 def write(path: Path, text: str) -> None:

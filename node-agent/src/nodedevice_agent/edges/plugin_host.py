@@ -76,7 +76,6 @@ class PluginHost:
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Serve plugins. Everything that goes on from here on is a task of that group; when it has ended, call drain()."""
         self._tasks = tasks
-        tasks.create_task(self._writer.run())
         tasks.create_task(self._notice_the_end())
         self._set_timer()
         for reached in await reach_back(self._directory, self._were_connected):
@@ -101,7 +100,7 @@ class PluginHost:
         await self._server.stop()
         for _, connection in list(self._connections.values()):
             await connection.close()
-        await asyncio.wait_for(self._writer.close(), _DRAIN_SECONDS)
+        await self._writer.close(_DRAIN_SECONDS)
 
     async def saved(self) -> None:
         """Wait until every allocation so far is on disk: before that none may be published."""
@@ -122,7 +121,7 @@ class PluginHost:
                 case Publish():
                     self._publish(effect.resource_name)
                 case SaveCheckpoint():
-                    number = self._writer.request()
+                    number = self._save()
                     self._durable = number if effect.durable else self._durable
                 case AskPreferred():
                     self._tasks.create_task(self._ask_preferred(effect))
@@ -169,7 +168,7 @@ class PluginHost:
         self._connections[endpoint] = (socket, connection)
         if socket.parent == self._directory.path:
             self._sockets[endpoint] = PluginSocket(resource_name, found_again_as)
-            self._writer.request()
+            self._save()
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now()))
         self._tasks.create_task(self._follow_plugin(endpoint, resource_name, socket, connection))
         return endpoint
@@ -204,9 +203,13 @@ class PluginHost:
         """The plugin is gone for good, not because this agent ends: the next start need not look for it."""
         lost = self._sockets.pop(endpoint, None)
         if lost is not None:
-            self._writer.request()
+            self._save()
             if lost not in self._sockets.values():
                 self._directory.forget(lost.name)
+
+    def _save(self) -> int:
+        """Ask for a write; but not while nobody knows who holds what: the next start would believe that nobody does."""
+        return 0 if self.manager.is_recovering else self._writer.request()
 
     def _checkpoint(self) -> Checkpoint:
         return replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))

@@ -1,4 +1,4 @@
-"""Who holds what, read back from the NodeDevices' status after the checkpoint was lost.
+"""What resources there are and who holds what, read back from the NodeDevices after the checkpoint was lost.
 
 It is tried until the API server answers: to go on without would be to give held devices out again.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nodedevice_agent.core.allocations import Allocation, by_numa
+from nodedevice_agent.core.checkpoint import Checkpoint
 from nodedevice_agent.edges.cluster import Cluster, NodeDeviceObject
 from nodedevice_agent.edges.retry import until_done
 from nodedevice_agent.edges.standing import resource_name_of, well_formed
@@ -15,13 +16,17 @@ from nodedevice_agent.edges.standing import resource_name_of, well_formed
 log = logging.getLogger(__name__)
 
 
-async def recover_allocations(cluster: Cluster, node_name: str) -> list[Allocation]:
-    """Allocations without the plugins' answers, which are asked for again with the same device IDs."""
+async def recover_checkpoint(cluster: Cluster, node_name: str) -> Checkpoint:
+    """Allocations without the plugins' answers, which are asked for again with the same device IDs.
+
+    Resources that nobody holds are in it too: a status that no agent cares for any more would stand for ever.
+    """
     objects = await until_done("recovering allocations", lambda: cluster.node_devices_of(node_name))
-    return _each_device_once(allocation for found in objects for allocation in _allocations(found))
+    names = dict.fromkeys(filter(None, (resource_name_of(found.spec) for found in objects)), ())
+    return Checkpoint(_each_device_once(a for found in objects for a in _allocations(found)), names)
 
 
-def _each_device_once(allocations: Iterable[Allocation]) -> list[Allocation]:
+def _each_device_once(allocations: Iterable[Allocation]) -> tuple[Allocation, ...]:
     """A status that somebody edited may give one device to two pods: the first keeps it, and it is said."""
     holders: dict[tuple[str, str], str] = {}
     kept = []
@@ -38,7 +43,7 @@ def _each_device_once(allocations: Iterable[Allocation]) -> list[Allocation]:
             continue
         holders.update(dict.fromkeys(keys, allocation.pod_uid))
         kept.append(allocation)
-    return kept
+    return tuple(kept)
 
 
 def _allocations(found: NodeDeviceObject) -> list[Allocation]:

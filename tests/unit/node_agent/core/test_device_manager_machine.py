@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from nodedevice_agent.core.allocations import Allocation
-from nodedevice_agent.core.checkpoint import decode, encode
+from nodedevice_agent.core.checkpoint import Checkpoint, decode, encode
 from nodedevice_agent.core.device_manager import DeviceManager
 from nodedevice_agent.core.devices import Device, accept
 from nodedevice_agent.core.effects import AskPreferred, CallAllocate, CallPreStart, Effect
@@ -236,7 +236,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.endpoints, self.calls = {}, []
         if comes_first:
             self.plugins_come(plugins)
-        self.happens("recovered", unanswered)
+        self.happens("recovered", Checkpoint(tuple(unanswered)))
         if not comes_first:
             self.plugins_come(plugins)
 

@@ -1,7 +1,10 @@
 """What a new process knows: from the checkpoint, or from the API when the checkpoint was lost."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from nodedevice_agent.core.allocations import Allocation
+from nodedevice_agent.core.checkpoint import Checkpoint
 from nodedevice_agent.core.effects import Publish, SaveCheckpoint
 from nodedevice_agent.core.resources import EndpointState
 from nodedevice_agent.core.snapshot import is_settling
@@ -132,6 +135,11 @@ def lost(*resources: str) -> Scenario:
     return scenario
 
 
+def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint:
+    """What the API knows."""
+    return Checkpoint(allocations, dict.fromkeys(resources, ()))
+
+
 class TestLostCheckpoint:
     def test_nothing_is_given_out_or_published_before_the_api_is_read(self) -> None:
         scenario = lost(GPU)
@@ -141,7 +149,7 @@ class TestLostCheckpoint:
     def test_holders_come_back_with_the_same_devices_and_waiting_pods_get_others(self) -> None:
         scenario = lost(GPU)
         scenario.see(pod("p", gpu=1), pod("q", gpu=1))
-        effects = scenario.happens("recovered", [held_by("p", "d1", response=None)])
+        effects = scenario.happens("recovered", knows(held_by("p", "d1", response=None)))
         assert effects[0] == SaveCheckpoint(durable=True)
         assert published(effects) == {GPU}
         again, for_q = calls(effects)
@@ -152,7 +160,7 @@ class TestLostCheckpoint:
 
     def test_the_answer_is_asked_for_again_and_saved(self) -> None:
         scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", [held_by("p", "d0", response=None)]))
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True)]
         (kept,) = scenario.manager.book
         assert kept.response == b"again"
@@ -160,7 +168,7 @@ class TestLostCheckpoint:
 
     def test_it_is_asked_once_the_plugin_lists_the_device(self) -> None:
         scenario = Scenario(is_recovering=True)
-        assert calls(scenario.happens("recovered", [held_by("p", "d0", "d1", response=None)])) == []
+        assert calls(scenario.happens("recovered", knows(held_by("p", "d0", "d1", response=None)))) == []
         assert is_settling(scenario.manager, GPU)
         scenario.connect()
         assert calls(scenario.lists(["d0"])) == []
@@ -170,7 +178,7 @@ class TestLostCheckpoint:
 
     def test_a_failed_answer_is_asked_for_again_with_pauses(self) -> None:
         scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", [held_by("p", "d0", response=None)]))
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         assert scenario.fail(call) == []
         assert calls(scenario.passes(0.5)) == []
         (call,) = calls(scenario.passes(0.5))
@@ -182,7 +190,7 @@ class TestLostCheckpoint:
 
     def test_a_plugin_that_went_during_the_pause_is_asked_when_it_is_back(self) -> None:
         scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", [held_by("p", "d0", response=None)]))
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         scenario.fail(call)
         scenario.disconnect()
         # time passes with nobody to ask, and nobody is told of it over and over
@@ -192,14 +200,14 @@ class TestLostCheckpoint:
 
     def test_a_pod_that_ended_needs_no_answer(self) -> None:
         scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", [held_by("p", "d0", response=None)]))
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         scenario.gone("p")
         assert scenario.answer(call) == []
         assert scenario.held() == {}
 
     def test_a_pod_that_ended_during_the_pause_is_not_asked_for(self) -> None:
         scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", [held_by("p", "d0", response=None)]))
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         scenario.fail(call)
         scenario.gone("p")
         assert calls(scenario.passes(30)) == []
@@ -207,12 +215,21 @@ class TestLostCheckpoint:
     def test_nothing_was_held(self) -> None:
         scenario = lost(GPU)
         scenario.see(pod("p", gpu=1))
-        scenario.answer_all(scenario.happens("recovered", []))
+        scenario.answer_all(scenario.happens("recovered", knows()))
         assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_a_resource_that_nobody_holds_and_whose_plugin_is_gone_says_so(self) -> None:
+        scenario = lost(GPU)
+        assert published(scenario.happens("recovered", knows(resources=[GPU, NIC]))) == {GPU, NIC}
+        assert not is_settling(scenario.manager, GPU)
+        assert is_settling(scenario.manager, NIC)
+        assert published(scenario.passes(SETTLE_SECONDS)) == {NIC}
+        assert scenario.snapshot(NIC).state is EndpointState.STOPPED
+        assert set(scenario.manager.checkpoint().registered) == {GPU, NIC}
 
     def test_unanswered_allocations_survive_the_next_restart(self) -> None:
         scenario = lost(GPU)
-        scenario.happens("recovered", [held_by("p", "d0", response=None)])
+        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
         again = scenario.restarted()
         assert again.held() == {"p/main": ("d0",)}
         (call,) = calls(again.plugin(device_ids(2)))

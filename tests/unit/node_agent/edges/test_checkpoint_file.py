@@ -5,7 +5,6 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,11 +39,8 @@ def state() -> State:
 @pytest.fixture
 async def writer(tmp_path: Path, state: State) -> AsyncIterator[CheckpointWriter]:
     writer = CheckpointWriter(tmp_path, state.current)
-    running = asyncio.create_task(writer.run())
     yield writer
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    await writer.close(PATIENCE_SECONDS)
 
 
 def holder(state_dir: Path) -> str:
@@ -121,11 +117,11 @@ class TestWriting:
         writer = CheckpointWriter(tmp_path, state.current)
         state.checkpoint = held_by("uid-a")
         writer.request()
-        await writer.close()
+        await writer.close(PATIENCE_SECONDS)
         assert holder(tmp_path) == "uid-a"
 
     async def test_nothing_is_written_at_the_end_that_nobody_asked_for(self, tmp_path: Path, state: State) -> None:
-        await CheckpointWriter(tmp_path, state.current).close()
+        await CheckpointWriter(tmp_path, state.current).close(PATIENCE_SECONDS)
         assert list(tmp_path.iterdir()) == []
 
     async def test_an_end_in_the_middle_of_a_write_waits_for_it(
@@ -145,17 +141,13 @@ class TestWriting:
 
         monkeypatch.setattr(checkpoint_file, "write", slow)
         writer = CheckpointWriter(tmp_path, state.current)
-        running = asyncio.create_task(writer.run())
         state.checkpoint = held_by("uid-a")
         writer.request()
         assert await asyncio.to_thread(began.wait, PATIENCE_SECONDS)
         state.checkpoint = held_by("uid-b")
         writer.request()
-        running.cancel()
         asyncio.get_running_loop().call_soon(may_go_on.set)
-        with suppress(asyncio.CancelledError):
-            await running
-        await writer.close()
+        await writer.close(PATIENCE_SECONDS)
         assert holder(tmp_path) == "uid-b"
 
     async def test_a_full_disk_is_said_once_and_tried_until_it_works(
@@ -184,6 +176,18 @@ class TestWriting:
         assert [(r.getMessage()[:28], r.__dict__["error"]) for r in said] == [
             ("checkpoint cannot be written", "No space left on device")
         ]
+
+    async def test_a_disk_that_takes_nothing_is_not_waited_for(
+        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def full(path: Path, text: str) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(checkpoint_file, "write", full)
+        writer = CheckpointWriter(tmp_path, state.current)
+        writer.request()
+        await writer.close(0.05)
+        assert "the last checkpoint was not written" in [record.getMessage() for record in caplog.records]
 
     @pytest.mark.parametrize("step", ["fsync", "replace"])
     def test_a_write_that_fails_leaves_the_old_file(

@@ -1,0 +1,67 @@
+"""Topology hints, number by number: what the kubelet's device manager proposes, and what our pure function does.
+
+Placement as a whole is compared by sequences; this finds a wrong hint that no placement happened to show.
+"""
+
+from collections.abc import Mapping
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from nodedevice_agent.core.devices import Device
+from nodedevice_agent.core.topology import Hint, Hints, hints
+
+from tests.conformance.oracle.conftest import Both
+from tests.oracle.steps import Admit, Ctr, Dev, Machine
+from tests.oracle.strategies import GPU, NUMA, SEED, SEQUENCES, devices_on
+
+_CASES = NUMA.flatmap(lambda numa: st.tuples(st.just(numa), devices_on((*numa, 9)), st.integers(0, 3)))
+
+
+def test_hints_are_equal(both: Both) -> None:
+    @seed(SEED)
+    @settings(
+        max_examples=max(SEQUENCES // 5, 1),
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(_CASES)
+    def are_equal(case: tuple[tuple[int, ...], tuple[Dev, ...], int]) -> None:
+        both.runner.run(_compare(both, *case))
+
+    are_equal()
+
+
+async def _compare(both: Both, numa: tuple[int, ...], listed: tuple[Dev, ...], taken: int) -> None:
+    """Some devices are held by a pod; then another asks for 1, 2, ... and for one more than there are."""
+    kubelet, _ = both.comparison.sides()
+    await kubelet.start(Machine("best-effort", "container", numa))
+    try:
+        await kubelet.register(GPU, listed, advice=True)
+        if taken:
+            await kubelet.admit("holder", Admit((Ctr("app", {GPU: taken}),)))
+        held = {device_id for ids in (await kubelet.maker.held()).values() for device_id in ids}
+        devices = {device.id: Device(device.id, device.healthy, device.numa) for device in listed}
+        free = [device.id for device in listed if device.healthy and device.id not in held]
+        for count in range(1, len(listed) + 2):
+            theirs = await _asked(both, count)
+            assert theirs == hints(devices, count, free, (), numa), (
+                f"hints for {count} of {listed}, {sorted(held)} held"
+            )
+    finally:
+        await kubelet.stop()
+
+
+async def _asked(both: Both, count: int) -> Hints:
+    containers = [{"name": "c0", "kind": "app", "limits": {GPU: count}}]
+    said = await both.comparison.kubelet.ask("hints", pod={"uid": "asking", "containers": containers})
+    assert said["pod"] == said["containers"]["c0"]
+    found = said["containers"]["c0"][GPU]
+    return None if found is None else tuple(_hint(hint) for hint in found)
+
+
+def _hint(said: Mapping[str, object]) -> Hint:
+    nodes = said["nodes"]
+    assert isinstance(nodes, list)
+    return Hint(sum(1 << node for node in nodes), bool(said["preferred"]))

@@ -16,6 +16,9 @@ ROOT = Path(__file__).parents[2]
 FILES = {
     "adm": "tests/unit/node_agent/core/test_admission.py",
     "alloc": "tests/unit/node_agent/core/test_allocations.py",
+    "ckpt": "tests/unit/node_agent/test_checkpoint_command.py",
+    "edits": "tests/unit/node_agent/core/test_container_edits.py",
+    "pod": "tests/unit/node_agent/edges/test_pods.py",
     "chk": "tests/unit/node_agent/core/test_checkpoint.py",
     "devices": "tests/unit/node_agent/core/test_devices.py",
     "plugins": "tests/unit/node_agent/core/test_device_manager_plugins.py",
@@ -63,12 +66,11 @@ class Kind(Enum):
     SAME = "same"
     STRONGER = "stronger"
     KUBELETS = "the kubelet's alone"
-    MISSING = "not here yet"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line. note: the paragraph of docs/differences.md for a stronger one, else why it is not ours, or what is missing."""
+    """One line. note: the paragraph of docs/differences.md for a stronger one, else why it is not ours."""
 
     number: int
     says: str
@@ -87,10 +89,6 @@ def stronger(number: int, says: str, paragraph: str, *tests: str) -> Row:
 
 def kubelets(number: int, says: str, why: str) -> Row:
     return Row(number, says, Kind.KUBELETS, note=why)
-
-
-def missing(number: int, says: str, what: str) -> Row:
-    return Row(number, says, Kind.MISSING, note=what)
 
 
 def exists(test: str) -> bool:

@@ -1,11 +1,11 @@
 """What the kubelet's device manager does, 73 lines: start and registration, devices, allocation, containers and reports."""
 
-from tests.conformance.rows import kubelets, missing, same, stronger
+from tests.conformance.rows import kubelets, same, stronger
 
 WAITS = "A refused pod waits"
 KEEPS = "A pod that is there keeps its devices over a restart"
 LEAKS = "Nothing leaks when an allocation fails"
-NO_RUNTIME = "a runtime back-end that injects; without one the answer is kept, and nothing is put into containers"
+MERGED = "Answers that contradict each other are told of"
 
 BEHAVIOUR = (
     same(1, "a socket path that cannot be is refused", "dir:test_a_directory_that_cannot_be_used_is_said"),
@@ -244,7 +244,11 @@ BEHAVIOUR = (
         "pods:TestServed.test_a_pod_is_saved_durably_before_anything_is_published",
     ),
     stronger(51, "earlier containers of a refused pod keep their devices for a while", LEAKS, "case:51"),
-    missing(52, "a name that a pod has through DRA is passed over", "reading the pod's extendedResourceClaimStatus"),
+    same(
+        52,
+        "a name that a pod has through DRA is passed over",
+        "pod:test_a_name_that_a_pod_has_through_dra_is_passed_over",
+    ),
     stronger(
         53,
         "any error fails the pod for good",
@@ -294,8 +298,16 @@ BEHAVIOUR = (
         "restart:TestLostCheckpoint.test_the_answer_is_asked_for_again_and_saved",
     ),
     same(61, "not so for a pod that is over", "restart:TestLostCheckpoint.test_a_pod_that_ended_needs_no_answer"),
-    missing(62, "answers of several resources are merged", NO_RUNTIME),
-    missing(63, "mounts as the runtime wants them", NO_RUNTIME),
+    stronger(
+        62,
+        "answers of several resources are merged",
+        MERGED,
+        "edits:test_two_resources_are_put_together_in_order_of_their_names",
+        "edits:test_where_they_contradict_the_first_by_name_has_its_way_and_it_is_told",
+    ),
+    kubelets(
+        63, "mounts are named by their path and never relabelled", "how the kubelet words them for its own runtime call"
+    ),
     same(
         64,
         "restarts: the same devices, without a call",

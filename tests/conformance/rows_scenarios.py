@@ -1,6 +1,6 @@
 """What the kubelet's own tests assert of its device manager, 106 lines, in the order in which its suites are read."""
 
-from tests.conformance.rows import kubelets, missing, same, stronger
+from tests.conformance.rows import kubelets, same, stronger
 
 SAME_NAME = "watcher:test_one_operation_at_a_time_and_nobody_waits_for_anothers"
 STOPPED = "plugins:TestStop.test_all_devices_of_a_stopped_plugin_are_unhealthy_and_counted"
@@ -82,7 +82,7 @@ SCENARIOS = (
         "adm:TestAdvice.test_pod_that_ended_while_the_plugin_thinks_is_forgotten",
         "adm:TestAdvice.test_device_taken_while_the_plugin_thinks_is_not_given_twice",
     ),
-    missing(27, "what a container is started with", "a runtime back-end that injects"),
+    same(27, "what a container is started with", "ckpt:TestContainers.test_what_a_container_starts_with"),
     same(28, "init containers' devices in app containers", "case:31", "case:33"),
     same(29, "sidecars' devices are their own", "case:32"),
     kubelets(
@@ -111,8 +111,12 @@ SCENARIOS = (
         "changes of health are queued, 100 at most",
         "nothing is queued: what is published is always the present state",
     ),
-    missing(38, "a name that a pod has through DRA is passed over", "reading the pod's extendedResourceClaimStatus"),
-    same(39, "one that it has not through DRA is not", "case:29"),
+    same(
+        38,
+        "a name that a pod has through DRA is passed over",
+        "pod:test_a_name_that_a_pod_has_through_dra_is_passed_over",
+    ),
+    same(39, "one that it has not through DRA is not", "pod:test_a_name_that_a_pod_has_through_dra_is_passed_over"),
     same(
         40,
         "a plugin's end makes all unhealthy; time clears everything",
@@ -139,10 +143,14 @@ SCENARIOS = (
     same(46, "so does advice", "conn:TestPreferred.test_asks_as_it_is_told"),
     same(47, "a device of two nodes is told for both", "case:50", "alloc:test_ids_by_numa_node"),
     kubelets(48, "filters of device maps", LOGS),
-    missing(49, "merge of answers: nothing", "a runtime back-end that injects"),
-    missing(50, "merge of answers: CDI", "a runtime back-end that injects"),
-    missing(51, "merge of answers: CDI of two resources", "a runtime back-end that injects"),
-    missing(52, "merge of answers: CDI twice", "a runtime back-end that injects"),
+    same(49, "merge of answers: nothing", "edits:test_nothing_is_nothing"),
+    same(50, "merge of answers: CDI", "edits:test_one_answer_is_taken_as_it_is"),
+    same(
+        51,
+        "merge of answers: CDI of two resources",
+        "edits:test_two_resources_are_put_together_in_order_of_their_names",
+    ),
+    same(52, "merge of answers: CDI twice", "edits:test_a_cdi_device_named_twice_is_there_once_and_no_conflict"),
     same(
         53,
         "whose a device is",
@@ -169,7 +177,7 @@ SCENARIOS = (
     same(61, "merged with others' hints", "merge:test_merge", "merge:test_is_what_comes_of_every_combination"),
     same(
         62,
-        "checkpoints: made, read, wrong, missing",
+        "checkpoints: made, read, wrong",
         "purpose:test_checkpoints_of_all_ages",
         "file:TestReading.test_there_is_none",
     ),

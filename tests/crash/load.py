@@ -69,6 +69,10 @@ class Load:
         """Its containers have ended; the pod stays in the API until it is deleted."""
         phase = self._chance.choice(["Succeeded", "Failed"])
         with _gone_is_fine():
+            found: Any = await self._client.get(Pod, name, namespace=self._namespace)
+            if found.status.phase != "Running":
+                # KWOK may be about to say that it runs, and would wake it from the dead, which no kubelet does
+                return
             await self._client.patch(
                 PodStatusPart, name, PodStatusPart(status=PodStatus(phase=phase)), namespace=self._namespace
             )

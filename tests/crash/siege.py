@@ -185,7 +185,7 @@ class Siege:
         holdings = published(resource, status)
         self._wrong(f"{resource}: {text}" for text in wrong_sums(status))
         self._wrong(f"{resource}: {text}" for text in shared_devices(holdings))
-        self._wrong(self._ledger.enter(holdings))
+        self._wrong(f"told by the API: {text}" for text in self._ledger.enter(holdings))
         gone = self._seen[resource].keys() - holdings.keys()
         self._seen[resource] = holdings
         if gone:

@@ -5,6 +5,7 @@ Reads the file and nothing else; exit status 0, or 1 with one line on standard e
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import click
 
 from nodedevice_agent.core.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, decode
-from nodedevice_agent.edges.allocate_answer import AllocateAnswer, UnreadableAnswer, read_answer
+from nodedevice_agent.core.container_edits import Conflict, ContainerEdits, merged
+from nodedevice_agent.edges.allocate_answer import UnreadableAnswer, read_answer
 
 _file = click.argument("file", type=click.Path(path_type=Path))
 
@@ -68,7 +70,7 @@ def _format_version(text: str) -> int:
     return 1 if any(isinstance(entry["DeviceIDs"], list) for entry in entries) else 2
 
 
-def _answer(allocation: Allocation) -> AllocateAnswer | None:
+def _answer(allocation: Allocation) -> ContainerEdits | None:
     """None for an allocation whose plugin has to be asked again. Raises UnreadableAnswer."""
     return None if allocation.response is None else read_answer(allocation.response)
 
@@ -98,6 +100,10 @@ def _lines(found: Checkpoint, version: int) -> Iterator[str]:
             where = "no NUMA node" if node == NO_NUMA_NODE else f"NUMA node {node}"
             yield _plain(f"  {where}: {' '.join(ids)}")
         yield from (_plain(f"  {line}") for line in _told(allocation))
+    for (pod_uid, container), (_, conflicts) in _containers(found).items():
+        for c in conflicts:
+            whose = f"container {container} of pod {pod_uid}"
+            yield _plain(f"CONFLICT in {whose}: {c.what} {c.name}: {c.used}'s is used, {c.passed_over}'s is left out")
 
 
 def _told(allocation: Allocation) -> Iterator[str]:
@@ -141,6 +147,15 @@ def _document(found: Checkpoint, version: int) -> dict[str, Any]:
         "registeredDevices": {name: list(ids) for name, ids in found.registered.items()},
         "endpoints": [{"resourceName": s.resource_name, "endpoint": s.name} for s in found.sockets],
         "allocations": [_entry(allocation) for allocation in _sorted(found)],
+        "containers": [
+            {
+                "podUID": pod_uid,
+                "container": container,
+                "startsWith": edits.to_json(),
+                "conflicts": [c.to_json() for c in conflicts],
+            }
+            for (pod_uid, container), (edits, conflicts) in _containers(found).items()
+        ],
     }
 
 
@@ -158,6 +173,18 @@ def _entry(allocation: Allocation) -> dict[str, Any]:
     except UnreadableAnswer as exc:
         return {**entry, "problem": str(exc)}
     return entry if answer is None else {**entry, "answer": answer.to_json()}
+
+
+def _containers(found: Checkpoint) -> dict[tuple[str, str], tuple[ContainerEdits, tuple[Conflict, ...]]]:
+    """What each container is started with, by pod UID and container; answers that cannot be read are left out."""
+    answers: dict[tuple[str, str], dict[str, ContainerEdits]] = {}
+    for allocation in _sorted(found):
+        of_container = answers.setdefault((allocation.pod_uid, allocation.container), {})
+        with suppress(UnreadableAnswer):
+            answer = _answer(allocation)
+            if answer is not None:
+                of_container[allocation.resource_name] = answer
+    return {container: merged(of_container) for container, of_container in answers.items()}
 
 
 def _sorted(found: Checkpoint) -> list[Allocation]:

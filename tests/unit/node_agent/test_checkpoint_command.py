@@ -59,7 +59,10 @@ def test_show_for_people(file: Path) -> None:
 
 def test_show_as_json(file: Path) -> None:
     file.write_text(encode(holding(EVERYTHING)))
-    assert json.loads(command("show", file, "-o", "json").stdout) == {
+    shown = json.loads(command("show", file, "-o", "json").stdout)
+    (container,) = shown.pop("containers")
+    assert (container["startsWith"], container["conflicts"]) == (shown["allocations"][0]["answer"], [])
+    assert shown == {
         "version": 2,
         "bootID": "boot-1",
         "registeredDevices": {GPU: ["a", "b"]},
@@ -167,3 +170,33 @@ def test_nothing_in_a_file_reaches_the_terminal_raw(file: Path) -> None:
     shown = command("show", file).stdout
     assert "  NUMA node 0: a\\x1b[2J\\n b\\u2028" in shown.splitlines()
     assert all(line.isprintable() for line in shown.split("\n"))
+
+
+class TestContainers:
+    """What a container is started with: the answers of all its resources, as one."""
+
+    def checkpoint(self) -> Checkpoint:
+        other = api_pb2.ContainerAllocateResponse(envs={"GPUS": "z", "NIC": "eth1"}).SerializeToString()
+        nic = Allocation("uid-1", "main", "example.com/nic", {-1: ("eth1",)}, other)
+        gpu = holding(EVERYTHING)
+        return Checkpoint((*gpu.allocations, nic), gpu.registered)
+
+    def test_what_a_container_starts_with(self, file: Path) -> None:
+        file.write_text(encode(self.checkpoint()))
+        (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
+        assert container["podUID"] == "uid-1"
+        assert container["startsWith"]["envs"] == {"GPUS": "a,b", "NIC": "eth1"}
+        assert container["startsWith"]["cdiDevices"] == ["example.com/gpu=a"]
+        assert container["conflicts"] == [
+            {"what": "env", "name": "GPUS", "used": "example.com/gpu", "passedOver": "example.com/nic"}
+        ]
+
+    def test_a_conflict_is_told(self, file: Path) -> None:
+        file.write_text(encode(self.checkpoint()))
+        assert command("show", file).stdout.splitlines()[-1] == (
+            "CONFLICT in container main of pod uid-1: env GPUS: example.com/gpu's is used, example.com/nic's is left out"
+        )
+
+    def test_a_removed_pod_has_none(self, file: Path) -> None:
+        file.write_text(encode(Checkpoint((), {GPU: ("a",)})))
+        assert json.loads(command("show", file, "-o", "json").stdout)["containers"] == []

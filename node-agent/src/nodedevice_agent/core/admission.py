@@ -37,8 +37,8 @@ class Admission:
         """What is to be met next; None when all is."""
         return self.needs[self._position] if self._position < len(self.needs) else None
 
-    def lacking(self, resources: Mapping[str, Resource], book: AllocationBook) -> tuple[Need, int, int] | None:
-        """The first need that cannot be met as things stand, with how many devices it misses and how many are free.
+    def lacking(self, resources: Mapping[str, Resource], book: AllocationBook) -> tuple[Need, int] | None:
+        """The first need that cannot be met as things stand, with how many devices it misses.
 
         Counts only, nothing is chosen; needs that are met already cost nothing.
         """
@@ -59,7 +59,7 @@ class Admission:
             reused = min(need.count, usable)
             fresh = need.count - reused
             if fresh > free[name] or not resource.is_ready:
-                return need, fresh, free[name]
+                return need, fresh
             free[name] -= fresh
             to_be_reused[name] = to_be_reused.get(name, 0) + (fresh if need.kind is ContainerKind.INIT else -reused)
         return None

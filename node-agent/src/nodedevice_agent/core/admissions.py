@@ -163,8 +163,8 @@ class Admissions:
         lacking = admission.lacking(self._resources, self._book)
         if lacking is not None:
             # found out before any plugin is asked, so that two pods that want the same pair never chase each other
-            need, missing, free = lacking
-            why = _why_not(self._resources[need.resource_name], missing, free)
+            need, missing = lacking
+            why = _why_not(self._resources[need.resource_name], missing)
             return effects + self._wait(_until_changed(pod, need, *why))
         refused = alignment.first_refused(self._topology, admission, self._resources, self._book)
         if refused is not None:
@@ -191,7 +191,7 @@ class Admissions:
         free = resource.free(self._book.holders(need.resource_name))
         missing = max(need.count - len(reusable), 0)
         if missing > len(free) or not resource.is_ready:
-            why = _why_not(resource, missing, len(free))
+            why = _why_not(resource, missing)
             return self._give_up(admission, _until_changed(admission.pod, need, *why), now)
         if not alignment.settle(self._topology, admission, self._resources, self._book):
             return self._misaligned(admission, need, now)
@@ -287,11 +287,12 @@ def _until_aligned(pod: Pod, need: Need, needs: Iterable[Need]) -> Waiting:
     return replace(waiting, others=frozenset(n.resource_name for n in needs))
 
 
-def _why_not(resource: Resource, missing: int, free: int) -> tuple[str, str]:
+def _why_not(resource: Resource, missing: int) -> tuple[str, str]:
     if resource.state is not EndpointState.RUNNING:
         return Reason.ENDPOINT_STOPPED, f"the device plugin of {resource.name} is not connected"
     if not resource.is_intent_known:
         return Reason.INTENT_UNKNOWN, f"the cordons of {resource.name} on this node have not been read yet"
     if not resource.is_live:
         return Reason.NO_DEVICE_LIST_YET, f"the device plugin of {resource.name} has not listed its devices yet"
-    return Reason.NOT_ENOUGH_DEVICES, f"{missing} of {resource.name} needed, {free} free"
+    # how many are free changes while the pod waits, and stands beside it in the status
+    return Reason.NOT_ENOUGH_DEVICES, f"{missing} of {resource.name} needed, and fewer are available"

@@ -72,8 +72,18 @@ class PodSpec(msgspec.Struct):
     initContainers: list[ContainerSpec] | None = None
 
 
+class RequestMapping(msgspec.Struct):
+    containerName: str = ""
+    resourceName: str = ""
+
+
+class ExtendedResourceClaimStatus(msgspec.Struct):
+    requestMappings: list[RequestMapping] | None = None
+
+
 class PodStatus(msgspec.Struct):
     phase: str | None = None
+    extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
 
 
 class PodObject(_Object, res.NamespacedResourceG):

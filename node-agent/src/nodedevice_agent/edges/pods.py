@@ -43,26 +43,31 @@ async def watch_pods(
 
 
 def from_api(pod: PodObject) -> Pod:
+    claims = pod.status.extendedResourceClaimStatus
+    # what a pod has through dynamic resource allocation (KEP-5004) is a DRA driver's to give, under the same name
+    mappings = claims.requestMappings or () if claims is not None else ()
+    by_claim = frozenset((mapping.containerName, mapping.resourceName) for mapping in mappings)
     return Pod(
         uid=pod.metadata.uid or "",
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name,
         containers=(
-            *(_container(c, is_init=True) for c in pod.spec.initContainers or ()),
-            *(_container(c, is_init=False) for c in pod.spec.containers),
+            *(_container(c, by_claim, is_init=True) for c in pod.spec.initContainers or ()),
+            *(_container(c, by_claim, is_init=False) for c in pod.spec.containers),
         ),
         is_over=pod.status.phase in _IS_OVER,
         is_terminating=pod.metadata.deletionTimestamp is not None,
     )
 
 
-def _container(spec: ContainerSpec, *, is_init: bool) -> Container:
+def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_init: bool) -> Container:
     kind = ContainerKind.APP
     if is_init:
         kind = ContainerKind.SIDECAR if spec.restartPolicy == "Always" else ContainerKind.INIT
     limits = {}
     for name, quantity in (spec.resources.limits or {}).items():
-        count = _count(quantity) if is_extended_resource(name) else 0
+        is_ours = is_extended_resource(name) and (spec.name, name) not in by_claim
+        count = _count(quantity) if is_ours else 0
         if count > 0:
             limits[name] = count
     return Container(spec.name, kind, limits)

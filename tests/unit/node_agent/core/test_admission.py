@@ -192,7 +192,7 @@ class TestNotEnough:
         assert published(effects) == {GPU}
         (waiting,) = scenario.manager.waiting(GPU)
         assert (waiting.pod_uid, waiting.container, waiting.reason) == ("q", "main", "NotEnoughDevices")
-        assert waiting.message == "1 of example.com/gpu needed, 0 free"
+        assert waiting.message == "1 of example.com/gpu needed, and fewer are available"
         scenario.answer_all(scenario.gone("p"))
         assert scenario.held() == {"q/main": ("d0",)}
         assert scenario.manager.waiting(GPU) == []

@@ -87,7 +87,7 @@ def test_one_of_everything() -> None:
                 "podUID": "uid-q",
                 "container": "main",
                 "reason": "NotEnoughDevices",
-                "message": "2 of example.com/gpu needed, 0 free",
+                "message": "2 of example.com/gpu needed, and fewer are available",
                 "since": MONDAY,
             }
         ],

@@ -1,0 +1,107 @@
+"""What a container needs to reach its devices: one device plugin's answer, and those of several plugins as one.
+
+Where two answers speak of the same thing, the resource that comes first by name has its way, and the difference is told: the
+kubelet lets whichever its map gives first win, at random.
+Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    container_path: str
+    host_path: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFile:
+    """permissions: letters of r, w and m, as the plugin gave them."""
+
+    container_path: str
+    host_path: str
+    permissions: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEdits:
+    """cdi_devices: vendor/class=device, each once."""
+
+    envs: Mapping[str, str]
+    mounts: tuple[Mount, ...]
+    devices: tuple[DeviceFile, ...]
+    annotations: Mapping[str, str]
+    cdi_devices: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, empty parts too, under the Kubernetes API's way of spelling."""
+        return {
+            "envs": dict(self.envs),
+            "mounts": [
+                {"containerPath": m.container_path, "hostPath": m.host_path, "readOnly": m.read_only}
+                for m in self.mounts
+            ],
+            "devices": [
+                {"containerPath": d.container_path, "hostPath": d.host_path, "permissions": d.permissions}
+                for d in self.devices
+            ],
+            "annotations": dict(self.annotations),
+            "cdiDevices": list(self.cdi_devices),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two resources want different things under one name: `used` has its way, what `passed_over` wants is left out."""
+
+    what: str
+    name: str
+    used: str
+    passed_over: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"what": self.what, "name": self.name, "used": self.used, "passedOver": self.passed_over}
+
+
+def merged(answers: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple[Conflict, ...]]:
+    """The answers of all resources of one container, by resource name, as one; and where they contradict each other."""
+    keeper = _Keeper()
+    for resource_name in sorted(answers):
+        edits = answers[resource_name]
+        for env, value in edits.envs.items():
+            keeper.keep("env", env, value, resource_name)
+        for mount in edits.mounts:
+            keeper.keep("mount", mount.container_path, mount, resource_name)
+        for device in edits.devices:
+            keeper.keep("device", device.container_path, device, resource_name)
+        for key, value in edits.annotations.items():
+            keeper.keep("annotation", key, value, resource_name)
+        for name in edits.cdi_devices:
+            keeper.keep("cdi device", name, name, resource_name)
+    edits = ContainerEdits(
+        envs=keeper.of("env"),
+        mounts=tuple(keeper.of("mount").values()),
+        devices=tuple(keeper.of("device").values()),
+        annotations=keeper.of("annotation"),
+        cdi_devices=tuple(keeper.of("cdi device")),
+    )
+    return edits, tuple(keeper.conflicts)
+
+
+class _Keeper:
+    """First come, first kept, by kind and name."""
+
+    def __init__(self) -> None:
+        self.conflicts: list[Conflict] = []
+        self._kept: dict[str, dict[str, tuple[Any, str]]] = {}
+
+    def keep(self, what: str, name: str, value: Any, resource_name: str) -> None:
+        kept, by = self._kept.setdefault(what, {}).setdefault(name, (value, resource_name))
+        if kept != value:
+            self.conflicts.append(Conflict(what, name, by, resource_name))
+
+    def of(self, what: str) -> dict[str, Any]:
+        return {name: value for name, (value, _) in self._kept.get(what, {}).items()}

@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
+# plugins that end on purpose, as in many tests, would fill the screen with gRPC's own lines about it
+export GRPC_VERBOSITY ?= ERROR
 VENV := .venv
 BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
@@ -117,4 +119,4 @@ crash: setup ## kill -9 the agent at 200 random points under load; then look for
 
 .PHONY: fuzz
 fuzz: setup ## Feed the agent garbage wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
-	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} GRPC_VERBOSITY=ERROR $(BIN)/pytest -q tests/fuzz
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/fuzz

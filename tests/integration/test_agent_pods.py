@@ -93,9 +93,8 @@ async def test_a_plugin_that_fails_is_asked_again_until_it_works(node: AgentNode
     plugin = await node.plugin(1)
     plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "no power")
     await node.pod("one")
-    seen = await node.until(lambda seen: bool(seen["waiting"]))
+    seen = await node.until(lambda seen: reasons(seen) == {"one": "AllocateFailed"})
     assert "no power" in seen["waiting"][0]["message"]
-    assert reasons(seen) == {"one": "AllocateFailed"}
     await plugin.wait_for_calls("Allocate", 2)
     plugin.knobs.allocate_error = None
     seen = await node.until_numbers(total=1, allocated=1, available=0)

@@ -170,6 +170,10 @@ class Admissions:
         if refused is not None:
             return effects + self._wait(_until_aligned(pod, refused, needs))
         self._admissions[pod.uid] = admission
+        if waiting is not None and waiting.attempts == 0:
+            # what it waited for has come, and a plugin that is asked may take its time
+            del self._waiting[pod.uid]
+            effects.append(Publish(waiting.resource_name))
         return effects + self._advance(admission, now)
 
     def _advance(self, admission: Admission, now: float) -> list[Effect]:

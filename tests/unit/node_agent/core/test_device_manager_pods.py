@@ -64,6 +64,15 @@ class TestServed:
         scenario.answer(hanging)
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
+    def test_a_pod_whose_turn_has_come_no_longer_says_what_it_waited_for(self) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("p", gpu=1))
+        scenario.see(pod("q", gpu=1))
+        (call,) = calls(effects := scenario.gone("p"))
+        assert (published(effects), scenario.reasons()) == ({GPU}, {})
+        scenario.fail(call)
+        assert scenario.reasons() == {"q": "AllocateFailed"}
+
     def test_a_device_in_flight_still_counts_as_available(self) -> None:
         scenario = with_plugin()
         call = asked(scenario)

@@ -1,63 +1,96 @@
-"""What of a pod in the API decides about devices."""
+"""A pod of the API as the core's value: which containers ask for how many of what, and whether it is over."""
 
 from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.core.pods import Container, ContainerKind, Pod
+from nodedevice_agent.core.pods import Container, ContainerKind
 from nodedevice_agent.edges.cluster import PodObject
 from nodedevice_agent.edges.pods import from_api
 
-
-def read(spec: dict[str, Any], status: dict[str, Any] | None = None, **metadata: Any) -> Pod:
-    found = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", **metadata}, "spec": spec, "status": status or {}}
-    return from_api(msgspec.json.decode(msgspec.json.encode(found), type=PodObject))
-
-
-def asks(name: str, limits: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"name": name, "resources": {"limits": limits}, **more}
+GPU = "example.com/gpu"
+# what a quantity of the API can be at most
+MOST = 2**63 - 1
 
 
-def test_kinds_of_containers_in_their_order() -> None:
-    pod = read(
-        {
-            "initContainers": [asks("init", {"v.com/a": "1"}), asks("side", {"v.com/a": 2}, restartPolicy="Always")],
-            "containers": [
-                asks("app", {"v.com/a": "3", "cpu": "2", "hugepages-2Mi": "4Mi", "node.kubernetes.io/x": "1"})
-            ],
-        }
-    )
-    assert pod.containers == (
-        Container("init", ContainerKind.INIT, {"v.com/a": 1}),
-        Container("side", ContainerKind.SIDECAR, {"v.com/a": 2}),
-        Container("app", ContainerKind.APP, {"v.com/a": 3}),
+def pod(spec: Any, **more: Any) -> PodObject:
+    body = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec, **more}
+    return msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
+
+
+def container(name: str, limits: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": "i", "resources": {} if limits is None else {"limits": limits}, **more}
+
+
+def test_containers_come_in_the_order_in_which_they_start() -> None:
+    spec = {
+        "initContainers": [
+            container("prepare", {GPU: "2"}),
+            container("beside", {GPU: "1"}, restartPolicy="Always"),
+            container("odd", {GPU: "1"}, restartPolicy="Never"),
+        ],
+        "containers": [container("main", {GPU: "1"}), container("plain")],
+        "ephemeralContainers": [container("debug")],
+    }
+    seen = from_api(pod(spec))
+    assert (seen.uid, seen.namespace, seen.name) == ("u", "n", "p")
+    assert seen.containers == (
+        Container("prepare", ContainerKind.INIT, {GPU: 2}),
+        Container("beside", ContainerKind.SIDECAR, {GPU: 1}),
+        Container("odd", ContainerKind.INIT, {GPU: 1}),
+        Container("main", ContainerKind.APP, {GPU: 1}),
+        Container("plain", ContainerKind.APP, {}),
     )
 
 
 @pytest.mark.parametrize(
-    ("phase", "is_over"), [("Running", False), ("Succeeded", True), ("Failed", True), (None, False)]
+    ("quantity", "count"),
+    [
+        pytest.param("1", 1, id="plain"),
+        pytest.param(3, 3, id="a number"),
+        pytest.param("2k", 2000, id="thousands"),
+        pytest.param("1Ki", 1024, id="binary"),
+        pytest.param("1e3", 1000, id="exponent"),
+        pytest.param("1M", 10**6, id="millions"),
+        pytest.param("0", None, id="none"),
+        pytest.param("many", None, id="a word"),
+        pytest.param("NaN", None, id="no number"),
+        pytest.param("Infinity", MOST, id="endless counts as more than anybody has"),
+        pytest.param("1e999999999", MOST, id="beyond any number"),
+        pytest.param("-1", None, id="negative"),
+    ],
 )
-def test_phase(phase: str | None, is_over: bool) -> None:
-    assert read({"containers": []}, {"phase": phase}).is_over is is_over
+def test_quantities(quantity: str | int, count: int | None) -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: quantity})]})).containers
+    assert seen.limits == ({} if count is None else {GPU: count})
 
 
-def test_deletion() -> None:
-    assert read({"containers": []}, deletionTimestamp="2026-01-01T00:00:00Z").is_terminating
+@pytest.mark.parametrize(
+    "name", ["cpu", "memory", "hugepages-2Mi", "kubernetes.io/x", "a.kubernetes.io/x", "requests.example.com/gpu"]
+)
+def test_what_is_no_extended_resource_is_not_looked_at(name: str) -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {name: "1", GPU: "1"})]})).containers
+    assert seen.limits == {GPU: 1}
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_over"),
+    [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True), (None, False)],
+)
+def test_over(phase: str | None, is_over: bool) -> None:
+    assert from_api(pod({"containers": []}, status={"phase": phase})).is_over == is_over
+
+
+def test_terminating_is_what_has_a_deletion_time() -> None:
+    body = {"metadata": {"name": "p", "deletionTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"containers": []}}
+    seen = from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject))
+    assert (seen.is_terminating, seen.is_over) == (True, False)
 
 
 def test_a_name_that_a_pod_has_through_dra_is_passed_over() -> None:
     """Row 52: only for the container and the name that a claim serves."""
     mapping = {"containerName": "a", "resourceName": "v.com/x", "requestName": "container-0-request-0"}
-    pod = read(
-        {"containers": [asks("a", {"v.com/x": "1", "v.com/y": "1"}), asks("b", {"v.com/x": "1"})]},
-        {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]}},
-    )
-    assert [dict(c.limits) for c in pod.containers] == [{"v.com/y": 1}, {"v.com/x": 1}]
-
-
-@pytest.mark.parametrize(
-    ("quantity", "count"), [("4", 4), ("1k", 1000), ("2Ki", 2048), (7, 7), ("0", 0), ("nonsense", 0), ("1e3", 1000)]
-)
-def test_quantities(quantity: str | int, count: int) -> None:
-    pod = read({"containers": [asks("a", {"v.com/x": quantity})]})
-    assert pod.containers[0].limits.get("v.com/x", 0) == count
+    spec = {"containers": [container("a", {"v.com/x": "1", "v.com/y": "1"}), container("b", {"v.com/x": "1"})]}
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]}}
+    seen = from_api(pod(spec, status=status)).containers
+    assert [dict(c.limits) for c in seen] == [{"v.com/y": 1}, {"v.com/x": 1}]

@@ -1,0 +1,90 @@
+"""The heartbeat against a real API server, with the beats close together."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from nodedevice_agent.edges import lease
+from nodedevice_agent.edges.cluster import Cluster
+from nodedevice_api.names import AGENTS_NAMESPACE
+
+from tests.cluster.errors import CommandError
+from tests.integration.agent_process import AgentNode, until
+
+
+class Beating:
+    """A lease being kept; `said` has whether each renewal reached the API server."""
+
+    def __init__(self, node: AgentNode) -> None:
+        self.node = node
+        self.said: list[bool] = []
+
+    def spec(self) -> dict[str, Any]:
+        """Empty while there is no lease."""
+        args = ["get", "lease", self.node.name, "--namespace", AGENTS_NAMESPACE, "-o", "json"]
+        try:
+            found: dict[str, Any] = json.loads(self.node.control_plane.kubectl(*args))
+        except CommandError:
+            return {}
+        return dict(found["spec"])
+
+    async def until_renewed(self) -> dict[str, Any]:
+        before = await asyncio.to_thread(self.spec)
+        await until(
+            lambda: self.spec().get("renewTime", "") > before.get("renewTime", ""), lambda: f"renewed: {before}"
+        )
+        return await asyncio.to_thread(self.spec)
+
+    async def kubectl(self, *args: str) -> None:
+        await asyncio.to_thread(self.node.control_plane.kubectl, *args, "--namespace", AGENTS_NAMESPACE)
+
+
+@pytest.fixture
+async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Beating]:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "_RETRY_SECONDS", 0.1)
+    cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
+    beating = Beating(agent_node)
+    keeping = asyncio.create_task(
+        lease.keep_lease(cluster, AGENTS_NAMESPACE, agent_node.name, "host-a", beating.said.append)
+    )
+    yield beating
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+    await cluster.close()
+
+
+async def test_is_made_and_renewed(beating: Beating) -> None:
+    first = await beating.until_renewed()
+    assert (first["holderIdentity"], first["leaseDurationSeconds"]) == ("host-a", 60)
+    second = await beating.until_renewed()
+    assert second["acquireTime"] == first["acquireTime"]
+    assert set(beating.said) == {True}
+
+
+async def test_is_made_again_when_somebody_deletes_it(beating: Beating) -> None:
+    await beating.until_renewed()
+    await beating.kubectl("delete", "lease", beating.node.name)
+    await until(lambda: beating.spec() != {}, lambda: "the lease is made again")
+
+
+async def test_is_taken_over_from_another_agent_of_the_node(beating: Beating) -> None:
+    await beating.until_renewed()
+    stranger = json.dumps({"spec": {"holderIdentity": "host-b"}})
+    await beating.kubectl("patch", "lease", beating.node.name, "--type=merge", "-p", stranger)
+    await until(lambda: beating.spec().get("holderIdentity") == "host-a", lambda: f"taken back: {beating.spec()}")
+
+
+async def test_an_outage_is_told_and_ends(beating: Beating) -> None:
+    await beating.until_renewed()
+    await asyncio.to_thread(beating.node.control_plane.stop_apiserver)
+    try:
+        await until(lambda: beating.said[-1] is False, lambda: f"told of: {beating.said}")
+    finally:
+        await asyncio.to_thread(beating.node.control_plane.start_apiserver)
+    await until(lambda: beating.said[-1] is True, lambda: f"over: {beating.said}")
+    await beating.until_renewed()

@@ -84,7 +84,7 @@ def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) 
     ("path", "says"),
     [
         ("nodedevice", "A NodeDevice is one resource on one node"),
-        ("nodedevice.spec.cordonedDevices", "Device ID, or * for all of them."),
+        ("nodedevice.spec.cordonedDevices", "Device ID, or * (or the word all) for every device of the resource."),
         ("nodedevice.status", "Devices that are healthy, not cordoned, and held by nobody."),
         ("nodedevice.status.devices", "Missing means that a container holds it"),
         ("nodedevice.status.allocations", "The pod is over or gone; its container"),

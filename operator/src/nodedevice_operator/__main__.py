@@ -1,7 +1,7 @@
 """The program nodedevice-operator: settings read, the operator run, and errors said in one line."""
 
 import asyncio
-import logging
+import atexit
 import os
 import sys
 from pathlib import Path
@@ -49,8 +49,9 @@ def run(config_file: Path | None, **flags: Any) -> None:
         click.echo(f"nodedevice-operator: {error}", err=True)
         sys.exit(_USAGE_ERROR)
     if is_busy:
-        # a thread that still waits for an answer would be joined at exit, for as long as its time-out
-        logging.shutdown()
+        # a thread that still waits for an answer would be joined at exit, for as long as its time-out; all else that is to be done
+        # at exit is done, among it the removal of the certificates that the kubernetes package has put into temporary files
+        atexit._run_exitfuncs()
         os._exit(0)
 
 

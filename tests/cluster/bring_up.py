@@ -6,6 +6,7 @@ namespace `default`, which needs the ServiceAccount that the controller manager 
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from lightkube import Client
 from lightkube.codecs import load_all_yaml
@@ -31,7 +32,7 @@ def bring_up(layout: Layout, client: Client, say: Callable[[str], None]) -> None
     for process in rest:
         process.start()
     for process in rest:
-        process.wait_ready(lambda process=process: _is_ready(layout, process), READY_SECONDS)  # type: ignore[misc]
+        process.wait_ready(partial(_is_ready, layout, process), READY_SECONDS)
     layout.controller_manager.wait_ready(lambda: has_default_service_account(client, "default"), READY_SECONDS)
     say(f"control plane ready after {time.monotonic() - began:.1f} s")
 

@@ -129,8 +129,9 @@ class ControlPlane:
         """
         bound_to = None
         if node_name is not None:
-            uid = self.client.get(Node, node_name).metadata.uid  # type: ignore[union-attr]
-            bound_to = BoundObjectReference(apiVersion="v1", kind="Node", name=node_name, uid=uid)
+            node = self.client.get(Node, node_name)
+            assert node.metadata is not None
+            bound_to = BoundObjectReference(apiVersion="v1", kind="Node", name=node_name, uid=node.metadata.uid)
         spec = TokenRequestSpec(audiences=[ISSUER], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
         issued = self.client.create(ServiceAccountToken(metadata=ObjectMeta(), spec=spec), name, namespace=namespace)
         assert issued.status is not None

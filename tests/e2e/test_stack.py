@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_pods_share_what_may_be_shared_and_nothing_else(stack: Stack) -> None:
     for _ in range(3):
         first = sorted({pod for _, _, pod in _held(stack)})[0]
         stack.control_plane.kubectl("delete", "pod", first, "-n", "crowd", "--grace-period=0", "--wait=false")
-        stack.wait_for(f"{first} holds nothing", lambda pod=first: pod not in {p for _, _, p in _held(stack)})  # type: ignore[misc]
+        stack.wait_for(f"{first} holds nothing", partial(_holds_nothing, stack, first))
     held = _held(stack)
     assert len({(name, device) for name, device, _ in held}) == len(held)
     stack.control_plane.remove_namespace("crowd")
@@ -141,6 +142,10 @@ def _held(stack: Stack) -> list[tuple[str, str, str]]:
         for allocation in found["status"]["allocations"]
         for device in allocation["deviceIDs"]
     ]
+
+
+def _holds_nothing(stack: Stack, pod: str) -> bool:
+    return pod not in {holder for _, _, holder in _held(stack)}
 
 
 def _items(stack: Stack, *what: str) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ def node_device(
             names.Condition.HEALTHY: Condition("True", names.Reason.ALL_HEALTHY, "", "then", 1),
         },
     )
+    # any field of the record, passed through
     return replace(record, **fields)  # type: ignore[arg-type]
 
 

@@ -229,6 +229,7 @@ class FakePlugin:
                 if self.knobs.stream_end == "after_first":
                     return
                 async with self._happened:
+                    # bound as a default, as the loop gives `version` anew; mypy cannot infer a lambda that has one
                     await self._happened.wait_for(lambda seen=version: self._version != seen)  # type: ignore[misc]
         finally:
             await self._stream_opened(-1)

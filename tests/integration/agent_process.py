@@ -176,6 +176,7 @@ class AgentNode:
     def object(self, resource_name: str = GPU) -> Json:
         """The NodeDevice; empty where there is none."""
         try:
+            # lightkube's generic objects have no types
             found: Json = self.client.get(NodeDevice, node_device_name(self.name, resource_name)).to_dict()  # type: ignore[no-untyped-call]
         except ApiError as exc:
             if exc.status.code != 404:

@@ -13,6 +13,7 @@ _REUSE = (Ctr("init", {GPU: 2}), Ctr("app", {GPU: 1}))
 _NUMBERS = {GPU: (4, 4)}
 
 
+# keyword arguments that are passed through have no types of their own here: hence the two ignores
 def _seen(ids: str, *, verdict: Verdict | None = None, **more: object) -> Seen:
     """ids: the devices of each container of pod p, as `ab|c`."""
     held = {("p", f"c{index}", GPU): dict.fromkeys(names, (0,)) for index, names in enumerate(ids.split("|")) if names}

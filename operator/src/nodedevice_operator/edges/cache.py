@@ -68,6 +68,7 @@ class Store(Generic[K2, R]):
 
     def put(self, record: R) -> bool:
         """Take in a record unless a newer one is held; whether that changed what is known."""
+        # which kind of key a kind of record has is known where a store is made, and cannot be said in types
         key: K2 = record.key  # type: ignore[assignment]
         held = self._by_key.get(key)
         if record.uid in self._gone or (held is not None and record.resource_version <= held.resource_version):

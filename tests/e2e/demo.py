@@ -1,6 +1,7 @@
 """`make demo`: the whole main job, told in a few lines, on a real control plane with real plugins. Ends with a verdict."""
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -31,6 +32,8 @@ def main() -> int:
     began = time.monotonic()
     # sockets need a short path, wherever this project lies
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-demo-"))
+    # what a client library puts aside (a CA file, say) is in there too: Ctrl-C can come between making and remembering it
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     try:
         _tell("A Kubernetes control plane, two nodes, an agent on each, the operator")
         with Stack.start(folder, say=lambda line: print(f"  {line}", flush=True)) as stack:

@@ -104,6 +104,14 @@ up: setup ## A local cluster with agents and operator that stays; prints its KUB
 down: setup ## End the local cluster
 	@$(BIN)/python -m tests.cluster.local down
 
+.PHONY: images
+images: ## Build the images of agent and operator with docker, podman or buildah (BUILDER, BASE, TAG)
+	@for builder in $(or $(BUILDER),docker podman buildah); do $$builder info >/dev/null 2>&1 && break || builder=; done; \
+	test -n "$$builder" || { echo "no image builder answers here: start docker, or install podman or buildah (BUILDER= names another)"; exit 1; }; \
+	for program in operator node-agent; do \
+	  name=nodedevice-$${program#node-}:$(or $(TAG),latest); echo "$$builder: $$name"; \
+	  $$builder build --quiet $(if $(BASE),--build-arg BASE=$(BASE)) -f $$program/Dockerfile -t $$name . ; done
+
 .PHONY: bench
 bench: setup ## Measure the budgets; prints a table, writes build/bench.json
 	$(BIN)/python -m tests.bench

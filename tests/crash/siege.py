@@ -13,6 +13,8 @@ from typing import Any
 from lightkube import ApiError, AsyncClient
 from lightkube.types import on_error_retry
 from nodedevice_agent.core.checkpoint import CheckpointCorrupt
+from nodedevice_agent.edges import checkpoint_journal as journal
+from nodedevice_agent.edges.checkpoint_file import FILE_NAME
 from nodedevice_api.names import node_device_name
 
 from tests.crash.judge import Holdings, Ledger, published, saved, shared_devices, unmet, wrong_sums
@@ -30,7 +32,10 @@ _NOT_FOUND = 404
 
 @dataclass
 class Tally:
-    """passed: points at which nothing was wrong. failures: sentences, each naming node and point."""
+    """passed: points at which nothing was wrong. failures: sentences, each naming node and point.
+
+    in_writing: kills with a whole checkpoint begun and not in place; in_journal: with lines in the journal.
+    """
 
     passed: int = 0
     failures: list[str] = field(default_factory=list)
@@ -38,6 +43,7 @@ class Tally:
     pods: int = 0
     allocations: int = 0
     in_writing: int = 0
+    in_journal: int = 0
 
 
 class Siege:
@@ -101,6 +107,7 @@ class Siege:
         if self._chance.random() < _CHANCE_OF_A_NEW_PLUGIN:
             self._victim.replace_plugin(self._chance.randrange(len(RESOURCES)))
         self._tally.in_writing += (self._victim.state_dir / ".checkpoint.json.tmp").exists()
+        self._tally.in_journal += bool(journal.read(self._victim.state_dir / FILE_NAME).strip(b"\0"))
 
     async def _judge_what_is_saved(self) -> Holdings:
         """With the agent dead. Returns what the checkpoint says."""

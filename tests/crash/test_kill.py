@@ -47,7 +47,8 @@ async def test_no_kill_loses_or_doubles_anything(
         say(failure)
     say(
         f"kill points: {tally.passed} passed, {POINTS - tally.passed} failed; {tally.in_writing} in the middle of a checkpoint's "
-        f"writing; {tally.pods} pods, {tally.allocations} allocations compared, {tally.statuses} statuses judged"
+        f"writing, {tally.in_journal} with lines in its journal; {tally.pods} pods, {tally.allocations} allocations compared, "
+        f"{tally.statuses} statuses judged"
     )
     assert not tally.failures, f"{len(tally.failures)} contradictions, the first: {tally.failures[0]}"
     assert tally.passed == POINTS

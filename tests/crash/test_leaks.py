@@ -15,8 +15,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from nodedevice_agent.core.checkpoint import Checkpoint, decode
 from nodedevice_agent.core.pods import Container, ContainerKind, Pod
 from nodedevice_agent.edges import checkpoint_file
+from nodedevice_agent.edges.checkpoint_file import FILE_NAME
 
 from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -26,6 +28,7 @@ REGISTRATIONS = max(50, CYCLES // 50)
 RESOURCE = "example.com/fake"
 DEVICES = 100
 _AT_ONCE = 50
+_POLL_SECONDS = 0.02
 _FILES_OF_KEPT_CONNECTIONS = 60
 _MOST_RSS_BYTES = 12 * 1024 * 1024
 
@@ -84,6 +87,17 @@ async def available(manager: HostedManager, count: int) -> None:
     await manager.until(lambda: manager.available(RESOURCE) == count)
 
 
+async def written_whole(state_dir: Path) -> None:
+    """Wait until the checkpoint names no pod, its journal neither: what was written last is remembered for the next write."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while held_in(checkpoint_file.read(state_dir)) or held_in(decode((state_dir / FILE_NAME).read_text())):
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def held_in(checkpoint: Checkpoint | None) -> bool:
+    return checkpoint is None or checkpoint.allocations != ()
+
+
 @asynccontextmanager
 async def plugin_process(manager: HostedManager) -> AsyncIterator[None]:
     """The fake in a process of its own, so that what it remembers is not ours."""
@@ -104,8 +118,10 @@ async def test_pods_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureF
     warm_up = max(_AT_ONCE, CYCLES // 10)
     async with hosted(tmp_path) as manager, plugin_process(manager):
         await come_and_go(manager, 0, warm_up)
+        await written_whole(tmp_path)
         before = Footprint.now()
         await come_and_go(manager, warm_up, CYCLES)
+        await written_whole(tmp_path)
         after = Footprint.now()
         assert not manager.manager.book.pod_uids()
         assert not manager.manager.resources[RESOURCE].reserved
@@ -114,7 +130,7 @@ async def test_pods_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureF
     checkpoint = checkpoint_file.read(tmp_path)
     assert checkpoint is not None
     assert checkpoint.allocations == ()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [checkpoint_file.FILE_NAME, "plugins"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FILE_NAME, "plugins"]
     with capsys.disabled():
         print(f"\n{CYCLES} pods: {before} -> {after}")
 

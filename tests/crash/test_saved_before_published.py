@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.core.pods import Container, Pod
 from nodedevice_agent.edges import checkpoint_file
+from nodedevice_agent.edges.checkpoint_journal import Journal
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -20,7 +21,7 @@ PATIENCE_SECONDS = 30.0
 
 
 class Gate:
-    """Holds up who writes a checkpoint that names this pod, until it is opened."""
+    """Holds up who writes a checkpoint, or a line of its journal, that names this pod, until it is opened."""
 
     def __init__(self, pod_uid: str) -> None:
         self.pod = Pod(pod_uid, "default", pod_uid, (Container("main", limits={RESOURCE: 1}),))
@@ -40,16 +41,24 @@ class Gate:
 @pytest.fixture
 async def gates(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Gate]]:
     gates = [Gate("uid-1"), Gate("uid-2")]
-    write = checkpoint_file.write
+    write, append = checkpoint_file.write, Journal.append
 
-    def gated(path: Path, text: str) -> None:
+    def pass_through(text: str) -> None:
         for gate in reversed(gates):
             if gate.pod.uid in text:
                 gate.pass_through()
                 break
+
+    def gated(path: Path, text: str) -> None:
+        pass_through(text)
         write(path, text)
 
+    def gated_line(journal: Journal, line: bytes) -> None:
+        pass_through(line.decode())
+        append(journal, line)
+
     monkeypatch.setattr(checkpoint_file, "write", gated)
+    monkeypatch.setattr(Journal, "append", gated_line)
     yield gates
     for gate in gates:
         gate.open()

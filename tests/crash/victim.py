@@ -67,7 +67,7 @@ class Victim:
         self.agent.kill()
 
     def kill_at_file_event(self, number: int, patience_seconds: float) -> None:
-        """kill -9 at the so many-th step of writing a checkpoint: file made, written to, closed, renamed.
+        """kill -9 at the so many-th step of saving: a line put into the journal; a file made, written to, closed, renamed.
 
         Blocks. Where nothing is written for so long, it is killed then.
         """

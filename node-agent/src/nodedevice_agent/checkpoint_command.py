@@ -1,11 +1,13 @@
 """`nodedevice-agent checkpoint`: look into a checkpoint file, the agent's or a kubelet's, and say whether it can be believed.
 
-Reads the file and nothing else; exit status 0, or 1 with one line on standard error that says what is wrong.
+Reads the file and the journal beside it, and nothing else; exit status 0, or 1 with one line on standard error that says what
+is wrong.
 """
 
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,21 @@ import click
 
 from nodedevice_agent.core.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, decode
+from nodedevice_agent.core.checkpoint_journal import replayed
 from nodedevice_agent.core.container_edits import Conflict, ContainerEdits, merged
 from nodedevice_agent.edges.allocate_answer import UnreadableAnswer, read_answer
+from nodedevice_agent.edges.checkpoint_file import read_both
 
 _file = click.argument("file", type=click.Path(path_type=Path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """checkpoint: with its journal. version: of the format. lines: of the journal that the file itself does not hold."""
+
+    checkpoint: Checkpoint
+    version: int
+    lines: int
 
 
 @click.group("checkpoint")
@@ -28,40 +41,48 @@ def checkpoint() -> None:
 @_file
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def show(file: Path, output: str) -> None:
-    """Print who holds which devices in FILE, and what the device plugins answered."""
-    found, version = _read(file)
+    """Print who holds which devices in FILE and its journal, and what the device plugins answered."""
+    found = _read(file)
     if output == "json":
-        click.echo(json.dumps(_document(found, version), indent=2, sort_keys=True))
+        click.echo(json.dumps(_document(found), indent=2, sort_keys=True))
         return
-    for line in _lines(found, version):
+    for line in _lines(found):
         click.echo(line)
 
 
 @checkpoint.command()
 @_file
 def verify(file: Path) -> None:
-    """Say whether FILE can be believed: its form, its checksum, one pod for each device, every answer readable."""
-    found, version = _read(file)
-    for allocation in found.allocations:
+    """Say whether FILE and its journal can be believed: form, checksums, one pod for each device, every answer readable."""
+    found = _read(file)
+    held = found.checkpoint.allocations
+    for allocation in held:
         try:
             _answer(allocation)
         except UnreadableAnswer as exc:
             raise click.ClickException(f"{file}: {_whose(allocation)}: {exc}") from exc
-    click.echo(
-        f"{file}: fine; version {version}, allocations: {len(found.allocations)}, resources: {len(found.registered)}"
-    )
+    resources = len(found.checkpoint.registered)
+    journal = f", lines of its journal: {found.lines}" if found.lines else ""
+    click.echo(f"{file}: fine; version {found.version}, allocations: {len(held)}, resources: {resources}{journal}")
 
 
-def _read(file: Path) -> tuple[Checkpoint, int]:
+def _read(file: Path) -> _Found:
     try:
-        text = file.read_text(encoding="utf-8")
-        return decode(text), _format_version(text)
+        content, journal = read_both(file)
+        text = content.decode("utf-8")
+        alone = decode(text)
+        whole = replayed(alone, journal)
+        return _Found(whole, _format_version(text), _sequence(whole) - _sequence(alone))
     except OSError as exc:
-        raise click.ClickException(f"{file}: {exc.strerror}") from exc
+        raise click.ClickException(f"{exc.filename or file}: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:
         raise click.ClickException(f"{file}: corrupt: not UTF-8 text (byte {exc.start})") from exc
     except CheckpointCorrupt as exc:
         raise click.ClickException(f"{file}: corrupt: {_plain(str(exc))}") from exc
+
+
+def _sequence(checkpoint: Checkpoint) -> int:
+    return checkpoint.journal.sequence if checkpoint.journal is not None else 0
 
 
 def _format_version(text: str) -> int:
@@ -82,9 +103,11 @@ def _whose(allocation: Allocation) -> str:
 # -- for people -----------------------------------------------------------------------------------------------------
 
 
-def _lines(found: Checkpoint, version: int) -> Iterator[str]:
+def _lines(read: _Found) -> Iterator[str]:
+    found = read.checkpoint
     boot = f", boot {_plain(found.boot_id)}" if found.boot_id else ""
-    yield f"Checkpoint version {version}, checksum right{boot}"
+    journal = f", with {read.lines} {'line' if read.lines == 1 else 'lines'} of its journal" if read.lines else ""
+    yield f"Checkpoint version {read.version}, checksum right{boot}{journal}"
     yield ""
     resources: list[tuple[str, ...]] = [("RESOURCE", "HEALTHY", "SOCKET", "DEVICES")]
     sockets = {socket.resource_name: socket.name for socket in found.sockets}
@@ -140,10 +163,12 @@ def _plain(text: str) -> str:
 # -- for programs ---------------------------------------------------------------------------------------------------
 
 
-def _document(found: Checkpoint, version: int) -> dict[str, Any]:
+def _document(read: _Found) -> dict[str, Any]:
+    found = read.checkpoint
     return {
-        "version": version,
+        "version": read.version,
         "bootID": found.boot_id,
+        "journalLines": read.lines,
         "registeredDevices": {name: list(ids) for name, ids in found.registered.items()},
         "endpoints": [{"resourceName": s.resource_name, "endpoint": s.name} for s in found.sockets],
         "allocations": [_entry(allocation) for allocation in _sorted(found)],

@@ -1,27 +1,26 @@
 """The checkpoint: what a restart must not lose, in the kubelet's own format, checksum included.
 
-Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints and
-PreStarts stand outside the checksummed part; the kubelet passes over what it does not know.
+Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
+PreStarts and Journal stand outside the checksummed part; the kubelet passes over what it does not know.
 Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint and pkg/kubelet/checkpointmanager.
 """
 
-import base64
-import binascii
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
+from zlib import crc32
 
-from nodedevice_agent.core.allocations import Allocation, by_numa
+from nodedevice_agent.core.allocations import Allocation
 from nodedevice_agent.core.checkpoint_checksum import Closing, after_entry, checksum, opening
+from nodedevice_agent.core.checkpoint_entry import as_json, from_entry, text, to_entry
 from nodedevice_agent.core.registration import SUPPORTED_VERSIONS, RegistrationRefused, check_registration
 
 _MAX_MESSAGE = 300
 # far more plugins than a node has
 _MAX_SOCKETS = 256
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _PRE_START_KEYS = ("PodUID", "ContainerName", "ResourceName")
 
 
@@ -41,11 +40,20 @@ class PluginSocket:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalMark:
+    """A place in a journal. generation: whose journal, new for each process that writes. sequence: of the last line."""
+
+    generation: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """registered: healthy device IDs by resource; only the names are used again. boot_id: of the kernel that wrote it.
 
     sockets: the plugins that were connected; advice for the next start, so what is wrong with it makes no file corrupt.
     pre_starts: pod UID, container and resource name of the calls of PreStartContainer that are still owed.
+    journal: up to where the journal is in it; None where there is no journal, as in a kubelet's.
     """
 
     allocations: tuple[Allocation, ...] = ()
@@ -53,6 +61,7 @@ class Checkpoint:
     boot_id: str = ""
     sockets: tuple[PluginSocket, ...] = ()
     pre_starts: tuple[tuple[str, str, str], ...] = ()
+    journal: JournalMark | None = None
 
 
 def encode(checkpoint: Checkpoint) -> str:
@@ -86,7 +95,7 @@ class Encoder:
         value = self._entries(checkpoint.allocations)
         value = self._closed(value, checkpoint.registered)
         entries = "null" if self._is_nil else f"[{','.join(written.json for written in self._written)}]"
-        beside = "".join(f",{_json(key)}:{_json(found)}" for key, found in _beside(checkpoint).items())
+        beside = "".join(f",{as_json(key)}:{as_json(found)}" for key, found in _beside(checkpoint, value).items())
         return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{self._registered_json}}},"Checksum":{value}{beside}}}'
 
     def _entries(self, allocations: tuple[Allocation, ...]) -> int:
@@ -95,44 +104,56 @@ class Encoder:
         del self._written[sum(1 for _ in same) :]
         value = self._written[-1].checksum if self._written else opening(is_nil=not allocations)
         for allocation in allocations[len(self._written) :]:
-            entry = _entry(allocation)
+            entry = to_entry(allocation)
             value = after_entry(value, entry, is_first=not self._written)
-            self._written.append(_Written(allocation, _json(entry), value))
+            self._written.append(_Written(allocation, as_json(entry), value))
         return value
 
     def _closed(self, value: int, registered: Mapping[str, tuple[str, ...]]) -> int:
         is_nil = not self._written
         if self._closing is None or is_nil is not self._is_nil or registered != self._registered:
             self._registered, self._is_nil = registered, is_nil
-            self._registered_json = _json({name: list(registered[name]) for name in sorted(registered)})
+            self._registered_json = as_json({name: list(registered[name]) for name in sorted(registered)})
             self._closing = Closing(registered, is_nil=is_nil)
         return self._closing.after(value)
 
 
-def _beside(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the checksum does not cover."""
+def _beside(checkpoint: Checkpoint, value: int) -> dict[str, Any]:
+    """What the checksum does not cover. value: the checksum."""
     found: dict[str, Any] = {}
     if checkpoint.boot_id:
         found["BootID"] = checkpoint.boot_id
     if checkpoint.sockets:
-        found["Endpoints"] = [{"ResourceName": s.resource_name, "Endpoint": s.name} for s in checkpoint.sockets]
+        found["Endpoints"] = sockets_json(checkpoint.sockets)
     if checkpoint.pre_starts:
-        found["PreStarts"] = [dict(zip(_PRE_START_KEYS, key, strict=True)) for key in checkpoint.pre_starts]
+        found["PreStarts"] = pre_starts_json(checkpoint.pre_starts)
+    if checkpoint.journal is not None:
+        mark = checkpoint.journal
+        found["Journal"] = {
+            "Generation": mark.generation,
+            "Sequence": mark.sequence,
+            "Checksum": _mark_checksum(mark.generation, mark.sequence, value),
+        }
     return found
 
 
-def _json(value: object) -> str:
-    text = _ENCODER.encode(value)
-    # Go's encoder escapes these inside strings; outside of strings JSON has none of them
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+def sockets_json(sockets: Iterable[PluginSocket]) -> list[dict[str, str]]:
+    return [{"ResourceName": s.resource_name, "Endpoint": s.name} for s in sockets]
 
 
-def decode(text: str) -> Checkpoint:
+def pre_starts_json(keys: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
+    return [dict(zip(_PRE_START_KEYS, key, strict=True)) for key in keys]
+
+
+def _mark_checksum(generation: object, sequence: object, value: int) -> int:
+    """Of a JournalMark in a checkpoint with that checksum: believed wrongly, lines would be lost or taken in twice."""
+    return crc32(f"{generation} {sequence} {value}".encode("utf-8", "surrogatepass"))
+
+
+def decode(content: str) -> Checkpoint:
     """Raises CheckpointCorrupt."""
     try:
-        whole = json.loads(text)
+        whole = json.loads(content)
     except (ValueError, RecursionError) as exc:
         raise CheckpointCorrupt(f"not JSON: {exc}") from exc
     if not isinstance(whole, dict) or not isinstance(whole.get("Data"), dict):
@@ -140,23 +161,24 @@ def decode(text: str) -> Checkpoint:
     data, stored = whole["Data"], whole.get("Checksum")
     try:
         computed = checksum(data)
-        allocations = tuple(_allocation(entry) for entry in data.get("PodDeviceEntries") or ())
+        allocations = tuple(from_entry(entry) for entry in data.get("PodDeviceEntries") or ())
         registered = {str(name): tuple(map(str, ids)) for name, ids in (data.get("RegisteredDevices") or {}).items()}
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as exc:
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
         raise CheckpointCorrupt(f"a field is missing or of the wrong kind: {exc!r}") from exc
     if stored != computed:
         raise CheckpointCorrupt(f"checksum is {stored}, but the content's is {computed}")
-    _refuse_double_holders(allocations)
+    refuse_double_holders(allocations)
     return Checkpoint(
         allocations,
         registered,
         boot_id=str(whole.get("BootID") or ""),
-        sockets=_sockets(whole.get("Endpoints")),
-        pre_starts=_pre_starts(whole.get("PreStarts")),
+        sockets=read_sockets(whole.get("Endpoints")),
+        pre_starts=read_pre_starts(whole.get("PreStarts")),
+        journal=_mark(whole.get("Journal"), computed),
     )
 
 
-def _sockets(entries: object) -> tuple[PluginSocket, ...]:
+def read_sockets(entries: object) -> tuple[PluginSocket, ...]:
     """Those that could have registered; anything else is passed over."""
     found: list[PluginSocket] = []
     for entry in entries if isinstance(entries, list) else ():
@@ -168,62 +190,30 @@ def _sockets(entries: object) -> tuple[PluginSocket, ...]:
     return tuple(found)
 
 
-def _pre_starts(entries: object) -> tuple[tuple[str, str, str], ...]:
+def read_pre_starts(entries: object) -> tuple[tuple[str, str, str], ...]:
     """Anything that is no such call is passed over."""
     found: list[tuple[str, str, str]] = []
     for entry in entries if isinstance(entries, list) else ():
         with suppress(KeyError, TypeError):
-            uid, container, resource_name = (_text(entry[key]) for key in _PRE_START_KEYS)
+            uid, container, resource_name = (text(entry[key]) for key in _PRE_START_KEYS)
             found.append((uid, container, resource_name))
     return tuple(dict.fromkeys(found))
 
 
-def _entry(allocation: Allocation) -> dict[str, Any]:
-    # JSON keys are sorted as strings ("-1", "0", "10", "2"), unlike in the checksum
-    numa = {str(node): list(ids) for node, ids in allocation.ids_by_numa.items()}
-    response = allocation.response
-    return {
-        "PodUID": allocation.pod_uid,
-        "ContainerName": allocation.container,
-        "ResourceName": allocation.resource_name,
-        "DeviceIDs": {node: numa[node] for node in sorted(numa)},
-        "AllocResp": None if response is None else base64.b64encode(response).decode("ascii"),
-    }
+def _mark(written: object, value: int) -> JournalMark | None:
+    """Raises CheckpointCorrupt."""
+    if written is None:
+        return None
+    fields = written if isinstance(written, dict) else {}
+    generation, sequence = fields.get("Generation"), fields.get("Sequence")
+    is_right = fields.get("Checksum") == _mark_checksum(generation, sequence, value)
+    if not is_right or not isinstance(generation, str) or not isinstance(sequence, int):
+        raise CheckpointCorrupt("what it says of its journal is damaged")
+    return JournalMark(generation, sequence)
 
 
-def _allocation(entry: Mapping[str, Any]) -> Allocation:
-    ids = entry["DeviceIDs"]
-    # version 1 knew nothing of NUMA; later kubelets read its IDs as those of node 0
-    by_node = by_numa(_texts(ids), dict.fromkeys(ids, (0,))) if isinstance(ids, list) else _nodes(ids)
-    response = entry["AllocResp"]
-    return Allocation(
-        pod_uid=_text(entry["PodUID"]),
-        container=_text(entry["ContainerName"]),
-        resource_name=_text(entry["ResourceName"]),
-        ids_by_numa=by_node,
-        response=None if response is None else base64.b64decode(response, validate=True),
-    )
-
-
-def _nodes(ids: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
-    return {node: _texts(ids[str(node)]) for node in sorted(map(int, ids))}
-
-
-def _texts(values: list[str]) -> tuple[str, ...]:
-    if not isinstance(values, list):
-        raise TypeError(f"{values!r} is not a list")
-    return tuple(map(_text, values))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a string")
-    # JSON can spell half a surrogate pair; what cannot be written again cannot be taken
-    value.encode()
-    return value
-
-
-def _refuse_double_holders(allocations: Iterable[Allocation]) -> None:
+def refuse_double_holders(allocations: Iterable[Allocation]) -> None:
+    """Raises CheckpointCorrupt."""
     holders: dict[tuple[str, str], str] = {}
     for allocation in allocations:
         for device_id in allocation.device_ids:

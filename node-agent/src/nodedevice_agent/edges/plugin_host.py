@@ -25,7 +25,7 @@ from nodedevice_agent.core.effects import (
     SaveCheckpoint,
 )
 from nodedevice_agent.edges import metrics
-from nodedevice_agent.edges.checkpoint_file import CheckpointWriter
+from nodedevice_agent.edges.checkpoint_writer import CheckpointWriter
 from nodedevice_agent.edges.plugin_connection import PluginConnection
 from nodedevice_agent.edges.plugin_directory import PluginDirectory, registered_name
 from nodedevice_agent.edges.reach_back import reach_back
@@ -68,6 +68,8 @@ class PluginHost:
         self._hung_up: dict[Path, float] = {}
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
+        # called whenever effects have been carried out: who waits for something may find it now
+        self.when_done: Callable[[], None] | None = None
         self._is_ending = False
         self._tasks: asyncio.TaskGroup
         # set once plugins can register; until then a socket in the directory may be taken for one of the past
@@ -135,6 +137,8 @@ class PluginHost:
                 case _:
                     assert_never(effect)
         self._set_timer()
+        if self.when_done is not None:
+            self.when_done()
 
     # -- plugins ------------------------------------------------------------------------------------------------------
 
@@ -282,6 +286,12 @@ class PluginHost:
         if found is None:
             raise PluginFailed(resource_name, call, "it is no longer connected")
         return found[1]
+
+    def newest(self, resource_name: str, call: str) -> PluginConnection:
+        """The connection that is asked about this resource. Raises PluginFailed while there is none."""
+        resource = self.manager.resources.get(resource_name)
+        endpoint = resource.endpoint if resource is not None else None
+        return self._connection(-1 if endpoint is None else endpoint, resource_name, call)
 
     # -- time -----------------------------------------------------------------------------------------------------------
 

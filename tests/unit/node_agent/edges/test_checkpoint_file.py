@@ -1,46 +1,32 @@
-"""The checkpoint on disk: whole or not at all, one write at a time, and set aside when it cannot be believed."""
+"""The checkpoint on disk: whole or not at all, with its journal, and set aside when it cannot be believed."""
 
-import asyncio
-import logging
 import os
-import threading
-from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from nodedevice_agent.core.allocations import Allocation
-from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.edges import checkpoint_file
-from nodedevice_agent.edges.checkpoint_file import FILE_NAME, CheckpointWriter
+from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, JournalMark, decode, encode
+from nodedevice_agent.core.checkpoint_journal import difference, encode_line
+from nodedevice_agent.edges import checkpoint_file, checkpoint_journal
+from nodedevice_agent.edges.checkpoint_file import FILE_NAME
 
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 30
+JOURNAL = f"{FILE_NAME}.journal"
 
 
 def held_by(uid: str) -> Checkpoint:
     return Checkpoint((Allocation(uid, "main", "example.com/gpu", {-1: ("d0",)}, b"ok"),))
 
 
-class State:
-    """What the writer is to write."""
-
-    def __init__(self) -> None:
-        self.checkpoint = Checkpoint()
-
-    def current(self) -> Checkpoint:
-        return self.checkpoint
+def written(uid: str, sequence: int) -> str:
+    """A checkpoint that holds the journal up to there."""
+    return encode(replace(held_by(uid), journal=JournalMark("ours", sequence)))
 
 
-@pytest.fixture
-def state() -> State:
-    return State()
-
-
-@pytest.fixture
-async def writer(tmp_path: Path, state: State) -> AsyncIterator[CheckpointWriter]:
-    writer = CheckpointWriter(tmp_path, state.current)
-    yield writer
-    await writer.close(PATIENCE_SECONDS)
+def line(before: str, after: str, sequence: int) -> bytes:
+    change = difference(held_by(before), held_by(after))
+    assert change is not None
+    return encode_line(JournalMark("ours", sequence), change)
 
 
 def holder(state_dir: Path) -> str:
@@ -80,115 +66,52 @@ class TestReading:
         assert [aside.read_text() for aside in asides] == ["first", "second"]
         assert not (tmp_path / FILE_NAME).exists()
 
+    def test_a_journal_goes_with_its_checkpoint(self, tmp_path: Path) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
+        assert holder(tmp_path) == "uid-b"
+        aside = checkpoint_file.set_aside(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [aside.name, f"{aside.name}.journal"]
+        assert checkpoint_file.read(tmp_path) is None
+
+    def test_a_folder_in_the_journals_place_is_corrupt(self, tmp_path: Path) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / JOURNAL).mkdir()
+        with pytest.raises(CheckpointCorrupt, match="directory"):
+            checkpoint_file.read(tmp_path)
+        checkpoint_file.set_aside(tmp_path)
+        assert checkpoint_file.read(tmp_path) is None
+
+    def test_a_journal_without_end_is_not_read(self, tmp_path: Path) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        with (tmp_path / JOURNAL).open("wb") as file:
+            file.truncate(2**40)
+        with pytest.raises(CheckpointCorrupt, match="bigger than"):
+            checkpoint_file.read(tmp_path)
+
+    def test_a_checkpoint_that_is_replaced_meanwhile_does_not_meet_a_journal_emptied_for_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
+        read = checkpoint_journal.read
+
+        def overtaken(path: Path) -> bytes:
+            if holder_alone(tmp_path) == "uid-a":
+                (tmp_path / FILE_NAME).write_text(written("uid-b", 3))
+                (tmp_path / JOURNAL).write_bytes(line("uid-b", "uid-c", 4))
+            return read(path)
+
+        monkeypatch.setattr(checkpoint_journal, "read", overtaken)
+        assert holder(tmp_path) == "uid-c"
+
+
+def holder_alone(state_dir: Path) -> str:
+    """Without the journal."""
+    return decode((state_dir / FILE_NAME).read_text()).allocations[0].pod_uid
+
 
 class TestWriting:
-    async def test_is_on_disk_when_flushed(self, tmp_path: Path, writer: CheckpointWriter, state: State) -> None:
-        state.checkpoint = held_by("uid-a")
-        await writer.flushed(writer.request())
-        assert holder(tmp_path) == "uid-a"
-        assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
-        assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
-
-    async def test_says_which_boot_it_was(self, tmp_path: Path, writer: CheckpointWriter) -> None:
-        await writer.flushed(writer.request())
-        read = checkpoint_file.read(tmp_path)
-        assert read is not None
-        assert read.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-    async def test_many_requests_become_few_writes(
-        self, tmp_path: Path, writer: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        writes = []
-        write = checkpoint_file.write
-
-        def count(path: Path, text: str) -> None:
-            writes.append(text)
-            write(path, text)
-
-        monkeypatch.setattr(checkpoint_file, "write", count)
-        for index in range(100):
-            state.checkpoint = held_by(f"uid-{index}")
-            last = writer.request()
-        await writer.flushed(last)
-        assert holder(tmp_path) == "uid-99"
-        assert len(writes) == 1
-
-    async def test_what_is_owed_at_the_end_is_written(self, tmp_path: Path, state: State) -> None:
-        writer = CheckpointWriter(tmp_path, state.current)
-        state.checkpoint = held_by("uid-a")
-        writer.request()
-        await writer.close(PATIENCE_SECONDS)
-        assert holder(tmp_path) == "uid-a"
-
-    async def test_nothing_is_written_at_the_end_that_nobody_asked_for(self, tmp_path: Path, state: State) -> None:
-        await CheckpointWriter(tmp_path, state.current).close(PATIENCE_SECONDS)
-        assert list(tmp_path.iterdir()) == []
-
-    async def test_an_end_in_the_middle_of_a_write_waits_for_it(
-        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Two writers of one temporary file would make a mixture of both."""
-        began, may_go_on = threading.Event(), threading.Event()
-        write, at_once = checkpoint_file.write, []
-
-        def slow(path: Path, text: str) -> None:
-            at_once.append(1)
-            assert len(at_once) == 1, "two writes at once"
-            began.set()
-            assert may_go_on.wait(PATIENCE_SECONDS)
-            write(path, text)
-            at_once.clear()
-
-        monkeypatch.setattr(checkpoint_file, "write", slow)
-        writer = CheckpointWriter(tmp_path, state.current)
-        state.checkpoint = held_by("uid-a")
-        writer.request()
-        assert await asyncio.to_thread(began.wait, PATIENCE_SECONDS)
-        state.checkpoint = held_by("uid-b")
-        writer.request()
-        asyncio.get_running_loop().call_soon(may_go_on.set)
-        await writer.close(PATIENCE_SECONDS)
-        assert holder(tmp_path) == "uid-b"
-
-    async def test_a_full_disk_is_said_once_and_tried_until_it_works(
-        self,
-        tmp_path: Path,
-        writer: CheckpointWriter,
-        state: State,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        monkeypatch.setattr(checkpoint_file, "_RETRY_SECONDS", 0.01)
-        write, attempts = checkpoint_file.write, []
-
-        def full_at_first(path: Path, text: str) -> None:
-            attempts.append(text)
-            if len(attempts) <= 3:
-                raise OSError(28, "No space left on device")
-            write(path, text)
-
-        monkeypatch.setattr(checkpoint_file, "write", full_at_first)
-        state.checkpoint = held_by("uid-a")
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await writer.flushed(writer.request())
-        assert (holder(tmp_path), len(attempts)) == ("uid-a", 4)
-        said = [record for record in caplog.records if record.levelno >= logging.ERROR]
-        assert [(r.getMessage()[:28], r.__dict__["error"]) for r in said] == [
-            ("checkpoint cannot be written", "No space left on device")
-        ]
-
-    async def test_a_disk_that_takes_nothing_is_not_waited_for(
-        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        def full(path: Path, text: str) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(checkpoint_file, "write", full)
-        writer = CheckpointWriter(tmp_path, state.current)
-        writer.request()
-        await writer.close(0.05)
-        assert "the last checkpoint was not written" in [record.getMessage() for record in caplog.records]
-
     @pytest.mark.parametrize("step", ["fsync", "replace"])
     def test_a_write_that_fails_leaves_the_old_file(
         self, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch

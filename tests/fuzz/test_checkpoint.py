@@ -35,19 +35,23 @@ _OLD = (
     b'"AllocResp":"CgA="}],"RegisteredDevices":{"example.com/gpu":["a"]}},"Checksum":0}'
 )
 
-_ids = some(mostly(st.sampled_from("abcdef"), texts))
+device_ids = some(mostly(st.sampled_from("abcdef"), texts))
 _octets = st.binary(max_size=20).map(lambda octets: base64.b64encode(octets).decode())
-_names = mostly(st.sampled_from(["example.com/gpu", "example.com/nic"]), texts)
-_entries = shaped(
+resource_names = mostly(st.sampled_from(["example.com/gpu", "example.com/nic"]), texts)
+entries = shaped(
     {
         "PodUID": st.one_of(st.sampled_from(["uid-1", "uid-2"]), texts),
         "ContainerName": texts,
-        "ResourceName": _names,
-        "DeviceIDs": st.one_of(_ids, st.dictionaries(mostly(st.integers(-2, 70).map(str), texts), _ids, max_size=3)),
+        "ResourceName": resource_names,
+        "DeviceIDs": st.one_of(
+            device_ids, st.dictionaries(mostly(st.integers(-2, 70).map(str), texts), device_ids, max_size=3)
+        ),
         "AllocResp": st.one_of(st.none(), _octets),
     }
 )
-_data = shaped({"PodDeviceEntries": some(_entries), "RegisteredDevices": st.dictionaries(_names, _ids, max_size=3)})
+_data = shaped(
+    {"PodDeviceEntries": some(entries), "RegisteredDevices": st.dictionaries(resource_names, device_ids, max_size=3)}
+)
 
 
 def go_on_with(checkpoint: Checkpoint, folder: Path) -> None:

@@ -1,0 +1,129 @@
+"""Several byte streams over one Unix socket, as NRI has them: each frame says which stream its bytes belong to.
+
+Eight bytes, big endian, before every payload: the stream's id and the payload's length. Nothing is agreed upon when a stream
+is opened, so frames of a stream that nobody opened here are dropped. Never looks into a payload.
+Source: containerd/nri pkg/net/multiplex/mux.go @ v0.12.3.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterator
+from typing import cast
+
+_HEADER = struct.Struct(">II")
+# one whole ttrpc message: what the runtime's side allows
+MAX_PAYLOAD_BYTES = 4 * 1024 * 1024 + 10
+# The runtime reads through a buffer of this size and gives up ("cannot allocate memory") when a frame with the beginning of a
+# message does not fit in; what follows the beginning may have any size.
+_FIRST_BYTES = 4096
+# What the runtime has not taken yet. It takes at once, or it is stuck.
+_MAX_UNSENT_BYTES = 16 * 1024 * 1024
+
+Receive = Callable[[bytes], None]
+
+
+class BadFrame(Exception):
+    """The peer does not keep to the protocol: there is no telling where its next frame begins."""
+
+
+class FrameDecoder:
+    """Frames out of bytes, however they were cut on their way."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Every frame that is complete by now: stream id and payload. Raises BadFrame for one that is too long."""
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= _HEADER.size:
+                stream_id, length = _HEADER.unpack_from(self._buffer, start)
+                if length > MAX_PAYLOAD_BYTES:
+                    raise BadFrame(f"a frame of {length} bytes; {MAX_PAYLOAD_BYTES} is the most")
+                end = start + _HEADER.size + length
+                if len(self._buffer) < end:
+                    return
+                payload = bytes(self._buffer[start + _HEADER.size : end])
+                start = end
+                yield stream_id, payload
+        finally:
+            del self._buffer[:start]
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the stream may end here."""
+        return not self._buffer
+
+
+def frames(stream_id: int, message: bytes) -> bytes:
+    """One message of a stream, in as many frames as the runtime's side needs it cut into."""
+    return b"".join(
+        _HEADER.pack(stream_id, len(piece)) + piece
+        for piece in (message[:_FIRST_BYTES], message[_FIRST_BYTES:])
+        if piece
+    )
+
+
+class Mux(asyncio.Protocol):
+    """A connection. Ends once, with a reason: `closed` then has it. peer: what the reason calls the other end.
+
+    receive callbacks run in the order in which bytes came; one that raises BadFrame ends the connection.
+    """
+
+    def __init__(self, peer: str) -> None:
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._peer = peer
+        self._decoder = FrameDecoder()
+        self._streams: dict[int, Receive] = {}
+        self._transport: asyncio.Transport | None = None
+
+    def open(self, stream_id: int, receive: Receive) -> None:
+        """From now on the bytes of this stream go there."""
+        self._streams[stream_id] = receive
+
+    def write(self, stream_id: int, message: bytes) -> None:
+        """Send one whole message of a stream. Nothing happens after the end of the connection."""
+        if self._transport is None or self.closed.done():
+            return
+        self._transport.write(frames(stream_id, message))
+        if self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
+            self.close(f"{self._peer} takes no more bytes")
+
+    def close(self, reason: str) -> None:
+        """End the connection, at once; the first reason counts."""
+        if not self.closed.done():
+            self.closed.set_result(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def shut(self, reason: str) -> None:
+        """End the connection when what was written has been sent."""
+        if not self.closed.done():
+            self.closed.set_result(reason)
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for stream_id, payload in self._decoder.feed(data):
+                receive = self._streams.get(stream_id)
+                if self.closed.done():
+                    return
+                if receive is not None:
+                    receive(payload)
+        except BadFrame as exc:
+            self.close(f"{self._peer} does not keep to the protocol: {exc}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        # a peer that goes with something unread resets the connection: that is all the same
+        if exc is not None and not isinstance(exc, ConnectionError):
+            self.close(f"the connection to {self._peer} broke: {exc}")
+        elif self._decoder.is_between_frames:
+            self.close(f"{self._peer} closed the connection")
+        else:
+            self.close(f"{self._peer} closed the connection in the middle of a frame")

@@ -1,0 +1,198 @@
+"""The runtime's side of NRI: listens on a socket, takes plugins in as containerd does, and makes the calls that a test asks for."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+from nodedevice_agent.edges.nri.mux import Mux, frames
+from nodedevice_agent.edges.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_SERVICE, RUNTIME_STREAM
+from nodedevice_agent.edges.nri.ttrpc import CallFailed, Client, Code, Server
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+# long, so that a test that fails does so by its own doing
+CALL_SECONDS = 30.0
+
+
+class FakeRuntime:
+    """Knobs hold from the next connection on.
+
+    nri_version: what Configure says. per_message: pods and containers in each Synchronize; 0: all in one. close_after_bytes: the
+    runtime's own bytes after which each connection ends. refusal: the answer to RegisterPlugin. configures: else the plugin is
+    registered, and hears no more.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.name, self.version = "containerd", "v2.4.2"
+        self.nri_version = "v0.12.3"
+        self.request_timeout_ms = 2000
+        self.pods: list[api_pb2.PodSandbox] = []
+        self.containers: list[api_pb2.Container] = []
+        self.per_message = 0
+        self.close_after_bytes: int | None = None
+        self.refusal = ""
+        self.configures = True
+        self.connections: list[PluginConnection] = []
+        # those that are through with Synchronize
+        self._ready: asyncio.Queue[PluginConnection] = asyncio.Queue()
+        # those whose taking-in has failed
+        self.failed: asyncio.Queue[CallFailed] = asyncio.Queue()
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.get_running_loop().create_unix_server(self._accept, str(self.socket))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for connection in self.connections:
+            await connection.close()
+        await self._server.wait_closed()
+        self.socket.unlink(missing_ok=True)
+
+    async def plugin(self) -> "PluginConnection":
+        """The next plugin that has been taken in."""
+        async with asyncio.timeout(CALL_SECONDS):
+            return await self._ready.get()
+
+    def took_in(self, connection: "PluginConnection") -> None:
+        self._ready.put_nowait(connection)
+
+    def _accept(self) -> Mux:
+        connection = PluginConnection(self)
+        self.connections.append(connection)
+        return connection.mux
+
+
+class PluginConnection:
+    """One plugin. registered: what it said of itself; events: the mask it answered to Configure."""
+
+    def __init__(self, runtime: FakeRuntime) -> None:
+        self.registered = api_pb2.RegisterPluginRequest()
+        self.events = 0
+        self._runtime = runtime
+        self.mux = _CutShort(runtime.close_after_bytes)
+        self._client = Client(lambda message: self.mux.write(PLUGIN_STREAM, message))
+        self._server = Server(
+            lambda message: self.mux.write(RUNTIME_STREAM, message),
+            {(RUNTIME_SERVICE, "RegisterPlugin"): self._register},
+        )
+        self.mux.open(PLUGIN_STREAM, self._client.receive)
+        self.mux.open(RUNTIME_STREAM, self._server.receive)
+        self.mux.closed.add_done_callback(lambda closed: self._client.close(closed.result()))
+        self._taking_in: asyncio.Task[None] | None = None
+
+    async def call(self, method: str, request: bytes, timeout_seconds: float = CALL_SECONDS) -> bytes:
+        """Any method of the plugin. Raises CallFailed."""
+        return await self._client.call(PLUGIN_SERVICE, method, request, timeout_seconds)
+
+    async def create_container(
+        self, pod: api_pb2.PodSandbox, container: api_pb2.Container
+    ) -> api_pb2.ContainerAdjustment:
+        """Raises CallFailed."""
+        request = api_pb2.CreateContainerRequest(pod=pod, container=container)
+        answer = await self.call("CreateContainer", request.SerializeToString())
+        return api_pb2.CreateContainerResponse.FromString(answer).adjust
+
+    async def validate(self, pod: api_pb2.PodSandbox, container: api_pb2.Container) -> str:
+        """Why the container must not be made; empty when it may."""
+        request = api_pb2.ValidateContainerAdjustmentRequest(pod=pod, container=container)
+        answer = api_pb2.ValidateContainerAdjustmentResponse.FromString(
+            await self.call("ValidateContainerAdjustment", request.SerializeToString())
+        )
+        return answer.reason if answer.reject else ""
+
+    async def about_container(self, method: str, pod: api_pb2.PodSandbox, container: api_pb2.Container) -> None:
+        """PostStartContainer, StopContainer or RemoveContainer: they look alike on the wire."""
+        await self.call(method, api_pb2.StopContainerRequest(pod=pod, container=container).SerializeToString())
+
+    async def remove_pod_sandbox(self, pod: api_pb2.PodSandbox) -> None:
+        await self.call("RemovePodSandbox", api_pb2.RemovePodSandboxRequest(pod=pod).SerializeToString())
+
+    async def state_change(
+        self, event: api_pb2.Event.ValueType, pod: api_pb2.PodSandbox, container: api_pb2.Container | None = None
+    ) -> None:
+        """As older runtimes tell it."""
+        request = api_pb2.StateChangeEvent(event=event, pod=pod, container=container)
+        await self.call("StateChange", request.SerializeToString())
+
+    async def close(self) -> None:
+        """From the runtime's side."""
+        self.mux.close("closed by the test")
+        self._server.close()
+        if self._taking_in is not None:
+            await self._taking_in
+
+    def _register(self, payload: bytes) -> bytes:
+        if self._runtime.refusal:
+            raise CallFailed(Code.UNKNOWN, self._runtime.refusal)
+        self.registered = api_pb2.RegisterPluginRequest.FromString(payload)
+        self._taking_in = asyncio.create_task(self._take_in())
+        return b""
+
+    async def _take_in(self) -> None:
+        runtime = self._runtime
+        if not runtime.configures:
+            return
+        request = api_pb2.ConfigureRequest(
+            runtime_name=runtime.name,
+            runtime_version=runtime.version,
+            NRI_version=runtime.nri_version,
+            registration_timeout=5000,
+            request_timeout=runtime.request_timeout_ms,
+        )
+        try:
+            answer = await self.call("Configure", request.SerializeToString())
+            self.events = api_pb2.ConfigureResponse.FromString(answer).events
+            await self.synchronize(runtime.pods, runtime.containers, runtime.per_message)
+        except CallFailed as exc:
+            runtime.failed.put_nowait(exc)
+        else:
+            runtime.took_in(self)
+
+    async def synchronize(
+        self, pods: Sequence[api_pb2.PodSandbox], containers: Sequence[api_pb2.Container], per_message: int
+    ) -> None:
+        """All that there is, in messages of so many of each. Raises CallFailed."""
+        requests = list(_split(pods, containers, per_message or max(len(pods), len(containers), 1)))
+        for request in requests:
+            answer = api_pb2.SynchronizeResponse.FromString(await self.call("Synchronize", request.SerializeToString()))
+            assert answer.more == request.more, "the plugin does not understand split messages"
+
+
+def _split(
+    pods: Sequence[api_pb2.PodSandbox], containers: Sequence[api_pb2.Container], per_message: int
+) -> Iterable[api_pb2.SynchronizeRequest]:
+    longest = max(len(pods), len(containers), 1)
+    for start in range(0, longest, per_message):
+        end = start + per_message
+        yield api_pb2.SynchronizeRequest(pods=pods[start:end], containers=containers[start:end], more=end < longest)
+
+
+class _CutShort(Mux):
+    """Ends the connection after so many bytes of its own, in the middle of a frame if they end there."""
+
+    def __init__(self, bytes_left: int | None) -> None:
+        super().__init__("the plugin")
+        self._bytes_left = bytes_left
+        self._out: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._out = cast("asyncio.Transport", transport)
+
+    def write(self, stream_id: int, message: bytes) -> None:
+        if self._bytes_left is None:
+            super().write(stream_id, message)
+            return
+        data = frames(stream_id, message)
+        if self._out is not None and not self.closed.done():
+            self._out.write(data[: self._bytes_left])
+            self._bytes_left -= min(self._bytes_left, len(data))
+            if self._bytes_left == 0:
+                self.shut("cut short")

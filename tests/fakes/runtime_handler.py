@@ -1,0 +1,66 @@
+"""A RuntimeHandler that notes what it is told and answers as a test wants it to."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from nodedevice_agent.core.container_edits import ContainerEdits
+from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, Sandbox
+
+# long, so that a test that fails does so by its own doing
+PATIENCE_SECONDS = 30.0
+
+
+class Recorder:
+    """edits: what create_container answers; refusal, error: what that, validate and container_started raise instead.
+
+    gate: what create_container waits for before.
+    """
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        self.edits: ContainerEdits | None = None
+        self.refusal = ""
+        self.error: Exception | None = None
+        self.gate: asyncio.Event | None = None
+
+    async def next(self) -> tuple[Any, ...]:
+        """What it was told next: a word, and what came with it."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self.told.get()
+
+    def runtime_connected(self, name: str, version: str) -> None:
+        self.told.put_nowait(("connected", name, version))
+
+    def runtime_disconnected(self, reason: str) -> None:
+        self.told.put_nowait(("disconnected", reason))
+
+    def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
+        self.told.put_nowait(("synchronized", list(sandboxes), list(containers)))
+
+    async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
+        self.told.put_nowait(("create", sandbox, container))
+        if self.gate is not None:
+            await self.gate.wait()
+        self._trouble()
+        return self.edits
+
+    def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        self.told.put_nowait(("validate", sandbox, container))
+        self._trouble()
+
+    def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        self.told.put_nowait(("started", sandbox, container))
+        self._trouble()
+
+    def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        self.told.put_nowait(("ended", sandbox, container))
+
+    def sandbox_removed(self, sandbox: Sandbox) -> None:
+        self.told.put_nowait(("removed", sandbox))
+
+    def _trouble(self) -> None:
+        if self.refusal:
+            raise InjectionRefused(self.refusal)
+        if self.error is not None:
+            raise self.error

@@ -33,6 +33,7 @@ class ClusterModel(Cluster):
     writes: list[str] = field(default_factory=list)
     failures: dict[str, list[ApiError]] = field(default_factory=dict)
     version: int = 100
+    leases_namespace: str = "agents"
 
     def _next(self, call: str) -> int:
         if self.failures.get(call):
@@ -70,9 +71,9 @@ class ClusterModel(Cluster):
             raise NotFound("get", "pods", f"{namespace}/{name}", 404)
         return self.pods[namespace, name]
 
-    async def apply_capacity(self, name: str, uid: str, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
+    async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
         self._next("apply_capacity")
-        if uid != self.node.uid:
+        if node.uid != self.node.uid:
             raise Invalid("patch", "nodes/status", "metadata.uid: field is immutable", 422)
         if not self.node.apply(numbers, force=force):
             cause = FieldConflict("kubelet", ".status.capacity.example.com/gpu")
@@ -116,6 +117,14 @@ class ClusterModel(Cluster):
             raise Conflict("delete", "poddevices", "uid precondition", 409)
         del self.pod_devices[record.key]
         self.writes.append(f"delete {record.name} {record.pod_uid}")
+
+    async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
+        self._next("evict_pod")
+        self.writes.append(f"evict {namespace}/{name} {uid}")
+
+    async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
+        self._next("repeat_event")
+        self.writes.append(f"again {event.message} {count}")
 
     async def post_event(self, event: Event, suffix: str) -> None:
         self._next("post_event")

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from nodedevice_agent.core.device_manager import DeviceManager
 from nodedevice_agent.core.pods import Pod
@@ -25,12 +26,12 @@ PATIENCE_SECONDS = 30
 class HostedManager:
     """`published`: the snapshots that the API would have been told, in order; none of a resource that is settling."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
         self.plugin_dir = folder / "plugins"
         self.directory = PluginDirectory.take(self.plugin_dir)
         checkpoint = checkpoint_file.read(folder)
-        self.manager = DeviceManager(asyncio.get_running_loop().time(), checkpoint)
+        self.manager = DeviceManager(asyncio.get_running_loop().time(), checkpoint, **options)
         sockets = checkpoint.sockets if checkpoint else ()
         self.published: list[Snapshot] = []
         self._happened = asyncio.Event()
@@ -59,9 +60,9 @@ class HostedManager:
 
 
 @asynccontextmanager
-async def hosted(folder: Path, pods: Iterable[Pod] = ()) -> AsyncIterator[HostedManager]:
-    """Running until left, and then ended as the agent ends: in order, with everything written."""
-    found = HostedManager(folder)
+async def hosted(folder: Path, pods: Iterable[Pod] = (), **options: Any) -> AsyncIterator[HostedManager]:
+    """Running until left, and then ended as the agent ends: in order, with everything written. options: of the manager."""
+    found = HostedManager(folder, **options)
     with found.directory:
         running = asyncio.create_task(_run(found))
         serving = asyncio.create_task(found.host.is_serving.wait())

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from nodedevice_api import names
 from nodedevice_operator.core import conditions
+from nodedevice_operator.core.agent_events import agent_events
 from nodedevice_operator.core.capacity import Apply, CapacityDecision, decide
 from nodedevice_operator.core.events import Event
 from nodedevice_operator.core.history import NodeHistory
-from nodedevice_operator.core.leases import ALIVE
+from nodedevice_operator.core.leases import ALIVE, AgentState
 from nodedevice_operator.core.records import Condition, NodeDeviceRecord
 
 from tests.fakes.node_status import NodeStatusModel
@@ -55,6 +56,7 @@ class OperatorModel:
     applies: list[Apply] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
+    agent: AgentState = ALIVE
 
     def publish(self, record: NodeDeviceRecord) -> None:
         """Take in what an agent says; the operator's conditions stay as they are stored."""
@@ -65,7 +67,7 @@ class OperatorModel:
     def look(self) -> CapacityDecision:
         """One look at the Node; fails when it does not come to an end."""
         for _ in range(_MOST_ROUNDS):
-            decision = decide(self.node.record(), self.node_devices.values(), self.history, self.now)
+            decision = decide(self.node.record(), self.node_devices.values(), self.history, self.now, self.agent)
             if decision.apply is not None:
                 self.applies.append(decision.apply)
                 if not self.node.apply(decision.apply.numbers, force=decision.apply.is_forced):
@@ -95,7 +97,9 @@ class OperatorModel:
             verdict = decision.verdicts.get(record.resource)
             if verdict is None or not record.has_status or record.owner_uid != self.node.uid:
                 continue
-            values = conditions.changed(record, conditions.answers(record, verdict, ALIVE), f"t{self.now}")
+            answers = conditions.answers(record, verdict, self.agent)
+            values = conditions.changed(record, answers, f"t{self.now}")
+            self.events += agent_events(record, answers) if values else ()
             stored = {v.type: Condition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
             self.node_devices[name] = replace(record, conditions={**record.conditions, **stored})
 

@@ -22,6 +22,7 @@ from tests.cluster.errors import CommandError
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 
 def helm(*arguments: str) -> str:
@@ -51,7 +52,15 @@ def test_renders_these_objects_and_no_others() -> None:
         *(("ServiceAccount", SYSTEM_NAMESPACE, account) for account in accounts),
         *((kind, "", account) for kind in ("ClusterRole", "ClusterRoleBinding") for account in accounts),
         *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
+        *((kind, "", account) for kind in POLICIES for account in accounts),
+        *((kind, SYSTEM_NAMESPACE, "nodedevice-operator-election") for kind in ("Role", "RoleBinding")),
     }
+
+
+@pytest.mark.parametrize(("value", "account"), [("agents", "nodedevice-agent"), ("operator", "nodedevice-operator")])
+def test_a_policy_can_be_switched_off(value: str, account: str) -> None:
+    missing = set(rendered()) - set(rendered({"admission": {value: False}}))
+    assert missing == {(kind, "", account) for kind in POLICIES}
 
 
 def test_lease_namespace_can_be_another() -> None:

@@ -23,6 +23,7 @@ from nodedevice_api.names import (
     AGENTS_NAMESPACE,
     GROUP,
     OPERATOR_FIELD_MANAGER,
+    OPERATOR_LEASE,
     Condition,
     node_device_name,
 )
@@ -58,16 +59,27 @@ AGENT = {
     *each_verb(GROUP, "nodedevices/status", "patch"),
 }
 AGENT_LEASES = each_verb("coordination.k8s.io", "leases", "get", "create", "update")
+ADMISSION = "admissionregistration.k8s.io"
 OPERATOR = {
     *each_verb("", "nodes", "get", "list", "watch"),
     *each_verb("", "nodes/status", "patch"),
     *each_verb("", "pods", "get"),
-    *each_verb("", "events", "create"),
+    *each_verb("", "events", "create", "patch"),
     *each_verb(GROUP, "nodedevices", "list", "watch"),
     *each_verb(GROUP, "nodedevices/status", "patch"),
     *each_verb(GROUP, "poddevices", "list", "watch", "create", "patch", "delete"),
+    *(
+        (ADMISSION, f"mutatingadmission{kind}{name}", verb)
+        for kind in ("policies", "policybindings")
+        for name, verbs in (
+            ("", ("create",)),
+            (" ['nodedevice-required-plugins']", ("list", "watch", "patch", "delete")),
+        )
+        for verb in verbs
+    ),
 }
 OPERATOR_LEASES = each_verb("coordination.k8s.io", "leases", "list")
+OPERATOR_OWN_LEASE = each_verb("coordination.k8s.io", f"leases ['{OPERATOR_LEASE}']", "get", "create", "update")
 
 
 def rights(client: Client, namespace: str) -> set[Right]:
@@ -136,7 +148,8 @@ def test_rights_of_the_agent(agent: Client, nobody: Client, namespace: str) -> N
 
 @pytest.mark.parametrize("namespace", [SYSTEM_NAMESPACE, "kube-system", "kube-node-lease", "default"])
 def test_rights_of_the_operator(operator: Client, nobody: Client, namespace: str) -> None:
-    assert rights(operator, namespace) - rights(nobody, namespace) == OPERATOR
+    own = OPERATOR_OWN_LEASE if namespace == SYSTEM_NAMESPACE else set()
+    assert rights(operator, namespace) - rights(nobody, namespace) == OPERATOR | own
 
 
 def test_rights_among_the_leases(agent: Client, operator: Client, nobody: Client) -> None:
@@ -154,12 +167,14 @@ def test_agent_can_do_its_work(installed: ControlPlane, agent: Client) -> None:
     assert owner.metadata is not None
     list(agent.list(Pod, fields={"spec.nodeName": NODE}, namespace="*"))
     try:
-        agent.apply(node_device(NAME, nodeName=NODE), field_manager=AGENT_FIELD_MANAGER, force=True)
+        owners = [{"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": owner.metadata.uid}]
+        identity = {"nodeName": NODE, "resourceName": "example.com/gpu"}
+        body = {"metadata": {"name": NAME, "ownerReferences": owners}, "spec": identity}
+        agent.apply(NodeDevice.from_dict(body), field_manager=AGENT_FIELD_MANAGER, force=True)
         apply_status(agent, NAME, {**free("gpu-0"), "conditions": [condition(Condition.REGISTERED)]})
         [found] = agent.list(NodeDevice, fields={"spec.nodeName": NODE})
         assert found["status"]["total"] == 1
-        made = agent.create(lease(AGENTS_NAMESPACE))
-        agent.replace(made)
+        agent.replace(agent.create(lease(AGENTS_NAMESPACE)))
     finally:
         installed.client.delete(NodeDevice, NAME)
         installed.client.delete(Lease, NODE, namespace=AGENTS_NAMESPACE)
@@ -224,6 +239,13 @@ def test_agent_cannot(agent: Client, published: str, namespace: str, call: Calla
         pytest.param(lambda c, ns: c.delete(Pod, "pod-a", namespace=ns), id="deletes a pod"),
         pytest.param(lambda c, ns: list(c.list(Pod, namespace=ns)), id="lists pods"),
         pytest.param(lambda c, ns: c.create(lease(AGENTS_NAMESPACE)), id="writes an agent's Lease"),
+        pytest.param(lambda c, ns: c.replace(lease(SYSTEM_NAMESPACE), NODE), id="makes another Lease beside its own"),
+        pytest.param(
+            lambda c, ns: list(c.list(Lease, namespace=SYSTEM_NAMESPACE)), id="lists the Leases beside its own"
+        ),
+        pytest.param(
+            lambda c, ns: c.delete(Lease, OPERATOR_LEASE, namespace=SYSTEM_NAMESPACE), id="deletes its own Lease"
+        ),
         pytest.param(lambda c, ns: list(c.list(Secret, namespace=ns)), id="reads Secrets"),
         pytest.param(lambda c, ns: list(c.list(ConfigMap, namespace=ns)), id="reads ConfigMaps"),
         pytest.param(lambda c, ns: list(c.list(Namespace)), id="reads namespaces"),

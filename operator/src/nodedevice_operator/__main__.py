@@ -11,10 +11,11 @@ import click
 
 from nodedevice_operator import __version__, settings
 from nodedevice_operator.edges import log
-from nodedevice_operator.errors import CredentialsError, SettingsError
+from nodedevice_operator.errors import Behind, CredentialsError, SettingsError
 from nodedevice_operator.operator import Operator
 
 _USAGE_ERROR = 2
+_BEHIND = 1
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,6 +35,34 @@ def main() -> None:
 @click.option("--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config.")
 @click.option("--http-address", help="host:port of /healthz, /readyz and /metrics; port 0 takes a free one.")
 @click.option("--leases-namespace", help="Namespace in which the agents keep their Leases.")
+@click.option("--agent-look-seconds", type=float, help="How often the agents' Leases are listed.")
+@click.option(
+    "--agent-grace-seconds", type=float, help="Silence of an agent, after its Lease, that takes its free devices."
+)
+@click.option(
+    "--leader-elect/--no-leader-elect", default=None, help="Write only while holding a Lease (the default), or always."
+)
+@click.option("--namespace", help="Namespace of that Lease; without it the pod's own, or the kubeconfig's.")
+@click.option(
+    "--leader-lease-seconds", type=int, help="How long that Lease lasts, and so about the take-over after a crash."
+)
+@click.option("--watchdog-seconds", type=float, help="How often the watch is checked against a list; 0: never.")
+@click.option("--node-taint/--no-node-taint", default=None, help="Taint Nodes with broken devices; default: not.")
+@click.option("--node-labels/--no-node-labels", default=None, help="Sum up resources in labels of Nodes; default: not.")
+@click.option(
+    "--held-device-policy",
+    multiple=True,
+    callback=lambda _context, _option, given: _policies(given),
+    metavar="RESOURCE=POLICY",
+    help="report or evict, when a device breaks that a pod holds; RESOURCE * is every other one. May be given several times.",
+)
+@click.option("--eviction-delay-seconds", type=float, help="How long it has been broken before its pod is evicted.")
+@click.option("--evictions-per-minute", type=float, help="How many pods at most are evicted in the whole cluster.")
+@click.option(
+    "--required-plugins/--no-required-plugins",
+    default=None,
+    help="Keep the policy by which pods wait for their node's agent (the default), or leave that to the runtime.",
+)
 @click.option("--log-level", type=click.Choice(get_args(settings.LogLevel)), help="Least level that is logged.")
 @click.option("--log-format", type=click.Choice(get_args(settings.LogFormat)), help="For people or for machines.")
 def run(config_file: Path | None, **flags: Any) -> None:
@@ -48,11 +77,29 @@ def run(config_file: Path | None, **flags: Any) -> None:
     except (SettingsError, CredentialsError) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
         sys.exit(_USAGE_ERROR)
+    except Behind as error:
+        click.echo(f"nodedevice-operator: {error}", err=True)
+        _exit_now(_BEHIND)
     if is_busy:
-        # a thread that still waits for an answer would be joined at exit, for as long as its time-out; all else that is to be done
-        # at exit is done, among it the removal of the certificates that the kubernetes package has put into temporary files
-        atexit._run_exitfuncs()
-        os._exit(0)
+        _exit_now(0)
+
+
+def _exit_now(status: int) -> None:
+    """End the process although a thread still waits for an answer: it would be joined at exit, for as long as its time-out.
+
+    All else that is to be done at exit is done, among it the removal of the certificates that the kubernetes package has put into
+    temporary files.
+    """
+    atexit._run_exitfuncs()
+    os._exit(status)
+
+
+def _policies(given: tuple[str, ...]) -> dict[str, str] | None:
+    """RESOURCE=POLICY pairs as a mapping; None where none was given. Raises click.BadParameter."""
+    for pair in given:
+        if "=" not in pair:
+            raise click.BadParameter(f"{pair!r} is not RESOURCE=POLICY, such as vendor.com/gpu=evict")
+    return dict(pair.split("=", 1) for pair in given) or None
 
 
 async def _run(chosen: settings.Settings) -> bool:

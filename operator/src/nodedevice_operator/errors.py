@@ -3,13 +3,16 @@
 OperatorError
 ├── SettingsError      a flag, an environment variable or the configuration file is not usable
 ├── CredentialsError   no kubeconfig or service account to speak with
+├── Behind             the watch does not bring what the API server has
 └── ApiError           the API server did not do what it was asked
     ├── Unreachable    no answer: nobody there, not trusted, or too slow
     ├── Unavailable    an answer, but not now (429, 5xx)
+    │   └── OverBudget  429 of an eviction: a PodDisruptionBudget does not allow it now
     ├── Forbidden      401, 403
     ├── NotFound       404
     ├── Conflict       409, with the fields and their owners where server-side apply refused
-    └── Invalid        400, 413, 422: the same request will be refused again
+    ├── Invalid        400, 413, 422: the same request will be refused again
+    └── NotLeading     never sent: another operator may write now
 """
 
 from dataclasses import dataclass
@@ -30,6 +33,19 @@ class SettingsError(OperatorError):
 
 class CredentialsError(OperatorError):
     """Nothing to log in to the API server with. The text says where it was looked for."""
+
+
+class Behind(OperatorError):
+    """What the handlers know of an object is older than what the API server shows, and has been for too long."""
+
+    def __init__(self, kind: str, name: str, version: int, seconds: float) -> None:
+        super().__init__(
+            f"the watch is behind: it has not brought {kind} {name} at resource version {version} for {seconds:.0f} s; "
+            "ending, so as to start anew"
+        )
+        self.kind = kind
+        self.name = name
+        self.version = version
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +81,10 @@ class Unavailable(ApiError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class OverBudget(Unavailable):
+    """A PodDisruptionBudget does not allow an eviction now. The API server itself is well."""
+
+
 class Forbidden(ApiError):
     """Who we are may not do this: a role is missing, or the token is not accepted."""
 
@@ -85,3 +105,7 @@ class Conflict(ApiError):
 
 class Invalid(ApiError):
     """The API server refuses the content, or the identity that was given with it."""
+
+
+class NotLeading(ApiError):
+    """A write that was not sent, because this operator does not lead now. Whoever leads does the same work."""

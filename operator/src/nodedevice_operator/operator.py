@@ -9,22 +9,35 @@ from typing import Any, Final
 from nodedevice_api import names
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.core.events import transitions
+from nodedevice_operator.core.election import Timing
+from nodedevice_operator.core.events import Event, transitions
 from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES
 from nodedevice_operator.edges import credentials, http
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.capacity_work import CapacityWork
 from nodedevice_operator.edges.client import THREADS, Client
 from nodedevice_operator.edges.cluster import Cluster
+from nodedevice_operator.edges.election import Election, identity
+from nodedevice_operator.edges.eviction_work import EvictionWork
+from nodedevice_operator.edges.gate import WriteGate
+from nodedevice_operator.edges.handover import Handover
 from nodedevice_operator.edges.health import ApiHealth, Health
+from nodedevice_operator.edges.intake import Intake
+from nodedevice_operator.edges.leader_lease import LeaderLeases
 from nodedevice_operator.edges.lease_watch import LeaseWatch
+from nodedevice_operator.edges.mark_work import MarkWork
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.node_work import NodeWork
 from nodedevice_operator.edges.pod_device_work import PodDeviceWork
+from nodedevice_operator.edges.policy_objects import PolicyObjects
 from nodedevice_operator.edges.reconciler import Reconciler
+from nodedevice_operator.edges.record_watch import RecordWatch
 from nodedevice_operator.edges.recorder import Recorder
+from nodedevice_operator.edges.required_plugins import RequiredPlugins
 from nodedevice_operator.edges.sync import Sync
 from nodedevice_operator.edges.watch import Watch
+from nodedevice_operator.edges.watchdog import Watchdog
 from nodedevice_operator.errors import ApiError, NotFound
 from nodedevice_operator.settings import Settings
 
@@ -32,13 +45,15 @@ log = logging.getLogger(__name__)
 
 _LONGEST_DELAY_SECONDS: Final = 15.0
 _BEAT_SECONDS: Final = 1.0
+# Longer than nearly every write takes; whoever takes over need not wait for longer ones.
+_SETTLE_SECONDS: Final = 0.3
 
 
 class Operator:
     """All edges of one process, and how they hang together."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises CredentialsError when there is nothing to log in with. Starts nothing."""
+        """Starts nothing. Raises CredentialsError when there is nothing to log in with."""
         self._settings = settings
         login = credentials.load(settings.kubeconfig)
         self._metrics = Metrics()
@@ -46,32 +61,77 @@ class Operator:
         self._metrics.watch(self._cache)
         self._api_health = ApiHealth(login.server)
         self._health = Health(self._api_health, self._cache.waits_for)
-        self._client = Client(login, self._api_health, self._metrics)
+        self._gate = WriteGate()
+        self._metrics.leader.set_function(lambda: float(self._gate.is_open))
+        self._client = Client(login, self._api_health, self._metrics, self._gate)
+        self._clients = [self._client]
+        self._handover = Handover()
+        self._election = self._candidacy(login)
         self._cluster = Cluster(self._client, settings.leases_namespace)
         self._recorder = Recorder(self._cluster, self._metrics)
         self._reconciler = Reconciler(self._look, self._metrics)
+        self._api_health.when_back(self._reconciler.retry_now)
         touch = self._reconciler.touch
-        self._leases = LeaseWatch(self._cluster, touch, self._cache.node_devices.nodes)
+        self._leases = LeaseWatch(
+            self._cluster,
+            self._cache,
+            touch,
+            self._metrics,
+            self._tell,
+            settings.agent_grace_seconds,
+            settings.agent_look_seconds,
+        )
+        self._required_plugins = RequiredPlugins(
+            PolicyObjects(self._client, login),
+            self._cache,
+            touch,
+            self._metrics,
+            is_on=settings.required_plugins,
+            leads=lambda: self._gate.is_open,
+        )
         self._node_work = NodeWork(
             self._cache,
             self._cluster,
             self._leases,
-            CapacityWork(self._cache, self._cluster, self._recorder, self._metrics),
+            CapacityWork(self._cache, self._cluster, self._recorder, self._metrics, self._required_plugins.unguarded),
             PodDeviceWork(self._cache, self._cluster, self._recorder),
             self._hear,
             lambda: self._reconciler.is_crowded,
+            self._tell,
+        )
+        self._evictions = EvictionWork(
+            self._cache,
+            self._cluster,
+            self._tell,
+            settings.held_device_policy,
+            delay_seconds=settings.eviction_delay_seconds,
+            per_minute=settings.evictions_per_minute,
+            leads=lambda: self._gate.is_open,
+        )
+        self._marks = MarkWork(
+            self._cache,
+            self._cluster,
+            taint=settings.node_taint,
+            labels=settings.node_labels,
+            leads=lambda: self._gate.is_open,
         )
         self._sync = Sync(self._cache, self._cluster, touch)
-        self._watch = Watch(self._cache, self._sync, touch, self._hear, login, self._api_health)
+        intake = Intake(self._cache, touch, self._hear)
+        self._watch = Watch(self._sync, intake, login, self._api_health)
+        self._record_watch = RecordWatch(self._sync, intake, login, self._api_health)
+        self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
         self._stop = asyncio.Event()
 
     @property
     def is_busy(self) -> bool:
         """Whether a request is still out, whose thread would hold up the end of the process."""
-        return self._client.is_busy
+        return any(client.is_busy for client in self._clients)
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT. Raises SettingsError when the HTTP address cannot be had."""
+        """Work until SIGTERM or SIGINT.
+
+        Raises SettingsError when the HTTP address cannot be had, and Behind when the watch fails to bring what there is.
+        """
         self._take_signals()
         host, port = http.serve(self._settings.http_endpoint, self._health, self._metrics.registry)
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
@@ -83,34 +143,79 @@ class Operator:
             if not self._stop.is_set():
                 await asyncio.gather(*(task for task in tasks if task.done()))
         finally:
+            if self._election is not None:
+                # first of all: another operator waits for it
+                await self._election.end(lambda: self._client.settle(_SETTLE_SECONDS))
             for task in (stopped, *tasks):
                 task.cancel()
             await asyncio.gather(*tasks, stopped, return_exceptions=True)
-            self._client.close()
+            for client in self._clients:
+                client.close()
         log.info("stopped")
 
+    def _candidacy(self, login: credentials.Credentials) -> Election | None:
+        """Our part in the election, with connections of its own: a crowd of other requests must not hold it up."""
+        if not self._settings.leader_elect:
+            self._gate.open_for_good()
+            return None
+        timing = Timing(self._settings.leader_lease_seconds)
+        client = Client(login, self._api_health, self._metrics, threads=1, read_seconds=timing.lease_seconds / 2)
+        self._clients.append(client)
+        namespace = self._settings.namespace or login.namespace or names.SYSTEM_NAMESPACE
+        return Election(LeaderLeases(client, namespace), self._gate, timing, identity(), self._lead)
+
     def _tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        election = {} if self._election is None else {"election": self._election.work()}
         return {
             "beat": self._beat(),
+            **election,
+            "watchdog": self._watchdog.work(),
             "events": self._recorder.work(),
             "sync": self._sync.work(),
             "leases": self._leases.work(),
             "watch": self._watch_until_stopped(),
+            "policy": self._required_plugins.work(),
+            "evictions": self._evictions.work(),
+            "marks": self._marks.work(),
+            **{f"watch-{kind}": self._record_watch.work(kind) for kind in (names.NODE_DEVICES, names.POD_DEVICES)},
+            **{f"watch-{kind}": self._required_plugins.watch(kind) for kind in (POLICIES, BINDINGS)},
             **{f"reconcile-{number}": self._reconciler.work() for number in range(THREADS)},
         }
 
     async def _look(self, node: str) -> float | None:
-        return await self._node_work.look(node)
+        # who does not lead only keeps its caches: all nodes are looked at when that changes
+        return await self._node_work.look(node) if self._gate.is_open else None
+
+    def _lead(self, another_wrote: bool, nobody_since: float) -> None:
+        """Writing begins, for the first time or again: bring every node to what is known of it."""
+        for event in self._handover.take(nobody_since):
+            self._recorder.post(event)
+        if another_wrote:
+            self._node_work.forget()
+        self._required_plugins.wake()
+        for node in self._cache.names_of_nodes():
+            self._reconciler.touch(node)
 
     def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
         """A NodeDevice changed: have its node looked at, and tell what happened to it."""
+        self._leases.spoke(now.node)
+        self._required_plugins.heard(now)
         self._reconciler.touch(now.node)
         for event in transitions(before, now):
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        """Post an Event, where we lead; otherwise whoever leads tells the same, if anybody does."""
+        if self._gate.is_open:
             self._recorder.post(event)
+        else:
+            self._handover.hold(event)
 
     async def _beat(self) -> None:
         while True:
             self._health.turned()
+            # kopf takes the signals for itself when it starts; ours give up the lead at once, and end kopf as well
+            self._take_signals()
             await asyncio.sleep(_BEAT_SECONDS)
 
     async def _watch_until_stopped(self) -> None:
@@ -124,7 +229,6 @@ class Operator:
                 delay = min(2.0 ** min(failures, 8) * 0.25, _LONGEST_DELAY_SECONDS)
                 problem = f"{type(exc).__name__}: {exc}"
                 log.warning("watch failed and begins anew", extra={"problem": problem, "seconds": delay})
-                self._take_signals()  # kopf had them
                 await asyncio.sleep(delay)
             else:
                 self._stop.set()  # kopf took the signal

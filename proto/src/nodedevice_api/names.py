@@ -24,9 +24,23 @@ OPERATOR_FIELD_MANAGER: Final = "nodedevice-operator"
 AGENTS_NAMESPACE: Final = "nodedevice-agents"
 AGENT_LEASE_SECONDS: Final = 60
 
+# Where the chart is meant to be installed, and the Lease there by which operators agree on who leads.
+SYSTEM_NAMESPACE: Final = "nodedevice-system"
+OPERATOR_LEASE: Final = "nodedevice-operator"
+
+# status.agent.runtime; where it is the kubelet's, the kubelet allocates, and so counts capacity itself
+RUNTIME_KUBELET: Final = "kubelet"
+RUNTIME_NRI: Final = "nri"
+
 # A cordon with one of these IDs takes the whole resource on that node out of service; the word needs no quotes in a shell.
 ALL_DEVICES: Final = "*"
 ALL_DEVICES_WORD: Final = "all"
+
+# As the agent registers with NRI, and the annotation by which a runtime creates a container only while such plugins are there.
+NRI_PLUGIN: Final = "nodedevice"
+REQUIRED_PLUGINS_ANNOTATION: Final = "required-plugins.noderesource.dev"
+# On a container in the runtime: the devices it was created with, as fingerprints.
+CONTAINER_DEVICES_ANNOTATION: Final = f"{GROUP}/devices"
 
 
 class Condition:
@@ -68,15 +82,30 @@ class Reason:
     FLAPPING: Final = "Flapping"
     # Injectable
     RUNTIME_NONE: Final = "RuntimeNone"
+    RUNTIME_CONNECTED: Final = "RuntimeConnected"
+    RUNTIME_DISCONNECTED: Final = "RuntimeDisconnected"
+    NO_RUNTIME: Final = "NoRuntimeSocket"
+    RUNS_WITHOUT: Final = "RunsWithoutDevices"
+    KUBELET_REGISTERED: Final = "RegisteredWithKubelet"
+    KUBELET_AWAY: Final = "KubeletAway"
+    KUBELET_REFUSED: Final = "KubeletRefused"
+    KUBELET_LIST_TOO_BIG: Final = "KubeletListTooBig"
+    KUBELET_CANNOT_SERVE: Final = "KubeletCannotCall"
+    NOTHING_FOR_KUBELET: Final = "NothingForKubelet"
     # Advertised, Conflict, AgentReady, Ready
     ADVERTISED: Final = "Advertised"
+    BY_KUBELET: Final = "ByKubelet"
+    NOT_INJECTABLE: Final = "NotInjectable"
     NOT_ADVERTISED: Final = "NotAdvertised"
+    POLICY_PENDING: Final = "PolicyPending"
     FOREIGN_OWNER: Final = "ForeignOwner"
     CHANGED_REPEATEDLY: Final = "ChangedRepeatedly"
     NO_CONFLICT: Final = "NoConflict"
     NODE_MISSING: Final = "NodeMissing"
+    FREE_WITHDRAWN: Final = "FreeDevicesWithdrawn"
     LEASE_RENEWED: Final = "LeaseRenewed"
     LEASE_EXPIRED: Final = "LeaseExpired"
+    LEASES_EXPIRED_TOGETHER: Final = "LeasesExpiredTogether"
     LEASE_MISSING: Final = "LeaseMissing"
     READY: Final = "Ready"
     # a pod that waits

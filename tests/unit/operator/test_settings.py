@@ -40,7 +40,7 @@ def test_an_empty_file_is_no_settings(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("http_address: a:1", "unknown setting http_address; did you mean httpAddress?"),
-        ("zzz: 1", "unknown setting zzz; known are httpAddress, kubeconfig,"),
+        ("zzz: 1", "unknown setting zzz; known are agentGraceSeconds,"),
         ("logFormat: xml", "Invalid enum value 'xml'"),
         ("kubeconfig: 1", "Expected `str | null`, got `int` - at `$.kubeconfig`"),
         ("httpAddress: ':99999'", "':99999' is not host:port"),

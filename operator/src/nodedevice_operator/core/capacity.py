@@ -2,7 +2,8 @@
 
 advertised = allocated + available, in capacity and allocatable alike. All names of a Node that are ours go into one
 server-side apply under our own field manager; a name left out of it leaves the Node. So nothing here may be asked before
-every NodeDevice of the Node is known.
+every NodeDevice of the Node is known. Where the agent has been silent for too long, its free devices are not offered any more;
+the name stays, with what pods hold. So it does where the agent says that devices cannot reach containers, and goes with the last.
 
 A name is ours on a Node when it was advertised for this very Node before; a foreign change to it is undone. A name that
 somebody set before us, or keeps changing, is left alone. Source: server-side apply's ownership rules, measured on
@@ -12,6 +13,7 @@ nodes/status of Kubernetes 1.37.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
 
 from nodedevice_api import names
 
@@ -26,7 +28,11 @@ from nodedevice_operator.core.history import (
     with_repair,
     without_conflict,
 )
+from nodedevice_operator.core.leases import ALIVE, AgentState, as_told
 from nodedevice_operator.core.records import NO_RESOURCE, NodeDeviceRecord, NodeRecord
+
+# The Node shows what it is to show: all that can be had, or what is held.
+_SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})
 
 
 class Want(Enum):
@@ -34,6 +40,7 @@ class Want(Enum):
 
     ADVERTISE = "advertise"
     WITHDRAW = "withdraw"
+    LEAVE = "leave"  # the kubelet of that node counts the resource itself
     HOLD = "hold"  # nothing is known that would justify a change
 
 
@@ -71,16 +78,22 @@ class CapacityDecision:
 
 
 def decide(
-    node: NodeRecord, node_devices: Iterable[NodeDeviceRecord], before: NodeHistory | None, now: float
+    node: NodeRecord,
+    node_devices: Iterable[NodeDeviceRecord],
+    before: NodeHistory | None,
+    now: float,
+    agent: AgentState = ALIVE,
+    unguarded: frozenset[str] = frozenset(),
 ) -> CapacityDecision:
     """Decide what to write into the status of `node`.
 
     node_devices: every NodeDevice that names this node; never a part of them.
-    now: monotonic seconds.
+    now: monotonic seconds. agent: whether the node's agent lives.
+    unguarded: resources that must not be new on a Node yet, as nothing would make their pods wait for the agent.
     """
     history = history_of(node.uid, before)
     in_order = sorted(filter(is_real, node_devices), key=lambda record: record.resource)
-    rulings = [_rule(node, record, history, now) for record in in_order]
+    rulings = [_guarded(_rule(node, record, history, agent, now), unguarded) for record in in_order]
     kept = {ruling.resource: ruling for ruling in rulings if ruling.number is not None}
     given_up = frozenset(name for name, seen in node.resources.items() if _is_ours(node, name) and name not in kept)
     apply = _apply(kept, given_up)
@@ -88,14 +101,16 @@ def decide(
     for ruling in rulings:
         history = _remember(history, ruling, now)
     sent = frozenset(apply.numbers if apply else kept)
+    # what the kubelet counts now is its own from here on, whatever was ours before
+    parted = given_up | {ruling.resource for ruling in rulings if ruling.reason == names.Reason.BY_KUBELET}
     history = replace(
-        history, applied=(history.applied - given_up) | sent, withdrawn=(history.withdrawn | given_up) - kept.keys()
+        history, applied=(history.applied - parted) | sent, withdrawn=(history.withdrawn | parted) - kept.keys()
     )
     standing = [history.conflicts[ruling.resource] for ruling in rulings if ruling.conflict is not None]
     waits = [conflict.retry_at for conflict in standing if conflict.retry_at is not None]
     return CapacityDecision(
         apply=apply,
-        verdicts={ruling.resource: _verdict(ruling) for ruling in rulings},
+        verdicts={ruling.resource: _verdict(node, ruling) for ruling in rulings},
         history=history,
         events=events,
         repairs=tuple(ruling.drift.cause for ruling in rulings if ruling.drift),
@@ -103,18 +118,34 @@ def decide(
     )
 
 
-def advertised(record: NodeDeviceRecord) -> int:
-    """How many devices the scheduler may count on: those in use by pods it still counts, and those that are free."""
-    return record.allocated + record.available
+def advertised(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
+    """How many devices the scheduler may count on: those in use by pods it still counts, and those that are free.
+
+    is_withdrawn: the agent that would hand out the free ones is gone, as far as anybody can tell.
+    """
+    return record.allocated if is_withdrawn else record.allocated + record.available
+
+
+def is_withdrawn(record: NodeDeviceRecord, agent: AgentState) -> bool:
+    """Whether its free devices are not offered, as its agent is silent: now, or since before we looked."""
+    told = record.conditions.get(names.Condition.ADVERTISED)
+    was_withdrawn = told is not None and told.reason == names.Reason.FREE_WITHDRAWN
+    return as_told(agent, was_withdrawn=was_withdrawn).is_withdrawn
 
 
 def want(node: NodeRecord, record: NodeDeviceRecord) -> Want:
     """What `record` asks of `node`. Of another Node, or without a word from its agent: leave things as they are."""
     if record.owner_uid != node.uid or not record.has_status:
         return Want.HOLD
-    if record.endpoint == "Gone" and record.allocated == 0:
-        return Want.WITHDRAW
-    return Want.ADVERTISE
+    if record.runtime == names.RUNTIME_KUBELET:
+        return Want.LEAVE
+    is_gone = record.endpoint == "Gone" or not _is_injectable(record)
+    return Want.WITHDRAW if is_gone and record.allocated == 0 else Want.ADVERTISE
+
+
+def _is_injectable(record: NodeDeviceRecord) -> bool:
+    """Unknown is no reason to withdraw: nobody may be meant to put devices into containers there."""
+    return not record.is_condition(names.Condition.INJECTABLE, "False")
 
 
 def is_real(record: NodeDeviceRecord) -> bool:
@@ -122,7 +153,7 @@ def is_real(record: NodeDeviceRecord) -> bool:
     return record.name == names.node_device_name(record.node, record.resource)
 
 
-def _rule(node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, now: float) -> Ruling:
+def _rule(node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, agent: AgentState, now: float) -> Ruling:
     seen = node.resources.get(record.resource, NO_RESOURCE)
     wanted = want(node, record)
     if wanted is Want.HOLD:
@@ -131,18 +162,43 @@ def _rule(node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, now:
         reason = names.Reason.NODE_MISSING if record.owner_uid != node.uid else names.Reason.NOT_ADVERTISED
         return Ruling(record.resource, number=held, reason=reason)
     told = record.is_condition(names.Condition.CONFLICT, "True")
-    if wanted is Want.WITHDRAW:
+    if wanted in (Want.WITHDRAW, Want.LEAVE):
         ended = record.resource in history.conflicts or (told and record.resource not in history.ended)
-        return Ruling(record.resource, number=None, reason=names.Reason.ENDPOINT_GONE, has_conflict_ended=ended)
+        return Ruling(record.resource, number=None, reason=_why_left_out(record), has_conflict_ended=ended)
     stored = record.conditions.get(names.Condition.CONFLICT)
+    withdrawn = is_withdrawn(record, agent)
     claim = Claim(
         resource=record.resource,
-        number=advertised(record),
+        number=advertised(record, is_withdrawn=withdrawn or not _is_injectable(record)),
         seen=seen,
-        was_advertised=record.is_condition(names.Condition.ADVERTISED, "True"),
+        was_advertised=_was_advertised(record),
         told_conflict=stored.reason if told and stored else None,
     )
-    return judge(claim, history, now)
+    ruling = judge(claim, history, now)
+    if withdrawn and ruling.number is not None:
+        return replace(ruling, reason=names.Reason.FREE_WITHDRAWN)
+    if ruling.reason == names.Reason.ADVERTISED and not _is_injectable(record):
+        return replace(ruling, reason=names.Reason.NOT_INJECTABLE)
+    return ruling
+
+
+def _why_left_out(record: NodeDeviceRecord) -> str:
+    if record.runtime == names.RUNTIME_KUBELET:
+        return names.Reason.BY_KUBELET
+    return names.Reason.ENDPOINT_GONE if record.endpoint == "Gone" else names.Reason.NOT_INJECTABLE
+
+
+def _guarded(ruling: Ruling, unguarded: frozenset[str]) -> Ruling:
+    """What is on the Node already stays: only a new name waits."""
+    if ruling.is_new and ruling.resource in unguarded:
+        return replace(ruling, number=None, reason=names.Reason.POLICY_PENDING, differs=False, is_new=False)
+    return ruling
+
+
+def _was_advertised(record: NodeDeviceRecord) -> bool:
+    """By us: what the kubelet counted by itself does not become ours when its agent takes over."""
+    stored = record.conditions.get(names.Condition.ADVERTISED)
+    return stored is not None and stored.status == "True" and stored.reason != names.Reason.BY_KUBELET
 
 
 def _is_ours(node: NodeRecord, resource: str) -> bool:
@@ -177,9 +233,11 @@ def _remember(history: NodeHistory, ruling: Ruling, now: float) -> NodeHistory:
     return with_conflict(history, ruling.resource, replace(ruling.conflict, retry_at=retry_at(chosen)), chosen)
 
 
-def _verdict(ruling: Ruling) -> Verdict:
+def _verdict(node: NodeRecord, ruling: Ruling) -> Verdict:
+    if ruling.reason == names.Reason.BY_KUBELET:
+        return Verdict(node.resources.get(ruling.resource, NO_RESOURCE).capacity is not None, ruling.reason)
     if ruling.conflict is None:
-        return Verdict(ruling.number is not None and ruling.reason == names.Reason.ADVERTISED, ruling.reason)
+        return Verdict(ruling.number is not None and ruling.reason in _SHOWN, ruling.reason)
     reason = names.Reason.CHANGED_REPEATEDLY if ruling.is_contest else names.Reason.FOREIGN_OWNER
     return Verdict(False, reason, ruling.conflict.writer, reason)
 

@@ -61,15 +61,35 @@ def changed(record: NodeDeviceRecord, wanted: Mapping[str, Answer], now: str) ->
 
 
 def _advertised(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
+    if verdict.reason == Reason.FREE_WITHDRAWN:
+        shown = f"Node {record.node} shows only what pods hold, as the agent has been silent for too long; all comes back with it"
+        return Answer("True", Reason.FREE_WITHDRAWN, shown)
+    if verdict.reason == Reason.BY_KUBELET:
+        return _by_kubelet(record, verdict)
+    if verdict.is_advertised and verdict.reason == Reason.NOT_INJECTABLE:
+        shown = (
+            f"Node {record.node} shows only what pods hold, as devices cannot reach containers there: see Injectable"
+        )
+        return Answer("True", Reason.NOT_INJECTABLE, shown)
     if verdict.is_advertised:
         return Answer("True", Reason.ADVERTISED, f"Node {record.node} shows this resource in capacity and allocatable")
     why = {
         Reason.ENDPOINT_GONE: "its device plugin is gone and nobody holds a device",
+        Reason.NOT_INJECTABLE: f"devices cannot reach containers of Node {record.node}: see Injectable",
         Reason.NODE_MISSING: f"no Node {record.node} with the uid of this object's owner is there",
+        Reason.POLICY_PENDING: "the policy that makes its pods wait for the agent is not in force yet; see the operator's log",
         Reason.FOREIGN_OWNER: f"{verdict.conflict_with} set this name on Node {record.node} first",
         Reason.CHANGED_REPEATEDLY: f"{verdict.conflict_with} keeps changing this name on Node {record.node}",
     }.get(verdict.reason, "nothing is known of its devices yet")
     return Answer("False", verdict.reason, why)
+
+
+def _by_kubelet(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
+    if verdict.is_advertised:
+        shown = f"the kubelet of Node {record.node} counts this resource itself, and nobody else writes it"
+        return Answer("True", Reason.BY_KUBELET, shown)
+    why = f"the kubelet of Node {record.node} does not count this resource yet; it does at its next sync after the registration"
+    return Answer("False", Reason.BY_KUBELET, why)
 
 
 def _conflict(record: NodeDeviceRecord, verdict: Verdict) -> Answer:

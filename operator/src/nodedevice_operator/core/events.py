@@ -4,7 +4,7 @@ An Event tells a transition. The first sight of an object is none: what was ther
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nodedevice_api import names
@@ -26,6 +26,8 @@ class EventReason:
     DEVICE_UNHEALTHY: Final = "DeviceUnhealthy"
     DEVICE_RECOVERED: Final = "DeviceRecovered"
     ALLOCATION_REFUSED: Final = "AllocationRefused"
+    POD_EVICTED: Final = "DeviceEviction"
+    EVICTION_REFUSED: Final = "DeviceEvictionRefused"
     CAPACITY_REPAIRED: Final = "CapacityRepaired"
     CAPACITY_CONFLICT: Final = "CapacityConflict"
     CAPACITY_CONFLICT_ENDED: Final = "CapacityConflictEnded"
@@ -43,14 +45,40 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """Devices of one resource on one node to which the same happened; `reasons` are theirs, as far as it is bad news.
+
+    of_pod: it is for the pod that holds them, all of them.
+    """
+
+    resource: str
+    node: str
+    device_ids: frozenset[str]
+    reasons: frozenset[str] = frozenset()
+    of_pod: bool = False
+
+    def sentence(self) -> str:
+        """How many and some of them, such as `2 devices (gpu-0, gpu-1) of vendor.com/gpu on node-a unhealthy (Overheated)`."""
+        what = f"{_devices(sorted(self.device_ids))} of {self.resource} on {self.node}"
+        if not self.reasons:
+            return f"{what} healthy again"
+        kept = "; held by this pod until it ends" if self.of_pod else ""
+        return f"{what} unhealthy ({', '.join(sorted(self.reasons))}){kept}"
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
-    """One Event to post. `on_node` asks that the pod it is about be looked up first: it must run there."""
+    """One Event to post. `on_node` asks that the pod it is about be looked up first: it must run there.
+
+    tally: what it counts, so that another of the same kind, a moment later, is one with it.
+    """
 
     about: About
     type: str
     reason: str
     message: str
     on_node: str | None = None
+    tally: Tally | None = None
 
 
 def about_node(node: NodeRecord) -> About:
@@ -70,6 +98,18 @@ def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Ev
     if old is None or old.uid != new.uid or not old.has_status or not new.has_status:
         return ()
     return (*_endpoint(old, new), *_health(old, new), *_waiting(old, new))
+
+
+def merged(first: Event, second: Event) -> Event:
+    """One Event in place of two that count the same on the same object."""
+    assert first.tally is not None
+    assert second.tally is not None
+    tally = replace(
+        first.tally,
+        device_ids=first.tally.device_ids | second.tally.device_ids,
+        reasons=first.tally.reasons | second.tally.reasons,
+    )
+    return replace(second, message=tally.sentence(), tally=tally)
 
 
 def some(device_ids: list[str]) -> str:
@@ -93,17 +133,36 @@ def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 
 
 def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    broken = sorted(new.unhealthy() - old.unhealthy())
-    if broken:
-        reasons = sorted({new.devices[device_id].reason or names.Reason.REPORTED_UNHEALTHY for device_id in broken})
-        message = f"{_devices(broken)} of {new.resource} on {new.node} unhealthy ({', '.join(reasons)})"
-        yield Event(about_node_device(new), WARNING, EventReason.DEVICE_UNHEALTHY, message)
+    broken = new.unhealthy() - old.unhealthy()
     # a device that is no longer listed has not recovered, unless the list leaves out the healthy ones
     listed = frozenset(new.listed)
-    mended = sorted(i for i in old.unhealthy() - new.unhealthy() if i in listed or new.devices_omitted)
-    if mended:
-        message = f"{_devices(mended)} of {new.resource} on {new.node} healthy again"
-        yield Event(about_node_device(new), NORMAL, EventReason.DEVICE_RECOVERED, message)
+    mended = frozenset(i for i in old.unhealthy() - new.unhealthy() if i in listed or new.devices_omitted)
+    for kind, reason, changed in (
+        (WARNING, EventReason.DEVICE_UNHEALTHY, broken),
+        (NORMAL, EventReason.DEVICE_RECOVERED, mended),
+    ):
+        if changed:
+            tally = Tally(new.resource, new.node, changed, _reasons(new, changed & broken))
+            yield Event(about_node_device(new), kind, reason, tally.sentence(), tally=tally)
+            yield from _of_pods(new, kind, reason, changed)
+
+
+def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[str]) -> Iterator[Event]:
+    """The same for each pod that holds some of `changed`: whoever looks at a pod may know nothing of NodeDevices."""
+    held: dict[About, frozenset[str]] = {}
+    for allocation in new.allocations:
+        if allocation.namespace and allocation.name and not allocation.is_releasing:
+            pod = about_pod(allocation.namespace, allocation.name, allocation.pod_uid)
+            held[pod] = held.get(pod, frozenset()) | (changed & frozenset(allocation.device_ids))
+    for pod, ids in held.items():
+        if ids:
+            reasons = _reasons(new, ids) if kind == WARNING else frozenset()
+            tally = Tally(new.resource, new.node, ids, reasons, of_pod=True)
+            yield Event(pod, kind, reason, tally.sentence(), on_node=new.node, tally=tally)
+
+
+def _reasons(record: NodeDeviceRecord, broken: frozenset[str]) -> frozenset[str]:
+    return frozenset(record.devices[device_id].reason or names.Reason.REPORTED_UNHEALTHY for device_id in broken)
 
 
 def _waiting(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:

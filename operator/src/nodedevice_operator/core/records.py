@@ -56,13 +56,25 @@ def _strangers(value: int | None, owners: frozenset[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """The operator's taint and labels of a Node, as they are or as they should be."""
+
+    is_tainted: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_MARKS: Final = Marks()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A Node: its identity and its extended resources."""
+    """A Node: its identity, its extended resources, and what of its taints and labels is the operator's."""
 
     name: str
     uid: str
     resource_version: int = field(compare=False)
     resources: Mapping[str, ExtendedResource]
+    marks: Marks = NO_MARKS
 
     @property
     def key(self) -> str:
@@ -85,7 +97,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one container of one pod holds of the resource."""
+    """What one container of one pod holds of the resource. runs_without: it runs, and was not given these devices."""
 
     namespace: str
     name: str
@@ -94,11 +106,12 @@ class Allocation:
     device_ids: tuple[str, ...]
     omitted: int
     is_releasing: bool
+    runs_without: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A container that asked for the resource and did not get it yet."""
+    """A container that asked for the resource and did not get it yet. runs_without: it runs all the same."""
 
     namespace: str
     name: str
@@ -106,6 +119,7 @@ class Waiting:
     container: str
     reason: str
     message: str
+    runs_without: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +135,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class NodeDeviceRecord:
-    """A NodeDevice. `has_status` is False until its agent has said anything."""
+    """A NodeDevice. `has_status` is False until its agent has said anything. runtime: how devices reach containers there."""
 
     name: str
     uid: str
@@ -138,6 +152,7 @@ class NodeDeviceRecord:
     releasing: int = 0
     available: int = 0
     endpoint: str | None = None
+    runtime: str = ""
     devices: Mapping[str, Device] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
     devices_omitted: int = 0
@@ -177,10 +192,11 @@ class PodDeviceRecord:
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """What is asked of a pod: which one it is, and where it runs ("" while it is not bound)."""
+    """What is asked of a pod: which one it is, where it runs ("" while it is not bound), and whether it is about to end."""
 
     uid: str
     node: str
+    is_ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ and neither does an event that was overtaken. A store is complete once a whole l
 may be concluded from what is not there.
 """
 
-from collections import defaultdict
+import asyncio
 from collections.abc import Hashable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -40,7 +40,8 @@ class Store(Generic[K2, R]):
     def __init__(self) -> None:
         self.is_complete = False
         self._by_key: dict[K2, R] = {}
-        self._by_node: defaultdict[str, dict[K2, R]] = defaultdict(dict)
+        # a node has few of each kind, and a tuple of keys is a fifth of a dictionary
+        self._by_node: dict[str, tuple[K2, ...]] = {}
         self._gone: dict[str, None] = {}
 
     def get(self, key: K2) -> R | None:
@@ -56,7 +57,7 @@ class Store(Generic[K2, R]):
 
     def of_node(self, node: str) -> list[R]:
         """Records about that node."""
-        return list(self._by_node[node].values()) if node in self._by_node else []
+        return [self._by_key[key] for key in self._by_node.get(node, ())]
 
     def is_about(self, node: str) -> bool:
         """Whether any record is about that node."""
@@ -76,8 +77,13 @@ class Store(Generic[K2, R]):
         if held is not None and held.node != record.node:
             self._unlink(key, held)
         self._by_key[key] = record
-        self._by_node[record.node][key] = record
+        if held is None or held.node != record.node:
+            self._by_node[record.node] = (*self._by_node.get(record.node, ()), key)
         return held is None or held != record
+
+    def is_gone(self, uid: str) -> bool:
+        """Whether the object of that uid was removed, as far as that is remembered."""
+        return uid in self._gone
 
     def remove(self, key: K2, uid: str) -> bool:
         """Forget the object of that uid; whether it was known."""
@@ -110,10 +116,11 @@ class Store(Generic[K2, R]):
         return frozenset(changed)
 
     def _unlink(self, key: K2, held: R) -> None:
-        of_node = self._by_node[held.node]
-        of_node.pop(key, None)
-        if not of_node:
-            del self._by_node[held.node]
+        others = tuple(other for other in self._by_node.get(held.node, ()) if other != key)
+        if others:
+            self._by_node[held.node] = others
+        else:
+            self._by_node.pop(held.node, None)
 
 
 class Cache:
@@ -123,6 +130,8 @@ class Cache:
         self.nodes: Store[str, NodeRecord] = Store()
         self.node_devices: Store[str, NodeDeviceRecord] = Store()
         self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
+        # set once every list has come in for the first time
+        self.whole = asyncio.Event()
 
     def waits_for(self) -> tuple[str, ...]:
         """Which lists are not whole yet, in words."""

@@ -5,13 +5,14 @@ After each apply the answer of the API server takes the place of the record, and
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from nodedevice_operator.core.capacity import Apply, CapacityDecision, Verdict, decide
 from nodedevice_operator.core.history import NodeHistory
-from nodedevice_operator.core.records import NodeRecord
+from nodedevice_operator.core.leases import AgentState
+from nodedevice_operator.core.records import NodeDeviceRecord, NodeRecord
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.metrics import Metrics
@@ -40,14 +41,22 @@ class Outcome:
 class CapacityWork:
     """Capacity and allocatable of one Node at a time."""
 
-    def __init__(self, cache: Cache, cluster: Cluster, recorder: Recorder, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        cluster: Cluster,
+        recorder: Recorder,
+        metrics: Metrics,
+        unguarded: Callable[[Iterable[NodeDeviceRecord]], frozenset[str]] = lambda _: frozenset(),
+    ) -> None:
+        self._unguarded = unguarded
         self._cache = cache
         self._cluster = cluster
         self._recorder = recorder
         self._metrics = metrics
 
-    async def look(self, name: str, history: NodeHistory | None) -> Outcome:
-        """Bring the Node to what its NodeDevices say.
+    async def look(self, name: str, history: NodeHistory | None, agent: AgentState) -> Outcome:
+        """Bring the Node to what its NodeDevices say. agent: whether the node's agent lives.
 
         Raises Conflict when the Node changes faster than it can be decided about, or another ApiError.
         """
@@ -57,7 +66,8 @@ class CapacityWork:
             node = self._cache.nodes.get(name)
             if node is None:
                 return _nothing(history)
-            decision = decide(node, self._cache.node_devices.of_node(name), history, time.monotonic())
+            records = self._cache.node_devices.of_node(name)
+            decision = decide(node, records, history, time.monotonic(), agent, self._unguarded(records))
             if decision.apply is not None:
                 try:
                     if not await self._write(node, decision.apply):
@@ -76,7 +86,7 @@ class CapacityWork:
     async def _write(self, node: NodeRecord, apply: Apply) -> bool:
         """Apply; False when the Node is gone or is another one. Raises Conflict when others own what must change."""
         try:
-            written = await self._cluster.apply_capacity(node.name, node.uid, apply.numbers, force=apply.is_forced)
+            written = await self._cluster.apply_capacity(node, apply.numbers, force=apply.is_forced)
         except NotFound:
             return False
         except Invalid:

@@ -13,10 +13,12 @@ from urllib.parse import urlencode
 
 import msgspec
 import urllib3
+from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
 
 from nodedevice_operator.edges import wire, wire_forms
 from nodedevice_operator.edges.credentials import Credentials
+from nodedevice_operator.edges.gate import WriteGate, gated_pools
 from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.errors import (
@@ -26,30 +28,54 @@ from nodedevice_operator.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    NotLeading,
+    OverBudget,
     Unavailable,
     Unreachable,
 )
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 
 # As many writes side by side as the reconciler has workers; the API server's own fairness does the rest.
 THREADS: Final = 8
 _TERMINATING: Final = "NamespaceTerminating"
+_BUDGET: Final = "DisruptionBudget"
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 15.0
 
 
 class Client:
-    """Requests to one API server. `close` waits for nothing: an answer that is still out is not wanted any more."""
+    """Requests to one API server. `close` waits for nothing: an answer that is still out is not wanted any more.
 
-    def __init__(self, credentials: Credentials, health: ApiHealth, metrics: Metrics) -> None:
+    gate: what every write must pass just before it is sent; None lets all pass.
+    read_seconds: how long an answer may take.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        health: ApiHealth,
+        metrics: Metrics,
+        gate: WriteGate | None = None,
+        *,
+        threads: int = THREADS,
+        read_seconds: float = _READ_SECONDS,
+    ) -> None:
         self._credentials = credentials
         self._health = health
         self._metrics = metrics
+        self._gate = gate
+        self._timeouts = (min(_CONNECT_SECONDS, read_seconds), read_seconds)
         self._rest: Any = RESTClientObject(credentials.configuration)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="api")
+        if gate is not None:
+            self._rest.pool_manager.pool_classes_by_scheme = gated_pools(gate)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="api")
         self._in_flight = 0
+        self._writes_out = 0
+        self._no_write_is_out = asyncio.Event()
+        self._no_write_is_out.set()
 
     @property
     def is_busy(self) -> bool:
@@ -65,51 +91,78 @@ class Client:
         query: Mapping[str, str | int] | None = None,
         body: Any = None,
         content_type: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
         """Send one request and return the body of the answer.
 
         what: the kind, or kind/subresource, for errors and metrics.
-        body: anything JSON can hold.
+        body: anything JSON can hold. accept: another form of the answer, such as metadata only.
         Raises ApiError, or the kind of it that fits.
         """
         if verb != "GET":
+            if self._gate is not None:
+                self._gate.check(verb, what)
             self._metrics.writes.labels(kind=what, verb=verb.lower()).inc()
         loop = asyncio.get_running_loop()
         url = f"{self._credentials.server}{path}"
         if query:
             url = f"{url}?{urlencode(query)}"
-        self._in_flight += 1
+        self._set_out(verb, 1)
         try:
-            answer = await loop.run_in_executor(self._threads, self._send, verb, what, url, body, content_type)
+            answer = await loop.run_in_executor(self._threads, self._send, verb, what, url, body, content_type, accept)
+        except NotLeading:
+            raise
         except ApiError as error:
             self._health.failed(error)
             raise
         finally:
-            self._in_flight -= 1
+            self._set_out(verb, -1)
         self._health.succeeded(verb, what)
         return answer
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait until no write is out any more, but no longer than so many seconds; whether that is so."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._no_write_is_out.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _set_out(self, verb: str, change: int) -> None:
+        self._in_flight += change
+        if verb == "GET":
+            return
+        self._writes_out += change
+        if self._writes_out:
+            self._no_write_is_out.clear()
+        else:
+            self._no_write_is_out.set()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _send(self, verb: str, what: str, url: str, body: Any, content_type: str) -> bytes:
+    def _send(self, verb: str, what: str, url: str, body: Any, content_type: str, accept: str) -> bytes:
         try:
-            headers = {"Accept": JSON, "User-Agent": "nodedevice-operator"}
+            headers = {"Accept": accept, "User-Agent": "nodedevice-operator"}
             authorization = self._credentials.authorization()
             if authorization:
                 headers["Authorization"] = authorization
             if body is not None:
                 headers["Content-Type"] = content_type
-            # the package encodes JSON itself, and passes any other type through
-            content = body if body is None or content_type == JSON else msgspec.json.encode(body)
-            answer = self._rest.request(
-                verb, url, headers=headers, body=content, _request_timeout=(_CONNECT_SECONDS, _READ_SECONDS)
-            )
+            # the package encodes JSON and JSON patches itself, and passes any other type through
+            content = body if body is None or "json" in content_type else msgspec.json.encode(body)
+            answer = self._rest.request(verb, url, headers=headers, body=content, _request_timeout=self._timeouts)
             data = bytes(answer.read())
+        except NotLeading as closed:
+            raise NotLeading(verb, what, closed.problem) from closed
         except CredentialsError as exc:
             raise Unreachable(verb, what, str(exc)) from exc
         except (urllib3.exceptions.HTTPError, OSError) as exc:
             raise Unreachable(verb, what, _short(exc)) from exc
+        except ApiException as exc:
+            # what the package makes of a TLS connection that ends in the middle; an answer it passes on as it is
+            raise Unreachable(verb, what, " ".join(str(exc.reason).split())) from exc
         if 200 <= answer.status <= 299:
             return data
         if answer.status == 401:
@@ -125,6 +178,8 @@ def _refusal(verb: str, what: str, code: int, data: bytes) -> ApiError:
     problem = status.message or f"HTTP {code}"
     if code == 409:
         return Conflict(verb, what, problem, code, wire.field_conflicts(status))
+    if code == 429 and any(cause.reason == _BUDGET for cause in status.details.causes):
+        return OverBudget(verb, what, problem, code, status.details.retry_after_seconds)
     if code == 429 or code >= 500:
         return Unavailable(verb, what, problem, code, status.details.retry_after_seconds)
     if any(cause.reason == _TERMINATING for cause in status.details.causes):

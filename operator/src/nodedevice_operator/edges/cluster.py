@@ -1,4 +1,4 @@
-"""Every request the operator ever makes, by name. What is not here, it does not do.
+"""Every request the operator makes about others' objects, by name. What is not here, it does not do.
 
 Answers come back as core records; failures as the errors of errors.py.
 """
@@ -6,7 +6,7 @@ Answers come back as core records; failures as the errors of errors.py.
 import asyncio
 import datetime
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -14,19 +14,33 @@ from nodedevice_api import names
 
 from nodedevice_operator.core.conditions import ConditionValue
 from nodedevice_operator.core.events import Event
+from nodedevice_operator.core.node_marks import EFFECT, TAINT
 from nodedevice_operator.core.pod_devices import Content, HeldDevice, Wanted
 from nodedevice_operator.core.records import LeaseRecord, NodeDeviceRecord, NodeRecord, PodDeviceRecord, PodRecord
 from nodedevice_operator.edges import wire, wire_forms
-from nodedevice_operator.edges.client import APPLY, Client
+from nodedevice_operator.edges.client import APPLY, JSON, MERGE_PATCH, Client
 
-# A page of Nodes is some 3 MB of JSON; only one is held at a time.
-_PAGE: Final = 500
+# A page of Nodes is some 2 MB of JSON; only one is held at a time.
+_PAGE: Final = 250
 
 _CORE: Final = "/api/v1"
 _OWN: Final = f"/apis/{names.API_VERSION}"
 _LEASES: Final = "/apis/coordination.k8s.io/v1"
 
-ListOf = TypeVar("ListOf", wire_forms.NodeList, wire_forms.NodeDeviceList, wire_forms.PodDeviceList)
+# Any list, with the metadata of its objects and nothing else.
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+ListOf = TypeVar(
+    "ListOf", wire_forms.NodeList, wire_forms.NodeDeviceList, wire_forms.PodDeviceList, wire_forms.PartialObjectList
+)
+
+
+_Lists: TypeAlias = type[wire_forms.NodeList] | type[wire_forms.NodeDeviceList] | type[wire_forms.PodDeviceList]
+_FORMS: Final[Mapping[str, tuple[str, _Lists]]] = {
+    "nodes": (_CORE, wire_forms.NodeList),
+    names.NODE_DEVICES: (_OWN, wire_forms.NodeDeviceList),
+    names.POD_DEVICES: (_OWN, wire_forms.PodDeviceList),
+}
 
 
 class Cluster:
@@ -34,7 +48,7 @@ class Cluster:
 
     def __init__(self, client: Client, leases_namespace: str) -> None:
         self._client = client
-        self._leases_namespace = leases_namespace
+        self.leases_namespace = leases_namespace
 
     async def served_kinds(self) -> frozenset[str]:
         """Plurals of our own kinds that the API server serves. Raises NotFound without our CRDs."""
@@ -71,7 +85,7 @@ class Cluster:
     async def list_leases(self) -> dict[str, LeaseRecord]:
         """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing."""
         found: dict[str, LeaseRecord] = {}
-        path = f"{_LEASES}/namespaces/{quote(self._leases_namespace)}/leases"
+        path = f"{_LEASES}/namespaces/{quote(self.leases_namespace)}/leases"
         query: dict[str, str | int] = {"limit": _PAGE, "resourceVersion": "0"}
         while True:
             data = await self._client.request("GET", "leases", path, query=query)
@@ -81,6 +95,20 @@ class Cluster:
             if not page.metadata.continue_:
                 return found
             query = {"limit": _PAGE, "continue": page.metadata.continue_}
+
+    async def list_versions(self, kind: str) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
+        """Uid and resource version of every object of that kind (its plural), by its key in the cache, page by page."""
+        path = f"{_FORMS[kind][0]}/{kind}"
+        async for page in self._pages(kind, path, wire_forms.PartialObjectList, accept=_METADATA_ONLY):
+            metadata = [item.metadata for item in page.items or ()]
+            yield {(m.namespace, m.name) if m.namespace else m.name: (m.uid, int(m.resource_version)) for m in metadata}
+
+    async def find(self, kind: str, namespace: str, name: str) -> frozenset[str]:
+        """Uid of that object, if it is there, read as a watch would. Raises msgspec.ValidationError where it is not understood."""
+        base, form = _FORMS[kind]
+        path = f"{base}/namespaces/{quote(namespace)}/{kind}" if namespace else f"{base}/{kind}"
+        data = await self._client.request("GET", kind, path, query={"fieldSelector": f"metadata.name={name}"})
+        return frozenset(item.metadata.uid for item in msgspec.json.decode(data, type=form).items)
 
     async def read_node(self, name: str) -> NodeRecord:
         """The Node as it is now. Raises NotFound."""
@@ -93,20 +121,22 @@ class Cluster:
         data = await self._client.request("GET", "pods", path)
         return wire.pod(msgspec.json.decode(data, type=wire_forms.Pod))
 
-    async def apply_capacity(self, name: str, uid: str, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
-        """Make exactly these our extended resources on that very Node; the Node as it is then.
+    async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
+        """Make exactly these our extended resources on that very Node, as it was seen; the Node as it is then.
 
-        Raises Conflict when others own what must change and force is False; Invalid when the Node has another uid.
+        Raises Conflict when it has changed since, or others own what must change and force is False; Invalid when the Node has
+        another uid.
         """
         quantities = {resource: str(number) for resource, number in sorted(numbers.items())}
         body = {
             "apiVersion": "v1",
             "kind": "Node",
-            # the uid makes the API server refuse a Node that was made anew under this name
-            "metadata": {"name": name, "uid": uid},
+            # the uid makes the API server refuse a Node that was made anew under this name; the version, one that anybody has
+            # changed since it was decided about, another operator before all
+            "metadata": {"name": node.name, "uid": node.uid, "resourceVersion": str(node.resource_version)},
             "status": {"capacity": quantities, "allocatable": quantities},
         }
-        data = await self._apply("nodes/status", f"{_CORE}/nodes/{quote(name)}/status", body, force=force)
+        data = await self._apply("nodes/status", f"{_CORE}/nodes/{quote(node.name)}/status", body, force=force)
         return wire.node(msgspec.json.decode(data, type=wire_forms.Node))
 
     async def apply_conditions(self, name: str, conditions: Sequence[ConditionValue]) -> NodeDeviceRecord:
@@ -149,6 +179,51 @@ class Cluster:
         path = _pod_device_path(record.namespace, record.name)
         await self._client.request("DELETE", names.POD_DEVICES, path, body=body)
 
+    async def label_node(self, name: str, uid: str, labels: Mapping[str, str | None]) -> NodeRecord:
+        """Set these labels of that very Node, and take away those that are None; the Node as it is then."""
+        return await self._merge_node(name, {"metadata": {"uid": uid, "labels": dict(labels)}})
+
+    async def taint_node(self, name: str, uid: str, *, is_tainted: bool) -> NodeRecord:
+        """Put our taint on that very Node, or take it off; the Node as it is then.
+
+        Raises Conflict when somebody wrote the Node in between, and NotFound.
+        """
+        path = f"{_CORE}/nodes/{quote(name)}"
+        there = msgspec.json.decode(await self._client.request("GET", "nodes", path), type=wire_forms.Node)
+        # the list is one value to the API: all of it is written, and only onto the version that was read
+        taints = [msgspec.to_builtins(taint) for taint in there.spec.taints if taint.key != TAINT]
+        taints += [{"key": TAINT, "effect": EFFECT}] if is_tainted else []
+        metadata = {"uid": uid, "resourceVersion": there.metadata.resource_version}
+        return await self._merge_node(name, {"metadata": metadata, "spec": {"taints": taints}})
+
+    async def _merge_node(self, name: str, patch: Any) -> NodeRecord:
+        query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
+        data = await self._client.request(
+            "PATCH", "nodes", f"{_CORE}/nodes/{quote(name)}", query=query, body=patch, content_type=MERGE_PATCH
+        )
+        return wire.node(msgspec.json.decode(data, type=wire_forms.Node))
+
+    async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Have that very pod deleted, if its PodDisruptionBudgets allow it.
+
+        Raises Unavailable where they do not now, NotFound when it is gone, Conflict when another pod has its name.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        path = f"{_CORE}/namespaces/{quote(namespace)}/pods/{quote(name)}/eviction"
+        await self._client.request("POST", "pods/eviction", path, body=body)
+
+    async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
+        """Say that an Event that was posted before has happened again, and so how often in all. Raises NotFound."""
+        namespace = event.about.namespace or "default"
+        body = {"count": count, "lastTimestamp": now_text()}
+        path = f"{_CORE}/namespaces/{quote(namespace)}/events/{quote(_event_name(event, suffix))}"
+        await self._client.request("PATCH", "events", path, body=body, content_type=MERGE_PATCH)
+
     async def post_event(self, event: Event, suffix: str) -> None:
         """Post a Kubernetes Event. Those about cluster-scoped objects go into the namespace default."""
         namespace = event.about.namespace or "default"
@@ -159,11 +234,13 @@ class Cluster:
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER, "force": "true" if force else "false"}
         return await self._client.request("PATCH", what, path, query=query, body=body, content_type=APPLY)
 
-    async def _pages(self, what: str, path: str, form: type[ListOf]) -> AsyncIterator[ListOf]:
+    async def _pages(self, what: str, path: str, form: type[ListOf], accept: str = JSON) -> AsyncIterator[ListOf]:
         """A list page by page, all as of one moment: that of the first."""
         query: dict[str, str | int] = {"limit": _PAGE}
         while True:
-            page = msgspec.json.decode(await self._client.request("GET", what, path, query=query), type=form)
+            page = msgspec.json.decode(
+                await self._client.request("GET", what, path, query=query, accept=accept), type=form
+            )
             yield page
             if not page.metadata.continue_:
                 return
@@ -222,8 +299,7 @@ def _event(event: Event, namespace: str, suffix: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        # a name may have 253 characters, and the suffix is what makes it one of its own
-        "metadata": {"name": f"{about.name[:230].rstrip('.-')}.{suffix}", "namespace": namespace},
+        "metadata": {"name": _event_name(event, suffix), "namespace": namespace},
         "involvedObject": involved,
         "type": event.type,
         "reason": event.reason,
@@ -235,6 +311,11 @@ def _event(event: Event, namespace: str, suffix: str) -> dict[str, Any]:
         "reportingComponent": names.OPERATOR_FIELD_MANAGER,
         "reportingInstance": names.OPERATOR_FIELD_MANAGER,
     }
+
+
+def _event_name(event: Event, suffix: str) -> str:
+    # a name may have 253 characters, and the suffix is what makes it one of its own
+    return f"{event.about.name[:230].rstrip('.-')}.{suffix}"
 
 
 def _shown(device: HeldDevice) -> dict[str, Any]:

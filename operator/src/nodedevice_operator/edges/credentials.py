@@ -19,15 +19,20 @@ from nodedevice_operator.errors import CredentialsError
 
 # As often as the kubernetes package reads the service account's token anew.
 _TOKEN_LIFE_SECONDS: Final = 60.0
+_POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # What the package lets out for a file that is no kubeconfig.
 _UNUSABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, msgspec.MsgspecError)
 
 
 class Credentials:
-    """One API server and one identity, for every client in the process. `configuration` is the kubernetes package's."""
+    """One API server and one identity, for every client in the process. `configuration` is the kubernetes package's.
 
-    def __init__(self, configuration: Any, token_file: Path | None) -> None:
+    namespace: the one that the pod, or the kubeconfig's context, is in; None where nobody says.
+    """
+
+    def __init__(self, configuration: Any, token_file: Path | None, namespace: str | None = None) -> None:
         self.configuration = configuration
+        self.namespace = namespace
         self._token_file = token_file
         self._token = ""
         self._read_at = float("-inf")
@@ -87,10 +92,10 @@ def load(kubeconfig: str | None) -> Credentials:
     try:
         if kubeconfig is None and config.incluster_config.SERVICE_HOST_ENV_NAME in os.environ:
             loaders.load_incluster_config(client_configuration=configuration)
-            return Credentials(configuration, None)
+            return Credentials(configuration, None, _POD_NAMESPACE.read_text().strip())
         file = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
         loaders.load_kube_config(config_file=file, client_configuration=configuration)
-        return Credentials(configuration, _token_file(file))
+        return Credentials(configuration, *_of_context(file))
     except (*_UNUSABLE, config.ConfigException) as exc:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "no kubeconfig, and no service account either"
         raise CredentialsError(
@@ -98,12 +103,12 @@ def load(kubeconfig: str | None) -> Credentials:
         ) from exc
 
 
-def _token_file(kubeconfig: str) -> Path | None:
-    """The token file that the current context names, if it names one; of several kubeconfigs, in the first."""
+def _of_context(kubeconfig: str) -> tuple[Path | None, str | None]:
+    """The token file and the namespace of the current context, where it has them; of several kubeconfigs, in the first."""
     path = Path(kubeconfig.split(os.pathsep)[0]).expanduser()
     content = msgspec.yaml.decode(path.read_bytes())
     contexts = {entry["name"]: entry["context"] for entry in content.get("contexts") or ()}
     users = {entry["name"]: entry.get("user") or {} for entry in content.get("users") or ()}
     context = contexts.get(content.get("current-context")) or {}
     named = (users.get(context.get("user")) or {}).get("tokenFile")
-    return (path.parent / named) if named else None
+    return (path.parent / named) if named else None, context.get("namespace")

@@ -4,11 +4,12 @@ Every request, of our own client and of the watch, reports here. A line is logge
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Final
 
-from nodedevice_operator.errors import ApiError, Forbidden, Unreachable
+from nodedevice_operator.errors import ApiError, Forbidden, OverBudget, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,13 @@ class ApiHealth:
     def __init__(self, server: str) -> None:
         self.server = server
         self._outage: str | None = None
+        self._outage_seen_at = -math.inf
         self._forbidden: frozenset[tuple[str, str]] = frozenset()
+        self._back: Callable[[], None] = lambda: None
+
+    def when_back(self, call: Callable[[], None]) -> None:
+        """Have `call` called each time that an outage ends."""
+        self._back = call
 
     def succeeded(self, verb: str, what: str) -> None:
         """Report an answer. Clears an outage, and a refusal of just that."""
@@ -35,13 +42,15 @@ class ApiHealth:
 
     def failed(self, error: ApiError) -> None:
         """Report a failure. An answer that is about the object itself is an answer too."""
-        if isinstance(error, Unreachable) or error.status in _AWAY:
+        is_away = error.status in _AWAY and not isinstance(error, OverBudget)
+        if isinstance(error, Unreachable) or is_away:
             if self._outage is None:
                 log.error(
                     "API server does not answer; trying again until it does",
                     extra={"server": self.server, "problem": error.problem},
                 )
             self._outage = error.problem
+            self._outage_seen_at = time.monotonic()
             return
         self._answered()
         if isinstance(error, Forbidden) and (error.verb, error.what) not in self._forbidden:
@@ -51,10 +60,15 @@ class ApiHealth:
             )
             self._forbidden |= {(error.verb, error.what)}
 
+    def seconds_since_outage(self) -> float:
+        """How long every request has had an answer."""
+        return time.monotonic() - self._outage_seen_at
+
     def _answered(self) -> None:
         if self._outage is not None:
             log.info("API server answers again", extra={"server": self.server})
             self._outage = None
+            self._back()
 
     def problems(self) -> tuple[str, ...]:
         """What is wrong now, one sentence each."""

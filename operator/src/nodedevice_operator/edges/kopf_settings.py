@@ -1,6 +1,7 @@
 """kopf's settings for a watch that writes nothing and keeps nothing."""
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import kopf
@@ -8,7 +9,20 @@ import kopf
 # Workers hold their place until they idled so long: places per idle time is how many objects a second get through.
 _WORKERS: Final = 200
 _IDLE_SECONDS: Final = 0.01
-_PAGE: Final = 500
+# kopf holds a page as Python objects, some 24 kB a Node
+_PAGE: Final = 100
+
+
+class _Backoffs:
+    """Seconds between tries of a list or watch while the API server is away: without end, and never long.
+
+    kopf's own grow to 21 seconds, for which a Node that is zeroed after an outage would stay so.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        yield 0.2
+        while True:
+            yield random.uniform(0.7, 1.0)
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
@@ -52,6 +66,7 @@ def tuned() -> kopf.OperatorSettings:
     settings.queueing.worker_limit = _WORKERS
     settings.queueing.idle_timeout = _IDLE_SECONDS
     settings.queueing.exit_timeout = 0.5
+    settings.networking.error_backoffs = _Backoffs()
     settings.watching.chunk_size = _PAGE
     # our own start waits until the kinds are served; watching for new ones would need rights that nothing else does
     settings.scanning.disabled = True

@@ -1,34 +1,60 @@
 """Looks at the agents' Leases from time to time, and asks for a look at each node whose agent came or went.
 
-A whole listing each time, from the API server's watch cache: a watch would bring every renewal of every agent.
+A whole listing each time, from the API server's watch cache: a watch would bring every renewal of every agent. The first is
+made when all NodeDevices are known, as what they tell of their agents outlives a restart of ours.
 """
 
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from nodedevice_operator.core.leases import MISSING, AgentState, LeaseBook
+from nodedevice_api.names import Condition, Reason
+
+from nodedevice_operator.core.events import NORMAL, WARNING, About, Event
+from nodedevice_operator.core.leases import GRACE_SECONDS, MISSING, AgentState, LeaseBook
+from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
+from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.errors import ApiError
 
 log = logging.getLogger(__name__)
 
-_INTERVAL_SECONDS: Final = 10.0
+INTERVAL_SECONDS: Final = 10.0
 # The agent of a new node makes its Lease about when it makes its NodeDevices: so long the looks are closer together.
 _CLOSE_INTERVAL_SECONDS: Final = 1.0
 _CLOSE_LOOKS: Final = 20
 
+_EXPIRED: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASES_EXPIRED_TOGETHER})
+_OUTAGE: Final = "ManyAgentsSilent"
+_OUTAGE_ENDED: Final = "ManyAgentsSilentEnded"
+
 
 class LeaseWatch:
-    """The book of Leases, and the task that keeps it."""
+    """The book of Leases, and the task that keeps it. `post` is given what is to be told of many agents at once."""
 
-    def __init__(self, cluster: Cluster, touch: Callable[[str], None], nodes: Callable[[], frozenset[str]]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        touch: Callable[[str], None],
+        metrics: Metrics,
+        post: Callable[[Event], None],
+        grace_seconds: float = GRACE_SECONDS,
+        interval_seconds: float = INTERVAL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._interval_seconds = interval_seconds
         self._cluster = cluster
+        self._cache = cache
         self._touch = touch
-        self._nodes = nodes
-        self._book = LeaseBook()
+        self._metrics = metrics
+        self._post = post
+        self._book = LeaseBook(grace_seconds)
         self._missing: dict[str, int] = {}
         self._sooner = asyncio.Event()
         self.has_looked = False
@@ -36,38 +62,65 @@ class LeaseWatch:
     def state(self, node: str) -> AgentState:
         """State of that node's agent; asks for a look soon when it has no Lease that we know of."""
         state = self._book.state(node)
-        if state is MISSING and node not in self._missing:
+        if state == MISSING and node not in self._missing and self._cache.node_devices.is_about(node):
             self._missing[node] = 0
             self._sooner.set()
         return state
 
+    def spoke(self, node: str) -> None:
+        """Something of that node's agent changed: if it was silent, it is looked for its Lease soon."""
+        if self._book.state(node).status != "True":
+            self._sooner.set()
+
     async def work(self) -> None:
         """Look, wait, and so on, for ever."""
+        await self._cache.whole.wait()
         while True:
             await self._look()
             close = any(looks < _CLOSE_LOOKS for looks in self._missing.values())
-            await self._pause(_CLOSE_INTERVAL_SECONDS if close else _INTERVAL_SECONDS)
+            await self._pause(min(_CLOSE_INTERVAL_SECONDS, self._interval_seconds) if close else self._interval_seconds)
 
     async def _look(self) -> None:
+        nodes = self._cache.node_devices.nodes()
+        before = self._book
         try:
             found = await self._cluster.list_leases()
         except ApiError as error:
             log.debug("Leases not listed", extra={"problem": str(error)})
-            changed: frozenset[str] = frozenset()
         else:
-            before, self._book = self._book, self._book.look(found, time.monotonic())
-            changed = self._book.changes_since(before)
+            silent_before = _silent_before(self._cache.node_devices.values()) if before.looked_at is None else None
+            self._book = before.look(found, self._clock(), nodes, silent_before)
+            self._tell(before, nodes)
         is_first, self.has_looked = not self.has_looked, True
-        nodes = self._nodes()
-        for node in nodes if is_first else changed & nodes:
+        for node in nodes if is_first else self._book.changes_since(before) & nodes:
             self._touch(node)
         self._count_missing(nodes)
+
+    def _tell(self, before: LeaseBook, nodes: frozenset[str]) -> None:
+        """Count the agents, and say when too many fell silent together, and when that is over."""
+        states = [self._book.state(node) for node in nodes]
+        counts = Counter(_word(state) for state in states)
+        for word in ("alive", "silent", "withdrawn", "missing"):
+            self._metrics.agents.labels(state=word).set(counts[word])
+        self._metrics.agent_outage.set(len(self._book.outage))
+        if bool(self._book.outage) == bool(before.outage):
+            return
+        about = About("v1", "Namespace", "", self._cluster.leases_namespace, "")
+        if self._book.outage:
+            numbers = f"{len(self._book.outage)} of {len(nodes)} agents"
+            log.error("many agents are silent; nothing is withdrawn", extra={"agents": numbers})
+            message = f"{numbers} stopped renewing their Leases at about the same time; nothing of theirs is withdrawn"
+            self._post(Event(about, WARNING, _OUTAGE, f"{message}: look at the API server and the network"))
+        else:
+            log.info("not many agents are silent any more", extra={"silent": counts["silent"]})
+            message = f"{counts['alive']} of {len(nodes)} agents renew their Leases"
+            self._post(Event(about, NORMAL, _OUTAGE_ENDED, message))
 
     def _count_missing(self, nodes: frozenset[str]) -> None:
         self._missing = {
             node: looks + 1
             for node, looks in self._missing.items()
-            if node in nodes and self._book.state(node) is MISSING
+            if node in nodes and self._book.state(node) == MISSING
         }
 
     async def _pause(self, seconds: float) -> None:
@@ -77,5 +130,24 @@ class LeaseWatch:
                 await self._sooner.wait()
         except TimeoutError:
             return
-        self._sooner.clear()
         await asyncio.sleep(_CLOSE_INTERVAL_SECONDS / 4)
+        self._sooner.clear()
+
+
+def _silent_before(records: list[NodeDeviceRecord]) -> dict[str, bool]:
+    """Nodes whose agent ran out of its Lease as far as stored, and whether its free devices were withdrawn."""
+    found: dict[str, bool] = {}
+    for record in records:
+        agent, advertised = record.conditions.get(Condition.AGENT_READY), record.conditions.get(Condition.ADVERTISED)
+        if agent is not None and agent.status != "True" and agent.reason in _EXPIRED:
+            is_withdrawn = advertised is not None and advertised.reason == Reason.FREE_WITHDRAWN
+            found[record.node] = found.get(record.node, False) or is_withdrawn
+    return found
+
+
+def _word(state: AgentState) -> str:
+    if state.is_withdrawn:
+        return "withdrawn"
+    if state.status == "True":
+        return "alive"
+    return "missing" if state.reason == Reason.LEASE_MISSING else "silent"

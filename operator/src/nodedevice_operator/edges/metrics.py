@@ -53,6 +53,28 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.agents = prometheus_client.Gauge(
+            "nodedevice_operator_agents",
+            "Nodes with NodeDevices, by their agent; withdrawn: silent for so long that free devices are not offered.",
+            ["state"],
+            registry=self.registry,
+        )
+        self.agent_outage = prometheus_client.Gauge(
+            "nodedevice_operator_agents_silent_together",
+            "Agents that fell silent together with too many others to be believed gone; nothing of theirs is withdrawn.",
+            registry=self.registry,
+        )
+        self.policy_names = prometheus_client.Gauge(
+            "nodedevice_operator_required_plugins_names",
+            "Resource names in the policy that makes pods wait for their node's agent; 0 where it is not whole, or not kept.",
+            registry=self.registry,
+        )
+        self.leader = prometheus_client.Gauge(
+            "nodedevice_operator_leader",
+            "1 while this process may write.",
+            registry=self.registry,
+        )
+
     def watch(self, cache: Cache) -> None:
         """Count what is in `cache` at every scrape."""
         self.registry.register(_CacheCollector(cache))

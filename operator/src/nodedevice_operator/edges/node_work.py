@@ -1,7 +1,7 @@
 """One look at one node: gather what is known, decide, and carry it out, capacity first, as pods wait for it.
 
-Nothing is done before every list is complete: server-side apply takes off a Node what an apply leaves out, and a PodDevice
-that nothing known calls for would be deleted.
+Nothing is done before every list is complete, that of the agents' Leases among them: server-side apply takes off a Node what
+an apply leaves out, and a PodDevice that nothing known calls for would be deleted.
 """
 
 import time
@@ -13,7 +13,9 @@ from nodedevice_api import names
 from nodedevice_api.names import Reason
 
 from nodedevice_operator.core import conditions
+from nodedevice_operator.core.agent_events import agent_events
 from nodedevice_operator.core.capacity import Verdict, is_real
+from nodedevice_operator.core.events import Event
 from nodedevice_operator.core.history import NodeHistory
 from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges.cache import Cache
@@ -54,10 +56,12 @@ class NodeWork:
         pod_devices: PodDeviceWork,
         on_news: OnNews,
         is_crowded: Callable[[], bool],
+        post: Callable[[Event], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._on_news = on_news
         self._is_crowded = is_crowded
+        self._post = post
         self._clock = clock
         self._cache = cache
         self._cluster = cluster
@@ -66,12 +70,16 @@ class NodeWork:
         self._pod_devices = pod_devices
         self._memories: dict[str, Memory] = {}
 
+    def forget(self) -> None:
+        """Begin as after a restart: another operator has written meanwhile, and what it did is in the API."""
+        self._memories.clear()
+
     async def look(self, name: str) -> float | None:
         """Bring one node to what its NodeDevices say; in how many seconds to look again, if so.
 
         Raises ApiError when something could not be done; what was done until then stays.
         """
-        if not self._cache.is_complete:
+        if not self._cache.is_complete or not self._leases.has_looked:
             return None
         if not self._cache.knows(name):
             self._memories.pop(name, None)
@@ -79,7 +87,7 @@ class NodeWork:
         memory = self._memories.setdefault(name, Memory())
         outcome = await self._write_capacity(name, memory)
         if outcome.has_written and self._is_crowded():
-            # after a cold start every node waits for its capacity: the rest comes when all have theirs
+            # others wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
             return 0.0
         failure: ApiError | None = None
         try:
@@ -96,14 +104,12 @@ class NodeWork:
     async def _write_capacity(self, name: str, memory: Memory) -> Outcome:
         if self._cache.nodes.get(name) is None:
             return Outcome({}, memory.capacity, None)
-        outcome = await self._capacity.look(name, memory.capacity)
+        outcome = await self._capacity.look(name, memory.capacity, self._leases.state(name))
         memory.capacity = outcome.history
         return outcome
 
     async def _write_conditions(self, name: str, memory: Memory, verdicts: Mapping[str, Verdict]) -> float | None:
         """Write the conditions that are not stored yet; in how many seconds an object without its Node is looked at again."""
-        if not self._leases.has_looked:
-            return None
         ownerless = False
         for record in self._cache.node_devices.of_node(name):
             if not record.has_status or not is_real(record):
@@ -138,6 +144,8 @@ class NodeWork:
             written = await self._cluster.apply_conditions(record.name, values)
         except NotFound:
             return  # gone, and the watch will say so
+        for event in agent_events(record, answers):
+            self._post(event)
         self._take_in(written)
 
     def _take_in(self, written: NodeDeviceRecord) -> None:

@@ -1,7 +1,7 @@
 """One look at a node at a time: who asks for it, how many run side by side, and when a failed one is repeated.
 
 Knows nothing of what a look does. A node that is asked for while it is looked at gets another look afterwards; asked for
-several times it gets one.
+several times it gets one. What can wait does so in a second queue, so that it holds up nobody when the API server is slow.
 """
 
 import asyncio
@@ -19,19 +19,31 @@ log = logging.getLogger(__name__)
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 30.0
 _TELL_AFTER: Final = 3
-_CROWD: Final = 50
+
+# So many workers take only what is due at once: however long the rest takes, they are there for it.
+_KEPT_FREE: Final = 2
+# Of so many looks one is at a node that can wait, so that it comes to its turn in a rush without end.
+_PATIENT_TURN: Final = 8
 
 Look = Callable[[str], Awaitable[float | None]]
 
 
 class Reconciler:
-    """A queue of nodes. `look` is given a name and says in how many seconds to come again (None: when asked to)."""
+    """A queue of nodes, and one of those that can wait.
+
+    `look` is given a name and says in how many seconds to come again: None when asked to, 0 as soon as nobody else waits.
+    """
 
     def __init__(self, look: Look, metrics: Metrics) -> None:
         self._look = look
         self._metrics = metrics
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
-        self._queued: set[str] = set()
+        # in order, and each once; who is asked for at once while it waits in the second is moved to the first
+        self._urgent: dict[str, None] = {}
+        self._patient: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._workers = 0
+        self._patient_looks = 0
+        self._picks = 0
         self._running: set[str] = set()
         self._asked_again: set[str] = set()
         self._failures: dict[str, int] = {}
@@ -39,16 +51,17 @@ class Reconciler:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether more nodes wait than are soon looked at."""
-        return self._queue.qsize() > _CROWD
+        """Whether somebody waits for a look that is due at once."""
+        return bool(self._urgent)
 
     def touch(self, node: str) -> None:
         """Ask for a look at that node, now."""
         if node in self._running:
             self._asked_again.add(node)
-        elif node not in self._queued:
-            self._queued.add(node)
-            self._queue.put_nowait(node)
+        else:
+            self._patient.pop(node, None)
+            self._urgent[node] = None
+            self._wake.set()
 
     def touch_later(self, node: str, seconds: float) -> None:
         """Ask for a look in so many seconds; of several such wishes the soonest counts."""
@@ -60,19 +73,53 @@ class Reconciler:
             waiting.cancel()
         self._timers[node] = loop.call_later(max(seconds, 0.0), self._ring, node)
 
+    def retry_now(self) -> None:
+        """Look again at once wherever a look failed: what they failed of is over."""
+        for node in self._failures:
+            waiting = self._timers.pop(node, None)
+            if waiting is not None:
+                waiting.cancel()
+            self.touch(node)
+
     async def work(self) -> None:
-        """Look at one node after the other, for ever. Several of these share the queue."""
+        """Look at one node after the other, for ever. Several of these share the queues."""
+        self._workers += 1
         while True:
-            node = await self._queue.get()
-            self._queued.discard(node)
+            node, can_wait = await self._next()
             self._running.add(node)
+            self._patient_looks += can_wait
             try:
                 await self._look_once(node)
             finally:
                 self._running.discard(node)
+                self._patient_looks -= can_wait
+                self._wake.set()
                 if node in self._asked_again:
                     self._asked_again.discard(node)
                     self.touch(node)
+
+    async def _next(self) -> tuple[str, bool]:
+        """Who is looked at next, and whether that one was among those that can wait."""
+        while True:
+            picked = self._pick()
+            if picked is not None:
+                return picked
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _pick(self) -> tuple[str, bool] | None:
+        self._picks += 1
+        has_place = self._patient_looks < max(1, self._workers - _KEPT_FREE)
+        is_turn = not self._urgent or self._picks % _PATIENT_TURN == 0
+        if self._patient and has_place and is_turn:
+            return _pop(self._patient), True
+        return (_pop(self._urgent), False) if self._urgent else None
+
+    def _touch_patiently(self, node: str) -> None:
+        if node in self._asked_again:
+            return  # the look that was asked for meanwhile does all of it
+        self._patient[node] = None
+        self._wake.set()
 
     async def _look_once(self, node: str) -> None:
         try:
@@ -85,7 +132,9 @@ class Reconciler:
             self._repeat(node, None)
         else:
             self._failures.pop(node, None)
-            if again is not None:
+            if again == 0:
+                self._touch_patiently(node)
+            elif again is not None:
                 self.touch_later(node, again)
 
     def _repeat(self, node: str, error: ApiError | None) -> None:
@@ -105,3 +154,10 @@ class Reconciler:
     def _ring(self, node: str) -> None:
         self._timers.pop(node, None)
         self.touch(node)
+
+
+def _pop(queue: dict[str, None]) -> str:
+    """The longest waiting."""
+    node = next(iter(queue))
+    del queue[node]
+    return node

@@ -1,48 +1,79 @@
-"""Posts Kubernetes Events, behind everything else: an Event that cannot be posted is lost, counted, and holds up nothing."""
+"""Posts Kubernetes Events, behind everything else: an Event that cannot be posted is lost, counted, and holds up nothing.
+
+What many devices of a node go through within a second is one Event with their number; the same Event again, some minutes
+later, is the first one with a higher count. A flood goes out at a bounded rate, and what it tells waits meanwhile.
+"""
 
 import asyncio
 import logging
 import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from nodedevice_operator.core.events import Event
+from nodedevice_operator.core.events import About, Event, merged
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.metrics import Metrics
-from nodedevice_operator.errors import ApiError, Conflict, NotFound, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
 
 # In an outage the newest are kept up to this many: what they tell of is still true then.
 _MOST_WAITING: Final = 1000
 _ATTEMPTS: Final = 4
+# So long news of the same kind about one object are waited for: what breaks together rarely does so in one message.
+_GATHER_SECONDS: Final = 1.0
+# The same Event again within this time is counted on, as Kubernetes' own recorders do.
+_SERIES_SECONDS: Final = 600.0
+_MOST_SERIES: Final = 1000
+# An Event costs the API server a write to a store that keeps it for an hour.
+_PER_SECOND: Final = 20.0
+_BURST: Final = 100.0
+
+# what it is on, its reason, and the resource: a pod may hold devices of several
+_Key = tuple[About, str, str]
+_SeriesKey = tuple[str, str, str]
 
 
 class Recorder:
     """A queue of Events and the task that posts them."""
 
-    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+    def __init__(self, cluster: Cluster, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
         self._metrics = metrics
+        self._clock = clock
         self._queue: asyncio.Queue[Event] = asyncio.Queue(_MOST_WAITING)
+        self._gathering: dict[_Key, Event] = {}
+        self._series: OrderedDict[_SeriesKey, tuple[str, int, float]] = OrderedDict()
+        self._tokens, self._filled_at = _BURST, clock()
 
     def post(self, event: Event) -> None:
         """Hand over an Event; the oldest waiting one is given up when there are too many."""
-        if self._queue.full():
-            self._lose(self._queue.get_nowait(), "too many Events wait")
-        self._queue.put_nowait(event)
+        if event.tally is None:
+            self._enqueue(event)
+            return
+        key = (event.about, event.reason, event.tally.resource)
+        before = self._gathering.get(key)
+        self._gathering[key] = event if before is None else merged(before, event)
+        if before is None:
+            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._gathered, key)
 
     async def work(self) -> None:
         """Post one Event after the other, for ever."""
         while True:
             event = await self._queue.get()
             try:
+                await self._pace()
                 if await self._is_real(event):
-                    await self._post(event)
+                    await self._send(event)
             except Conflict:
                 # an attempt that seemed lost had arrived: the name is random, so it can only be that
                 log.debug("Event was posted already", extra={"reason": event.reason})
+            except NotLeading:
+                log.debug("Event left to whoever leads now", extra={"reason": event.reason})
             except RetryError as error:
                 self._lose(event, str(error.last_attempt.exception()))
             except ApiError as error:
@@ -51,13 +82,43 @@ class Recorder:
                 log.exception("Event not posted", extra={"reason": event.reason, "object": event.about.name})
                 self._metrics.events_lost.inc()
 
-    async def _post(self, event: Event) -> None:
-        suffix = secrets.token_hex(8)
-        passing = retry_if_exception_type((Unreachable, Unavailable))
-        wait = wait_exponential(multiplier=0.5, max=10)
-        async for attempt in AsyncRetrying(retry=passing, wait=wait, stop=stop_after_attempt(_ATTEMPTS)):
-            with attempt:
-                await self._cluster.post_event(event, suffix)
+    def _gathered(self, key: _Key) -> None:
+        self._enqueue(self._gathering.pop(key))
+
+    def _enqueue(self, event: Event) -> None:
+        if self._queue.full():
+            self._lose(self._queue.get_nowait(), "too many Events wait")
+        self._queue.put_nowait(event)
+
+    async def _pace(self) -> None:
+        """Wait while too many went out lately."""
+        now = self._clock()
+        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND) - 1
+        self._filled_at = now
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / _PER_SECOND)
+
+    async def _send(self, event: Event) -> None:
+        """Post it, or count on from the same one of a while ago."""
+        key = (event.about.uid, event.reason, event.message)
+        suffix, count, at = self._series.pop(key, ("", 0, 0.0))
+        now = self._clock()
+        if count and now - at < _SERIES_SECONDS:
+            try:
+                await _patiently(lambda: self._cluster.repeat_event(event, suffix, count + 1))
+            except NotFound:
+                count = 0  # it was kept for an hour, or somebody deleted it
+            else:
+                self._remember(key, suffix, count + 1, now)
+                return
+        fresh = secrets.token_hex(8)
+        await _patiently(lambda: self._cluster.post_event(event, fresh))
+        self._remember(key, fresh, 1, now)
+
+    def _remember(self, key: _SeriesKey, suffix: str, count: int, now: float) -> None:
+        self._series[key] = (suffix, count, now)
+        if len(self._series) > _MOST_SERIES:
+            self._series.popitem(last=False)
 
     async def _is_real(self, event: Event) -> bool:
         """Whether the pod that the Event is on runs where the Event comes from: an agent is not believed blindly."""
@@ -75,3 +136,12 @@ class Recorder:
             "Event not posted",
             extra={"reason": event.reason, "kind": event.about.kind, "object": event.about.name, "problem": problem},
         )
+
+
+async def _patiently(send: Callable[[], Awaitable[None]]) -> None:
+    """Send it, again where the API server is away or asks to come back."""
+    passing = retry_if_exception_type((Unreachable, Unavailable))
+    wait = wait_exponential(multiplier=0.5, max=10)
+    async for attempt in AsyncRetrying(retry=passing, wait=wait, stop=stop_after_attempt(_ATTEMPTS)):
+        with attempt:
+            await send()

@@ -1,11 +1,12 @@
-"""Makes the cache whole, and keeps it whole: one list of our own per kind, each time the watch had to begin anew.
+"""Makes the cache whole, and keeps it whole: lists of our own, each time a watch had to begin anew.
 
-kopf hands over objects one by one and never says that these were all; and when it lists anew, it does not tell what
-is gone since. So once its watch of a kind is open again, everything is listed here: whatever changed since the watch began
-comes by the watch, whatever was before is in the list, and what neither has is gone.
+kopf hands over Nodes one by one and never says that these were all; and when it lists anew, it does not tell what is gone since.
+So once its watch is open again, everything is listed here: whatever changed since the watch began comes by the watch, whatever
+was before is in the list, and what neither has is gone. Our own watch asks for a list, and goes on from its version.
 """
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -25,7 +26,7 @@ _LONGEST_DELAY_SECONDS: Final = 15.0
 
 
 class Sync:
-    """The lists of our own. `begun` is called when a watch began anew, `work` does the rest."""
+    """The lists of our own. `begun` is called when kopf's watch began anew, and `work` does the rest."""
 
     def __init__(self, cache: Cache, cluster: Cluster, touch: Callable[[str], None]) -> None:
         self._cache = cache
@@ -45,31 +46,39 @@ class Sync:
             await self._wake.wait()
             self._wake.clear()
             while self._due:
-                await self._list_until_done(self._due.pop())
+                await self.list_whole(self._due.pop())
 
-    async def _list_until_done(self, kind: str) -> None:
+    async def list_whole(self, kind: str) -> int:
+        """Take in all objects of that kind (its plural); the version of the list. Tries until it is done."""
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(ApiError), wait=wait_random_exponential(0.2, _LONGEST_DELAY_SECONDS)
         ):
             with attempt:
-                await self._list(kind)
+                return await self._list(kind)
+        raise AssertionError("a retry without end has ended")
 
-    async def _list(self, kind: str) -> None:
+    async def _list(self, kind: str) -> int:
         was_complete = self._cache.is_complete
-        changed, count = await self._take_in(kind)
+        changed, count, version = await self._take_in(kind)
         log.info("list is complete", extra={"kind": kind, "objects": count, "changed_nodes": len(changed)})
-        if not self._cache.is_complete:
-            return
-        # until now nobody was judged, so everybody is to be
-        for node in changed if was_complete else self._cache.names_of_nodes():
-            self._touch(node)
+        if self._cache.is_complete:
+            self._cache.whole.set()
+            if not was_complete:
+                # these records stay: looking through all of them again and again would hold up the loop for a tenth of a second
+                gc.collect()
+                gc.freeze()
+            # until now nobody was judged, so everybody is to be
+            for node in changed if was_complete else self._cache.names_of_nodes():
+                self._touch(node)
+        return version
 
-    async def _take_in(self, kind: str) -> tuple[frozenset[str], int]:
+    async def _take_in(self, kind: str) -> tuple[frozenset[str], int, int]:
+        """Nodes about which something changed, how many objects there are, and the version of the list."""
         if kind == NODES:
             nodes, version = await self._cluster.list_nodes()
-            return self._cache.nodes.replace(nodes, version), len(nodes)
+            return self._cache.nodes.replace(nodes, version), len(nodes), version
         if kind == names.NODE_DEVICES:
             node_devices, version = await self._cluster.list_node_devices()
-            return self._cache.node_devices.replace(node_devices, version), len(node_devices)
+            return self._cache.node_devices.replace(node_devices, version), len(node_devices), version
         pod_devices, version = await self._cluster.list_pod_devices()
-        return self._cache.pod_devices.replace(pod_devices, version), len(pod_devices)
+        return self._cache.pod_devices.replace(pod_devices, version), len(pod_devices), version

@@ -1,30 +1,23 @@
-"""kopf, as a watch and nothing else: its events go into the cache as slim records, and dirty nodes are touched.
+"""kopf, as a watch of Nodes and nothing else: its events go into the cache as slim records, and dirty nodes are touched.
 
-Only on.event handlers, which write nothing: no finalizers, annotations, indices, timers or daemons. kopf logs in with a
-session of ours, so that tokens are fresh, and so that we see each list and watch it makes.
+The kinds that are many have a watch of our own, in record_watch. Only on.event handlers, which write nothing: no finalizers,
+annotations, indices, timers or daemons. kopf logs in with a session of ours, so that tokens are fresh, and so that we see each
+list and watch it makes.
 """
 
-import logging
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import aiohttp
 import kopf
 import msgspec
-from nodedevice_api import names
 
 from nodedevice_operator.edges import wire, wire_forms
-from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.edges.health import ApiHealth
+from nodedevice_operator.edges.intake import Intake, tell_not_understood
 from nodedevice_operator.edges.kopf_settings import tuned
-from nodedevice_operator.edges.node_work import OnNews
-from nodedevice_operator.edges.sync import KINDS, NODES, Sync
+from nodedevice_operator.edges.sync import NODES, Sync
 from nodedevice_operator.errors import CredentialsError, Forbidden, Unavailable, Unreachable
-
-log = logging.getLogger(__name__)
-
-F = TypeVar("F", bound=wire_forms.Wire)
 
 
 class Watch:
@@ -32,17 +25,13 @@ class Watch:
 
     def __init__(
         self,
-        cache: Cache,
         sync: Sync,
-        touch: Callable[[str], None],
-        on_news: OnNews,
+        intake: Intake,
         credentials: Credentials,
         health: ApiHealth,
     ) -> None:
-        self._cache = cache
         self._sync = sync
-        self._touch = touch
-        self._on_news = on_news
+        self._intake = intake
         self._credentials = credentials
         self._health = health
         self._listed: set[str] = set()
@@ -57,9 +46,6 @@ class Watch:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(self._login)
         kopf.on.event("", "v1", NODES, registry=registry)(self._on_node)
-        own: Final = (names.GROUP, names.VERSION)
-        kopf.on.event(*own, names.NODE_DEVICES, registry=registry)(self._on_node_device)
-        kopf.on.event(*own, names.POD_DEVICES, registry=registry)(self._on_pod_device)
         return registry
 
     async def _login(self, **_: Any) -> kopf.AiohttpSession:
@@ -95,7 +81,7 @@ class Watch:
             self._health.failed(Unavailable(verb, kind, f"HTTP {status}", status))
         elif status == 200:
             self._health.succeeded(verb, kind)
-            if kind in KINDS and verb == "list":
+            if kind == NODES and verb == "list":
                 self._listed.add(kind)
             elif kind in self._listed:
                 # a watch goes on from where it was cut off, and needs no list; only one that follows a list does
@@ -103,52 +89,10 @@ class Watch:
                 self._sync.begun(kind)
 
     async def _on_node(self, event: kopf.RawEvent, **_: Any) -> None:
-        form = _decode(event, wire_forms.Node)
-        if form is None:
-            return
-        record = wire.node(form)
-        store = self._cache.nodes
-        if store.remove(record.key, record.uid) if _is_end(event) else store.put(record):
-            self._touch(record.name)
-
-    async def _on_node_device(self, event: kopf.RawEvent, **_: Any) -> None:
-        form = _decode(event, wire_forms.NodeDevice)
-        if form is None:
-            return
-        record = wire.node_device(form)
-        store = self._cache.node_devices
-        before = store.get(record.key)
-        if _is_end(event):
-            if store.remove(record.key, record.uid):
-                self._touch(record.node)
-        elif store.put(record):
-            self._on_news(before, record)
-
-    async def _on_pod_device(self, event: kopf.RawEvent, **_: Any) -> None:
-        form = _decode(event, wire_forms.PodDevice)
-        if form is None:
-            return
-        record = wire.pod_device(form)
-        store = self._cache.pod_devices
-        before = store.get(record.key)
-        if store.remove(record.key, record.uid) if _is_end(event) else store.put(record):
-            self._touch(record.node)
-            # its node is part of its identity, but the object may be another one with the same name
-            if before is not None and before.node != record.node:
-                self._touch(before.node)
-
-
-def _is_end(event: kopf.RawEvent) -> bool:
-    return event["type"] == "DELETED"
-
-
-def _decode(event: kopf.RawEvent, form: type[F]) -> F | None:
-    try:
-        return wire.from_event(event["object"], form)
-    except msgspec.ValidationError as exc:
-        metadata = event["object"].get("metadata", {})
-        log.error(
-            "object is not understood, and left alone",
-            extra={"kind": form.__name__, "object": metadata.get("name"), "problem": str(exc)},
-        )
-        return None
+        body = event["object"]
+        try:
+            form = wire.from_event(body, wire_forms.Node)
+        except msgspec.ValidationError as exc:
+            tell_not_understood("Node", body.get("metadata", {}).get("name"), exc)
+        else:
+            self._intake.node(form, is_end=event["type"] == "DELETED")

@@ -1,6 +1,6 @@
 """The API server's JSON, turned into core records at once: only the fields that are needed are ever decoded.
 
-Strings that many objects share (resource names, reasons, device IDs) are kept once.
+Whatever many objects share is kept once: names, reasons, whole conditions. It is what thousands of nodes fit into memory by.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from nodedevice_operator.core import records
+from nodedevice_operator.core.node_marks import PREFIX, TAINT
 from nodedevice_operator.core.pod_devices import Content, HeldDevice, HeldResource, HoldingContainer
 from nodedevice_operator.core.quantities import count
 from nodedevice_operator.core.records import OURS
@@ -18,10 +19,19 @@ from nodedevice_operator.edges import wire_forms as forms
 from nodedevice_operator.errors import FieldConflict
 
 _STATUS = "status"
+_OVER = frozenset({"Succeeded", "Failed"})
 _MANAGER = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 
 
+# Values of which there are few kinds and thousands of equals; past so many kinds they are no longer worth remembering.
+_MOST_SHARED = 4096
+
 W = TypeVar("W", bound=forms.Wire)
+V = TypeVar("V", records.ExtendedResource, records.Device, records.Condition)
+
+_resources: dict[records.ExtendedResource, records.ExtendedResource] = {}
+_devices: dict[records.Device, records.Device] = {}
+_conditions: dict[records.Condition, records.Condition] = {}
 
 
 def from_event(body: Mapping[str, Any], form: type[W]) -> W:
@@ -43,22 +53,33 @@ def node(wire: forms.Node) -> records.NodeRecord:
             for key in owned:
                 owners.setdefault(key.removeprefix("f:"), set()).add(owner)
     resources = {
-        name: records.ExtendedResource(
-            capacity.get(name),
-            allocatable.get(name),
-            frozenset(capacity_owners.get(name, ())),
-            frozenset(allocatable_owners.get(name, ())),
+        name: _shared(
+            _resources,
+            records.ExtendedResource(
+                capacity.get(name),
+                allocatable.get(name),
+                frozenset(capacity_owners.get(name, ())),
+                frozenset(allocatable_owners.get(name, ())),
+            ),
         )
         for name in sorted(capacity.keys() | allocatable.keys())
     }
     meta = wire.metadata
-    return records.NodeRecord(meta.name, meta.uid, int(meta.resource_version), resources)
+    return records.NodeRecord(intern(meta.name), intern(meta.uid), int(meta.resource_version), resources, _marks(wire))
+
+
+def _marks(wire: forms.Node) -> records.Marks:
+    labels = {key: value for key, value in wire.metadata.labels.items() if key.startswith(PREFIX)}
+    is_tainted = any(taint.key == TAINT for taint in wire.spec.taints)
+    return records.Marks(is_tainted, labels) if labels or is_tainted else records.NO_MARKS
 
 
 def node_device(wire: forms.NodeDevice) -> records.NodeDeviceRecord:
     """Record of a NodeDevice; of its devices, those that are held or broken."""
     meta, status = wire.metadata, wire.status
     held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
+    # an ID is told several times in one object, and in no other
+    ids = {device.id: device.id for device in status.devices}
     return records.NodeDeviceRecord(
         name=meta.name,
         uid=meta.uid,
@@ -66,7 +87,7 @@ def node_device(wire: forms.NodeDevice) -> records.NodeDeviceRecord:
         resource_version=int(meta.resource_version),
         node=intern(wire.spec.node_name),
         resource=intern(wire.spec.resource_name),
-        owner_uid=next((o.uid for o in meta.owner_references if o.kind == "Node"), None),
+        owner_uid=next((intern(o.uid) for o in meta.owner_references if o.kind == "Node"), None),
         has_status=status.total is not None or status.endpoint is not None,
         total=status.total or 0,
         healthy=status.healthy,
@@ -74,11 +95,12 @@ def node_device(wire: forms.NodeDevice) -> records.NodeDeviceRecord:
         allocated=status.allocated,
         releasing=status.releasing,
         available=status.available,
-        endpoint=status.endpoint.state if status.endpoint else None,
-        devices={intern(d.id): _device(d) for d in status.devices if d.id in held or d.health != "Healthy"},
-        listed=tuple(intern(device.id) for device in status.devices),
+        endpoint=intern(status.endpoint.state) if status.endpoint and status.endpoint.state else None,
+        runtime=intern(status.agent.runtime) if status.agent else "",
+        devices={ids[d.id]: _device(d) for d in status.devices if d.id in held or d.health != "Healthy"},
+        listed=tuple(ids),
         devices_omitted=status.devices_omitted,
-        allocations=tuple(_allocation(a) for a in status.allocations),
+        allocations=tuple(_allocation(a, ids) for a in status.allocations),
         waiting=tuple(_waiting(w) for w in status.waiting),
         conditions={intern(c.type): _condition(c) for c in status.conditions},
     )
@@ -110,18 +132,19 @@ def pod_device(wire: forms.PodDevice) -> records.PodDeviceRecord:
         containers=containers,
     )
     return records.PodDeviceRecord(
-        meta.namespace,
-        meta.name,
+        intern(meta.namespace),
+        intern(meta.name),
         meta.uid,
         int(meta.resource_version),
         intern(wire.spec.node_name),
-        wire.spec.pod_uid,
+        intern(wire.spec.pod_uid),
         content.fingerprint(),
     )
 
 
 def pod(wire: forms.Pod) -> records.PodRecord:
-    return records.PodRecord(wire.metadata.uid, wire.spec.node_name)
+    is_ending = bool(wire.metadata.deletion_timestamp) or wire.status.phase in _OVER
+    return records.PodRecord(wire.metadata.uid, wire.spec.node_name, is_ending)
 
 
 def lease(wire: forms.Lease, default_seconds: int) -> records.LeaseRecord:
@@ -154,25 +177,46 @@ def _owner(entry: forms.ManagedFields) -> str:
 
 
 def _device(wire: forms.DeviceStatus) -> records.Device:
-    return records.Device(intern(wire.health), intern(wire.reason), wire.presence == "Missing", tuple(wire.numa_nodes))
+    is_missing = wire.presence == "Missing"
+    return _shared(
+        _devices, records.Device(intern(wire.health), intern(wire.reason), is_missing, tuple(wire.numa_nodes))
+    )
 
 
-def _allocation(wire: forms.AllocationStatus) -> records.Allocation:
-    ids = tuple(intern(device_id) for device_id in wire.device_ids)
+def _allocation(wire: forms.AllocationStatus, ids: Mapping[str, str]) -> records.Allocation:
     return records.Allocation(
-        wire.namespace, wire.name, wire.pod_uid, intern(wire.container), ids, wire.omitted, wire.releasing
+        intern(wire.namespace),
+        intern(wire.name),
+        intern(wire.pod_uid),
+        intern(wire.container),
+        tuple(ids.get(device_id, device_id) for device_id in wire.device_ids),
+        wire.omitted,
+        wire.releasing,
+        wire.runs_without,
     )
 
 
 def _waiting(wire: forms.WaitingStatus) -> records.Waiting:
-    return records.Waiting(wire.namespace, wire.name, wire.pod_uid, wire.container, wire.reason, wire.message)
+    return records.Waiting(
+        wire.namespace, wire.name, wire.pod_uid, wire.container, wire.reason, wire.message, wire.runs_without
+    )
 
 
 def _condition(wire: forms.ConditionStatus) -> records.Condition:
-    return records.Condition(
-        intern(wire.status),
-        intern(wire.reason),
-        intern(wire.message),
-        wire.last_transition_time,
-        wire.observed_generation,
+    return _shared(
+        _conditions,
+        records.Condition(
+            intern(wire.status),
+            intern(wire.reason),
+            intern(wire.message),
+            intern(wire.last_transition_time),
+            wire.observed_generation,
+        ),
     )
+
+
+def _shared(known: dict[V, V], value: V) -> V:
+    """The value that stands for all that are equal to it."""
+    if len(known) >= _MOST_SHARED:
+        known.clear()
+    return known.setdefault(value, value)

@@ -5,7 +5,7 @@ Decoding skips all others. Absent fields have the API's own defaults.
 
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 
 class Wire(Struct, rename="camel", gc=False):
@@ -42,11 +42,25 @@ class Metadata(Wire):
     owner_references: list[OwnerReference] = []
 
 
+class Versioned(Wire):
+    """Any object, and a bookmark of a watch: what all have in common."""
+
+    metadata: Metadata = field(default_factory=Metadata)
+
+
+class WatchEvent(Wire):
+    """A line of a watch; its object is decoded when it is known what it is."""
+
+    type: str
+    object: Raw
+
+
 class NodeMetadata(Wire):
     name: str = ""
     uid: str = ""
     resource_version: str = "0"
     managed_fields: list[ManagedFields] = []
+    labels: dict[str, str] = {}
 
 
 class NodeStatus(Wire):
@@ -54,8 +68,20 @@ class NodeStatus(Wire):
     allocatable: dict[str, str] = {}
 
 
+class Taint(Wire):
+    key: str = ""
+    effect: str = ""
+    value: str | None = None
+    time_added: str | None = None
+
+
+class NodeSpec(Wire):
+    taints: list[Taint] = []
+
+
 class Node(Wire):
     metadata: NodeMetadata
+    spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)
 
 
@@ -83,6 +109,7 @@ class AllocationStatus(Wire):
     namespace: str = ""
     name: str = ""
     releasing: bool = False
+    runs_without: bool = False
     omitted: int = field(name="deviceIDsOmitted", default=0)
 
 
@@ -93,6 +120,7 @@ class WaitingStatus(Wire):
     namespace: str = ""
     name: str = ""
     message: str = ""
+    runs_without: bool = False
 
 
 class ConditionStatus(Wire):
@@ -104,6 +132,10 @@ class ConditionStatus(Wire):
     observed_generation: int = 0
 
 
+class Agent(Wire):
+    runtime: str = ""
+
+
 class NodeDeviceStatus(Wire):
     total: int | None = None
     healthy: int = 0
@@ -112,6 +144,7 @@ class NodeDeviceStatus(Wire):
     releasing: int = 0
     available: int = 0
     endpoint: Endpoint | None = None
+    agent: Agent | None = None
     devices: list[DeviceStatus] = []
     devices_omitted: int = 0
     allocations: list[AllocationStatus] = []
@@ -163,14 +196,27 @@ class PodSpec(Wire):
     node_name: str = ""
 
 
+class PodStatus(Wire):
+    phase: str = ""
+
+
+class PodMetadata(Wire):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
 class Pod(Wire):
-    metadata: Metadata
+    metadata: PodMetadata
     spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)
 
 
 class LeaseSpec(Wire):
     renew_time: str = ""
     lease_duration_seconds: int | None = None
+    holder_identity: str | None = None
+    acquire_time: str = ""
+    lease_transitions: int | None = None
 
 
 class Lease(Wire):
@@ -201,6 +247,26 @@ class PodDeviceList(Wire):
 class LeaseList(Wire):
     metadata: ListMetadata
     items: list[Lease] = []
+
+
+class ObjectMetadata(Wire):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = "0"
+
+
+class PartialObject(Wire):
+    """Any object, asked for by its metadata alone."""
+
+    metadata: ObjectMetadata
+
+
+class PartialObjectList(Wire):
+    """A list in that form; an empty one has null for items."""
+
+    metadata: ListMetadata
+    items: list[PartialObject] | None = None
 
 
 class Cause(Wire):

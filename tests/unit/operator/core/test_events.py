@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from nodedevice_operator.core.events import some, transitions
-from nodedevice_operator.core.records import Device, NodeDeviceRecord, Waiting
+from nodedevice_operator.core.events import merged, some, transitions
+from nodedevice_operator.core.records import Allocation, Device, NodeDeviceRecord, Waiting
 
 from tests.fakes.operator_model import GPU, node_device
 
@@ -19,6 +19,12 @@ def record(broken: int = 0, listed: tuple[str, ...] = IDS, **fields: Any) -> Nod
 
 def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
     return Waiting("default", "pod-a", "uid-a", container, reason, message)
+
+
+def held(pod: str, container: str, *device_ids: str, **fields: Any) -> Allocation:
+    return Allocation(
+        "default", pod, f"uid-{pod}", container, device_ids, 0, fields.pop("is_releasing", False), **fields
+    )
 
 
 def told(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:
@@ -51,6 +57,34 @@ def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
     assert told(record(broken=1), record()) == [recovered]
     assert told(record(broken=1), record(listed=IDS[1:])) == []
     assert told(record(broken=1), record(listed=(), devices_omitted=300)) == [recovered]
+
+
+def test_a_pod_is_told_of_the_devices_that_it_holds() -> None:
+    holders = (
+        held("pod-a", "init", "gpu-0"),
+        held("pod-a", "main", "gpu-0", "gpu-1", "gpu-7"),
+        held("pod-b", "main", "gpu-6"),
+        held("pod-c", "main", "gpu-2", is_releasing=True),
+        Allocation("", "", "uid-x", "main", ("gpu-3",), 0, False),
+    )
+    well, broken = record(allocations=holders), record(broken=4, allocations=holders)
+    on_node, on_pod = transitions(well, broken)
+    assert (on_node.about.kind, on_pod.about.kind, on_pod.about.name) == ("NodeDevice", "Pod", "pod-a")
+    assert (on_pod.about.uid, on_pod.on_node, on_pod.type) == ("uid-pod-a", "node-a", "Warning")
+    assert (
+        on_pod.message == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a unhealthy (Xid); held by this pod until it ends"
+    )
+    assert transitions(broken, broken) == ()
+    _, recovered = transitions(broken, well)
+    assert (recovered.about, recovered.type) == (on_pod.about, "Normal")
+    assert recovered.message == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a healthy again"
+
+
+def test_what_breaks_one_after_the_other_is_one_event_on_the_pod_too() -> None:
+    holders = (held("pod-a", "main", "gpu-0", "gpu-1"),)
+    well, one, both = (record(broken=number, allocations=holders) for number in range(3))
+    first, second = transitions(well, one)[1], transitions(one, both)[1]
+    assert merged(first, second).message == transitions(well, both)[1].message
 
 
 @pytest.mark.parametrize(

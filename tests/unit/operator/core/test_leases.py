@@ -1,25 +1,42 @@
-"""How old an agent's Lease is, by our own clock and by what we could see."""
+"""How old an agent's Lease is, by our own clock and by what we could see; and whose free devices are withdrawn."""
 
 from nodedevice_api.names import Reason
-from nodedevice_operator.core.leases import ALIVE, MISSING, LeaseBook
+from nodedevice_operator.core.leases import ALIVE, MISSING, AgentState, LeaseBook, as_told
 from nodedevice_operator.core.records import LeaseRecord
+
+NODES = frozenset({"node-a"})
+TEN = tuple(f"node-{number}" for number in range(10))
 
 
 def renewed(when: str, seconds: int = 60) -> dict[str, LeaseRecord]:
     return {"node-a": LeaseRecord(when, seconds)}
 
 
-def looks(*seen: tuple[float, str]) -> LeaseBook:
+def looks(*seen: tuple[float, str], book: LeaseBook | None = None) -> LeaseBook:
     """A book after looks at these times, each finding that renewal."""
-    book = LeaseBook()
+    book = book or LeaseBook()
     for now, when in seen:
-        book = book.look(renewed(when), now)
+        book = book.look(renewed(when), now, NODES)
     return book
+
+
+def every_ten_seconds(book: LeaseBook, until: float, found: dict[str, LeaseRecord], nodes: frozenset[str]) -> LeaseBook:
+    """A book after looks that all found the same."""
+    assert book.looked_at is not None
+    now = book.looked_at
+    while now < until:
+        now += 10
+        book = book.look(found, now, nodes)
+    return book
+
+
+def silent(book: LeaseBook, until: float) -> LeaseBook:
+    return every_ten_seconds(book, until, renewed("then"), NODES)
 
 
 def test_before_the_first_look_and_without_a_lease_it_is_missing() -> None:
     assert LeaseBook().state("node-a") is MISSING
-    assert LeaseBook().look({}, 0).state("node-a") is MISSING
+    assert LeaseBook().look({}, 0, NODES).state("node-a") is MISSING
 
 
 def test_the_first_look_counts_from_itself_however_old_the_renewal_looks() -> None:
@@ -27,25 +44,133 @@ def test_the_first_look_counts_from_itself_however_old_the_renewal_looks() -> No
 
 
 def test_it_expires_when_it_was_not_renewed_for_longer_than_it_lasts() -> None:
-    every = [(float(second), "then") for second in range(0, 61, 10)]
-    assert looks(*every).state("node-a") is ALIVE
-    state = looks(*every, (70, "then")).state("node-a")
-    assert (state.status, state.reason) == ("Unknown", Reason.LEASE_EXPIRED)
-    assert looks(*every, (70, "then"), (80, "now")).state("node-a") is ALIVE
+    book = silent(looks((0, "then")), 60)
+    assert book.state("node-a") is ALIVE
+    book = silent(book, 70)
+    assert (book.state("node-a").status, book.state("node-a").reason) == ("Unknown", Reason.LEASE_EXPIRED)
+    assert looks((80, "now"), book=book).state("node-a") is ALIVE
 
 
 def test_its_own_duration_counts() -> None:
-    book = LeaseBook().look(renewed("then", 15), 0).look(renewed("then", 15), 20)
+    book = LeaseBook().look(renewed("then", 15), 0, NODES).look(renewed("then", 15), 20, NODES)
     assert book.state("node-a").reason == Reason.LEASE_EXPIRED
 
 
 def test_time_in_which_nobody_could_look_does_not_count() -> None:
     assert looks((0, "then"), (10, "then"), (300, "then")).state("node-a") is ALIVE
-    assert looks((0, "then"), (300, "then"), *((300.0 + s, "then") for s in range(10, 71, 10))).state("node-a") != ALIVE
+    book = silent(looks((0, "then"), (300, "then")), 370)
+    assert book.state("node-a").reason == Reason.LEASE_EXPIRED
 
 
 def test_changes_are_of_states_only() -> None:
     before = looks((0, "a"))
-    assert before.look(renewed("b"), 10).changes_since(before) == frozenset()
-    assert before.look({}, 10).changes_since(before) == {"node-a"}
+    assert before.look(renewed("b"), 10, NODES).changes_since(before) == frozenset()
+    assert before.look({}, 10, NODES).changes_since(before) == {"node-a"}
     assert before.changes_since(LeaseBook()) == {"node-a"}
+
+
+class TestGrace:
+    """When a silent agent's free devices are withdrawn."""
+
+    def test_it_begins_when_the_lease_has_run_out_and_ends_with_a_renewal(self) -> None:
+        book = silent(looks((0, "then")), 360)
+        assert not book.state("node-a").is_withdrawn
+        before, book = book, silent(book, 370)
+        assert book.state("node-a").is_withdrawn
+        assert book.changes_since(before) == NODES
+        assert looks((380, "now"), book=book).state("node-a") is ALIVE
+
+    def test_it_may_be_none(self) -> None:
+        assert silent(looks((0, "then"), book=LeaseBook(0)), 70).state("node-a").is_withdrawn
+
+    def test_time_in_which_nobody_could_look_does_not_count(self) -> None:
+        book = silent(looks((0, "then")), 70)
+        # the API server was away for an hour
+        book = silent(looks((3670, "then"), book=book), 3960)
+        assert not book.state("node-a").is_withdrawn
+        assert silent(book, 3970).state("node-a").is_withdrawn
+
+    def test_a_lease_that_vanishes_is_silence_as_well(self) -> None:
+        book = looks((0, "then")).look({}, 10, NODES)
+        assert book.state("node-a") == MISSING
+        book = every_ten_seconds(book, 310, {}, NODES)
+        assert book.state("node-a").is_withdrawn
+        assert book.state("node-a").reason == Reason.LEASE_MISSING
+        # the same Lease again is no renewal; a new one is
+        assert looks((320, "then"), book=book).state("node-a").is_withdrawn
+        assert looks((320, "now"), book=book).state("node-a") is ALIVE
+
+    def test_a_lease_that_never_was_cannot_run_out(self) -> None:
+        assert every_ten_seconds(LeaseBook().look({}, 0, NODES), 1000, {}, NODES).state("node-a") is MISSING
+
+    def test_a_node_that_is_gone_leaves_nothing_to_one_of_the_same_name(self) -> None:
+        book = silent(looks((0, "then")), 370)
+        assert book.state("node-a").is_withdrawn
+        # its Lease is still there, as nobody deletes it, while the Node is gone; then a Node comes, its agent before its Lease
+        book = book.look(renewed("then"), 380, frozenset()).look(renewed("then"), 390, NODES)
+        assert not book.state("node-a").is_withdrawn
+        assert "node-a" not in book.look({}, 400, frozenset()).leases
+
+
+class TestTogether:
+    """Many that fall silent at about the same time."""
+
+    def fleet(self, now: float) -> LeaseBook:
+        return LeaseBook().look(dict.fromkeys(TEN, LeaseRecord("then", 60)), now, frozenset(TEN))
+
+    def cut_off(self, count: int, until: float, book: LeaseBook | None = None) -> LeaseBook:
+        """The fleet after so many of it renewed no more."""
+        book = book or self.fleet(0)
+        assert book.looked_at is not None
+        now = book.looked_at
+        while now < until:
+            now += 10
+            alive = dict.fromkeys(TEN[count:], LeaseRecord(f"at {now}", 60))
+            book = book.look({**dict.fromkeys(TEN[:count], LeaseRecord("then", 60)), **alive}, now, frozenset(TEN))
+        return book
+
+    def test_more_than_a_fifth_is_an_outage_and_nothing_is_withdrawn(self) -> None:
+        book = self.cut_off(3, 5000)
+        assert book.outage == set(TEN[:3])
+        state = book.state("node-0")
+        assert (state.status, state.reason, state.is_withdrawn) == ("Unknown", Reason.LEASES_EXPIRED_TOGETHER, False)
+
+    def test_a_fifth_is_not(self) -> None:
+        book = self.cut_off(2, 370)
+        assert not book.outage
+        assert book.state("node-0").is_withdrawn
+        assert book.state("node-1").is_withdrawn
+
+    def test_the_grace_of_those_who_stay_silent_begins_when_it_is_over(self) -> None:
+        book = self.cut_off(3, 1000)
+        book = self.cut_off(2, 1290, book)
+        assert book.state("node-2") is ALIVE
+        assert (book.state("node-0").reason, book.state("node-0").is_withdrawn) == (Reason.LEASE_EXPIRED, False)
+        assert self.cut_off(2, 1300, book).state("node-0").is_withdrawn
+
+    def test_those_withdrawn_long_ago_are_no_part_of_one(self) -> None:
+        book = self.cut_off(2, 400)
+        book = self.cut_off(3, 2000, book)
+        assert not book.outage
+        assert book.state("node-2").is_withdrawn
+
+    def test_a_restart_makes_no_outage_of_what_was_withdrawn_before(self) -> None:
+        found = dict.fromkeys(TEN, LeaseRecord("then", 60))
+        book = LeaseBook().look(found, 0, frozenset(TEN), dict.fromkeys(TEN[:5], True))
+        assert not book.outage
+        assert all(book.state(name).is_withdrawn for name in TEN[:5])
+        assert book.state(TEN[5]) is ALIVE
+
+    def test_a_restart_amid_an_outage_goes_on_with_it(self) -> None:
+        found = dict.fromkeys(TEN, LeaseRecord("then", 60))
+        book = LeaseBook().look(found, 0, frozenset(TEN), dict.fromkeys(TEN, False))
+        book = every_ten_seconds(book, 1000, found, frozenset(TEN))
+        assert book.outage == set(TEN)
+        assert not any(book.state(name).is_withdrawn for name in TEN)
+
+
+def test_what_was_withdrawn_stays_so_until_the_agent_is_back() -> None:
+    gone = AgentState("Unknown", Reason.LEASE_EXPIRED, "")
+    assert as_told(gone, was_withdrawn=True).is_withdrawn
+    assert not as_told(gone, was_withdrawn=False).is_withdrawn
+    assert as_told(ALIVE, was_withdrawn=True) is ALIVE

@@ -1,5 +1,6 @@
 """One request at a time against a server on loopback: what is sent, and what each answer becomes."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -23,6 +24,7 @@ from nodedevice_operator.errors import (
     Forbidden,
     Invalid,
     NotFound,
+    OverBudget,
     Unavailable,
     Unreachable,
 )
@@ -50,7 +52,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_PATCH = do_POST = do_DELETE = answer
+            do_GET = do_PATCH = do_POST = do_PUT = do_DELETE = answer
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -206,8 +208,8 @@ async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> No
     assert [node.name for node in nodes] == ["a", "b"]
     assert version == 9
     assert [path for _, path, _, _ in server.asked] == [
-        "/api/v1/nodes?limit=500",
-        "/api/v1/nodes?limit=500&continue=next%26",
+        "/api/v1/nodes?limit=250",
+        "/api/v1/nodes?limit=250&continue=next%26",
     ]
 
 
@@ -227,3 +229,24 @@ def test_a_token_file_that_is_gone_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "token").unlink()
     with pytest.raises(CredentialsError, match="token"):
         login.authorization()
+
+
+async def test_a_tls_connection_that_ends_in_the_middle_is_an_outage(tmp_path: Path) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    listening = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    client = Client(credentials.load(kubeconfig(tmp_path, url)), ApiHealth(url), Metrics())
+    with pytest.raises(Unreachable):
+        await client.request("PUT", "leases", "/", body={})
+    client.close()
+    listening.close()
+
+
+async def test_a_disruption_budget_is_no_outage(server: Server, client: Client, health: ApiHealth) -> None:
+    server.answers = [(429, {"message": "not now", "details": {"causes": [{"reason": "DisruptionBudget"}]}})]
+    with pytest.raises(OverBudget, match="not now"):
+        await client.request("POST", "pods/eviction", "/x", body={})
+    assert health.problems() == ()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
+from nodedevice_operator.core.leases import LeaseBook
 from nodedevice_operator.core.records import Allocation, LeaseRecord, NodeDeviceRecord, PodDeviceRecord, PodRecord
 from nodedevice_operator.edges import node_work
 from nodedevice_operator.edges.cache import Cache
@@ -15,7 +16,7 @@ from nodedevice_operator.edges.node_work import NodeWork
 from nodedevice_operator.edges.pod_device_work import PodDeviceWork
 from nodedevice_operator.edges.recorder import Recorder
 from nodedevice_operator.edges.sync import KINDS, Sync
-from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, NotLeading, Unavailable
 
 from tests.fakes.cluster_model import ClusterModel
 from tests.fakes.operator_model import GPU, NIC, node_device
@@ -75,7 +76,7 @@ async def edges() -> Look:
     news: list[str] = []
     now = [100.0]
     crowd: list[str] = []
-    leases = LeaseWatch(cluster, lambda _: None, frozenset)
+    leases = LeaseWatch(cluster, cache, lambda _: None, metrics, recorder.post)
     await leases._look()
     work = NodeWork(
         cache,
@@ -85,6 +86,7 @@ async def edges() -> Look:
         PodDeviceWork(cache, cluster, recorder),
         lambda _, record: news.append(record.name),
         lambda: bool(crowd),
+        recorder.post,
         lambda: now[0],
     )
     return Look(cluster, cache, recorder, leases, work, news, now, crowd)
@@ -315,3 +317,49 @@ class TestPodDevices:
         with pytest.raises(Forbidden):
             await edges.look()
         assert f"conditions {record.name}" in edges.cluster.writes
+
+
+class TestAgents:
+    """Agents that are silent, and operators that were not leading."""
+
+    async def test_nothing_is_done_before_the_leases_were_looked_at(self, edges: Look) -> None:
+        await edges.see(node_device(available=4))
+        edges.leases.has_looked = False
+        assert await edges.look() == []
+        edges.leases.has_looked = True
+        assert await edges.look() != []
+
+    async def test_a_withdrawal_and_its_end_are_one_write_each_to_the_node(self, edges: Look) -> None:
+        record = node_device(available=4)
+        await edges.see(record)
+        await edges.look()
+        edges.cluster.leases = {}
+        edges.now[0] += 400
+        edges.leases._book = LeaseBook(0)
+        await edges.leases._look()
+        edges.cluster.leases = {"node-a": LeaseRecord("then", 60)}
+        await edges.leases._look()
+        edges.cluster.leases = {}
+        await edges.leases._look()
+        assert await edges.look() == [f"apply {{'{GPU}': 0}}", f"conditions {record.name}"]
+        assert edges.recorder.reasons() == [Reason.LEASE_MISSING, Reason.FREE_WITHDRAWN]
+        edges.cluster.leases = {"node-a": LeaseRecord("now", 60)}
+        await edges.leases._look()
+        assert await edges.look() == [f"apply {{'{GPU}': 4}}", f"conditions {record.name}"]
+
+    async def test_who_begins_to_lead_after_another_writes_nothing_that_is_right(self, edges: Look) -> None:
+        with_pod(edges)
+        await edges.see(node_device(available=3, allocated=1, allocations=(held("gpu-0"),)))
+        await edges.look()
+        told = edges.recorder.reasons()
+        edges.work.forget()
+        assert await edges.look() == []
+        assert edges.recorder.reasons() == told
+
+    async def test_a_write_that_was_not_sent_is_neither_told_nor_counted(self, edges: Look) -> None:
+        await edges.see(node_device(available=4))
+        edges.cluster.failures["apply_capacity"] = [NotLeading("PATCH", "nodes/status", "over")]
+        with pytest.raises(NotLeading):
+            await edges.look()
+        assert edges.recorder.reasons() == []
+        assert (await edges.look())[0] == f"apply {{'{GPU}': 4}}"

@@ -132,3 +132,77 @@ async def test_the_soonest_wish_for_later_counts(looks: Looks, queue: Reconciler
     looks.answer = again_at_once
     queue.touch("a")
     await looks.until(4)
+
+
+async def test_what_can_wait_leaves_places_to_what_cannot(looks: Looks, queue: Reconciler) -> None:
+    held = asyncio.Event()
+
+    async def wait_the_second_time(node: str) -> float | None:
+        if node == "urgent":
+            return None
+        if looks.seen.count(node) == 1:
+            return 0
+        await held.wait()
+        return None
+
+    looks.answer = wait_the_second_time
+    for node in "abc":
+        queue.touch(node)
+    await looks.until(4)
+    queue.touch("urgent")
+    await looks.until(5)
+    assert looks.seen[3:] == ["a", "urgent"]
+    held.set()
+    await looks.until(7)
+    assert looks.seen[5:] == ["b", "c"]
+
+
+async def test_what_can_wait_comes_to_its_turn_in_a_rush_without_end(looks: Looks) -> None:
+    queue = Reconciler(looks, Metrics())
+
+    async def rush(node: str) -> float | None:
+        await asyncio.sleep(0)
+        if node == "patient":
+            return 0 if looks.seen.count(node) == 1 else None
+        queue.touch(node)
+        return None
+
+    looks.answer = rush
+    queue.touch("patient")
+    queue.touch("busy")
+    worker = asyncio.create_task(queue.work())
+    await looks.until(30)
+    worker.cancel()
+    assert looks.seen.count("patient") == 2
+
+
+async def test_who_waits_and_is_asked_for_is_looked_at_once_and_soon(looks: Looks) -> None:
+    queue = Reconciler(looks, Metrics())
+    for node in ("a", "b"):
+        queue._touch_patiently(node)
+    queue.touch("b")
+    assert queue.is_crowded
+    worker = asyncio.create_task(queue.work())
+    await looks.until(2)
+    worker.cancel()
+    assert looks.seen == ["b", "a"]
+    assert not queue.is_crowded
+
+
+async def test_when_an_outage_ends_nobody_waits_for_his_turn_to_try_again(looks: Looks, queue: Reconciler) -> None:
+    async def fail_once(node: str) -> float | None:
+        if looks.seen.count(node) == 1:
+            # later than this test may take
+            raise Unavailable("patch", "nodes/status", "later", 503, 1000.0)
+        return None
+
+    looks.answer = fail_once
+    queue.touch("a")
+    queue.touch("b")
+    await looks.until(2)
+    queue.retry_now()
+    await looks.until(4)
+    queue.retry_now()
+    queue.touch("c")
+    await looks.until(5)
+    assert looks.seen == ["a", "b", "a", "b", "c"]

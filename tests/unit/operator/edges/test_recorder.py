@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from itertools import count
 
 import pytest
-from nodedevice_operator.core.events import NORMAL, Event, about_pod
+from nodedevice_operator.core.events import NORMAL, WARNING, About, Event, Tally, about_pod
 from nodedevice_operator.core.records import PodRecord
 from nodedevice_operator.edges import recorder as module
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.recorder import Recorder
-from nodedevice_operator.errors import Conflict, Forbidden, Unreachable
+from nodedevice_operator.errors import Conflict, Forbidden, NotFound, Unreachable
 
 from tests.fakes.cluster_model import ClusterModel
 
@@ -39,11 +40,15 @@ async def recorder(cluster: ClusterModel, metrics: Metrics) -> AsyncIterator[Rec
         await task
 
 
+_numbers = count()
+
+
 async def posted(recorder: Recorder, cluster: ClusterModel) -> list[str]:
     """Messages posted before a last one, for which is waited."""
-    recorder.post(event("last"))
+    last = f"last {next(_numbers)}"
+    recorder.post(event(last))
     async with asyncio.timeout(20):
-        while not cluster.events or cluster.events[-1].message != "last":
+        while not cluster.events or cluster.events[-1].message != last:
             await asyncio.sleep(0)
     return [found.message for found in cluster.events[:-1]]
 
@@ -98,7 +103,10 @@ async def test_an_agent_is_not_believed_which_pods_it_has(
     assert await posted(recorder, cluster) == (["a"] if is_posted else [])
 
 
-async def test_the_newest_are_kept_when_there_are_too_many(cluster: ClusterModel, metrics: Metrics) -> None:
+async def test_the_newest_are_kept_when_there_are_too_many(
+    cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PER_SECOND", 1e9)
     waiting = Recorder(cluster, metrics)
     for number in range(1003):
         waiting.post(event(str(number)))
@@ -108,3 +116,75 @@ async def test_the_newest_are_kept_when_there_are_too_many(cluster: ClusterModel
     messages = await posted(waiting, cluster)
     assert messages[0] == "5"  # three, then one each for the two that came since
     task.cancel()
+
+
+async def test_the_same_again_is_counted_on(recorder: Recorder, cluster: ClusterModel) -> None:
+    for message in ("a", "b", "a", "a"):
+        recorder.post(event(message))
+    assert await posted(recorder, cluster) == ["a", "b"]
+    assert cluster.writes == ["again a 2", "again a 3"]
+
+
+async def test_one_that_is_no_longer_there_is_posted_anew(recorder: Recorder, cluster: ClusterModel) -> None:
+    cluster.failures["repeat_event"] = [NotFound("patch", "events", "gone", 404)]
+    for _ in range(3):
+        recorder.post(event("a"))
+    assert await posted(recorder, cluster) == ["a", "a"]
+    assert cluster.writes == ["again a 2"]
+
+
+async def test_a_hundred_devices_are_one_event_for_each_node(
+    recorder: Recorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+    for number in range(100):
+        for node in ("node-a", "node-b"):
+            tally = Tally("example.com/gpu", node, frozenset({f"gpu-{number:02}"}), frozenset({"Overheated"}))
+            about = About("nodedevice.io/v1alpha1", "NodeDevice", "", f"{node}.example.com.gpu", node)
+            recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), tally=tally))
+    async with asyncio.timeout(20):
+        while len(cluster.events) < 2:
+            await asyncio.sleep(0)
+    named = "100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of example.com/gpu"
+    wanted = [f"{named} on {node} unhealthy (Overheated)" for node in ("node-a", "node-b")]
+    assert [found.message for found in cluster.events] == wanted
+    assert await posted(recorder, cluster) == wanted
+
+
+async def test_resources_of_one_pod_are_told_apart(
+    recorder: Recorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+    for resource in ("example.com/gpu", "example.com/nic"):
+        tally = Tally(resource, "node-a", frozenset({"0"}), frozenset({"Overheated"}), of_pod=True)
+        about = about_pod("default", "pod-a", "uid-a")
+        recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), tally=tally))
+    async with asyncio.timeout(20):
+        while len(cluster.events) < 2:
+            await asyncio.sleep(0)
+    assert [found.tally.resource for found in cluster.events if found.tally] == ["example.com/gpu", "example.com/nic"]
+
+
+async def test_a_flood_waits_and_is_not_lost(
+    cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    really_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await really_sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    flooded = Recorder(cluster, metrics, clock=lambda: 1000.0)
+    for number in range(150):
+        flooded.post(event(str(number)))
+    task = asyncio.create_task(flooded.work())
+    async with asyncio.timeout(20):
+        while len(cluster.events) < 150:
+            await really_sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert len([seconds for seconds in pauses if seconds > 0]) == 50
+    assert pauses[-1] == pytest.approx(50 / 20)

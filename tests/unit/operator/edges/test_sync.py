@@ -3,13 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
-from nodedevice_operator.core.leases import ALIVE, MISSING
-from nodedevice_operator.core.records import LeaseRecord
 from nodedevice_operator.edges.cache import Cache
-from nodedevice_operator.edges.lease_watch import LeaseWatch
 from nodedevice_operator.edges.sync import KINDS, Sync
 from nodedevice_operator.errors import Unavailable
 
@@ -91,46 +87,3 @@ async def test_a_watch_that_began_anew_finds_what_is_gone(
     sync.begun("nodedevices")
     assert {await touched.next(), await touched.next()} == {"node-b", "node-c"}
     assert cache.node_devices.nodes() == {"node-c"}
-
-
-class TestLeaseWatch:
-    """Looks at Leases."""
-
-    async def test_whose_agent_comes_or_goes_is_touched(self, cluster: ClusterModel, touched: Touched) -> None:
-        watch = LeaseWatch(cluster, touched, lambda: frozenset({"node-a", "node-b"}))
-        cluster.leases = {"node-a": LeaseRecord("1", 60)}
-        await watch._look()
-        assert {await touched.next(), await touched.next()} == {"node-a", "node-b"}
-        assert (watch.state("node-a"), watch.state("node-b")) == (ALIVE, MISSING)
-        cluster.leases["node-b"] = LeaseRecord("1", 60)
-        cluster.leases["node-of-nobody"] = LeaseRecord("1", 60)
-        await watch._look()
-        assert await touched.next() == "node-b"
-        assert touched.is_empty
-
-    async def test_a_failed_look_changes_nothing(self, cluster: ClusterModel, touched: Touched) -> None:
-        watch = LeaseWatch(cluster, touched, frozenset)
-        cluster.leases = {"node-a": LeaseRecord("1", 60)}
-        await watch._look()
-        cluster.failures["list_leases"] = [Unavailable("get", "leases", "later", 503)]
-        await watch._look()
-        assert watch.state("node-a") is ALIVE
-        assert touched.is_empty
-
-    async def test_a_failed_first_look_is_a_look(self, cluster: ClusterModel, touched: Touched) -> None:
-        watch = LeaseWatch(cluster, touched, lambda: frozenset({"node-a"}))
-        cluster.failures["list_leases"] = [Unavailable("get", "leases", "later", 503)]
-        await watch._look()
-        assert watch.has_looked
-        assert await touched.next() == "node-a"
-
-    async def test_a_new_node_without_a_lease_is_looked_after_soon(
-        self, cluster: ClusterModel, touched: Touched
-    ) -> None:
-        watch = LeaseWatch(cluster, touched, lambda: frozenset({"node-a"}))
-        async with running(watch.work()):
-            await touched.next()
-            assert watch.state("node-a") is MISSING
-            cluster.leases = {"node-a": replace(LeaseRecord("1", 60))}
-            assert await touched.next() == "node-a"
-            assert watch.state("node-a") is ALIVE

@@ -1,14 +1,14 @@
-"""What kopf tells us: into the cache, to whom it matters, and when a watch began anew."""
+"""What kopf tells us of Nodes: into the cache, to whom it matters, and when a watch began anew."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import pytest
-from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.edges.health import ApiHealth
+from nodedevice_operator.edges.intake import Intake
 from nodedevice_operator.edges.kopf_settings import tuned
 from nodedevice_operator.edges.sync import Sync
 from nodedevice_operator.edges.watch import Watch
@@ -18,7 +18,6 @@ from yarl import URL
 from tests.fakes.cluster_model import ClusterModel
 
 NODES = "https://api/api/v1/nodes"
-NODE_DEVICES = "https://api/apis/nodedevice.io/v1alpha1/nodedevices"
 
 
 class _Credentials(Credentials):
@@ -62,11 +61,8 @@ class Heard:
         self.health = ApiHealth("https://api")
         self.credentials = _Credentials()
         self.touched: list[str] = []
-        self.news: list[tuple[int | None, int]] = []
-        self.watch = Watch(self.cache, self.sync, self.touched.append, self._hear, self.credentials, self.health)
-
-    def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
-        self.news.append((before.available if before else None, now.available))
+        intake = Intake(self.cache, self.touched.append, lambda before, now: None)
+        self.watch = Watch(self.sync, intake, self.credentials, self.health)
 
     async def asks(self, url: str, answer: int | Exception = 200) -> _Request:
         """Have kopf make a request that gets this answer."""
@@ -86,14 +82,6 @@ async def heard() -> Heard:
     return Heard()
 
 
-def node_device(version: int, available: int, uid: str = "nd-1") -> dict[str, Any]:
-    return {
-        "metadata": {"name": "node-a.example.com.gpu", "uid": uid, "resourceVersion": str(version)},
-        "spec": {"nodeName": "node-a", "resourceName": "example.com/gpu"},
-        "status": {"total": available, "healthy": available, "available": available},
-    }
-
-
 async def test_a_list_is_asked_for_only_after_kopf_listed_and_its_watch_is_open(heard: Heard) -> None:
     await heard.asks(f"{NODES}?limit=500")
     await heard.asks(f"{NODES}?limit=500&continue=x")
@@ -104,7 +92,6 @@ async def test_a_list_is_asked_for_only_after_kopf_listed_and_its_watch_is_open(
     await heard.asks(f"{NODES}?watch=true&resourceVersion=9")
     assert heard.sync.began == ["nodes"]
     await heard.asks(f"{NODES}?limit=500")
-    await heard.asks(f"{NODE_DEVICES}?watch=true&resourceVersion=9")
     await heard.asks(f"{NODES}?watch=true&resourceVersion=12")
     assert heard.sync.began == ["nodes", "nodes"]
 
@@ -125,41 +112,22 @@ async def test_every_request_has_a_fresh_token_and_its_failure_is_known(heard: H
         await heard.asks(NODES)
 
 
-async def test_events_become_records_and_changes_are_heard_once(heard: Heard) -> None:
-    on = heard.watch._on_node_device
-    for event in (
-        {"type": None, "object": node_device(5, 1)},
-        {"type": "MODIFIED", "object": node_device(6, 2)},
-        {"type": "MODIFIED", "object": node_device(6, 2)},
-        {"type": "MODIFIED", "object": node_device(4, 9)},
-    ):
-        await on(event)  # type: ignore[arg-type]
-    assert heard.news == [(None, 1), (1, 2)]
-    await on({"type": "DELETED", "object": node_device(7, 2)})  # type: ignore[typeddict-item]
-    assert heard.touched == ["node-a"]
-    assert heard.cache.node_devices.values() == []
-
-
-async def test_nodes_and_poddevices_touch_their_node(heard: Heard) -> None:
+async def test_a_node_is_told_of_when_what_matters_of_it_changed(heard: Heard) -> None:
     metadata = {"name": "node-a", "uid": "u", "resourceVersion": "1"}
     await heard.watch._on_node({"type": "ADDED", "object": {"metadata": metadata}})  # type: ignore[typeddict-item]
     beat = {"metadata": {**metadata, "resourceVersion": "2"}, "status": {"capacity": {"cpu": "3"}}}
     await heard.watch._on_node({"type": "MODIFIED", "object": beat})  # type: ignore[typeddict-item]
     assert heard.touched == ["node-a"]
-    for node, uid, version in (("node-a", "p1", "1"), ("node-b", "p2", "2")):
-        body = {
-            "metadata": {"name": "pod-a", "namespace": "default", "uid": uid, "resourceVersion": version},
-            "spec": {"nodeName": node, "podUID": uid},
-        }
-        await heard.watch._on_pod_device({"type": "ADDED", "object": body})  # type: ignore[typeddict-item]
-    assert heard.touched == ["node-a", "node-a", "node-b", "node-a"]
+    await heard.watch._on_node({"type": "DELETED", "object": beat})  # type: ignore[typeddict-item]
+    assert heard.touched == ["node-a", "node-a"]
+    assert heard.cache.nodes.values() == []
 
 
-@pytest.mark.parametrize("body", [{}, {"metadata": {"name": 3}}, {"metadata": {"name": "a"}, "spec": []}])
-async def test_an_object_that_is_not_understood_is_left_alone(
+@pytest.mark.parametrize("body", [{}, {"metadata": {"name": 3}}, {"metadata": {"name": "a"}, "status": []}])
+async def test_a_node_that_is_not_understood_is_left_alone(
     heard: Heard, body: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    await heard.watch._on_node_device({"type": "ADDED", "object": body})  # type: ignore[typeddict-item]
+    await heard.watch._on_node({"type": "ADDED", "object": body})  # type: ignore[typeddict-item]
     assert heard.touched == []
     assert [record.message for record in caplog.records] == ["object is not understood, and left alone"]
 

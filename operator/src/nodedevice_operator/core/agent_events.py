@@ -1,0 +1,34 @@
+"""What is told of an agent that fell silent, or is back: on its NodeDevices, once, when their condition changes.
+
+What is stored decides, so that a restart, or another operator, tells nothing twice. Of many that fell silent together nothing is
+told here: that is one Event, about them all. An agent that just came is no return.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from nodedevice_api.names import Condition, Reason
+
+from nodedevice_operator.core.conditions import Answer
+from nodedevice_operator.core.events import NORMAL, WARNING, Event, about_node_device
+from nodedevice_operator.core.records import NodeDeviceRecord
+
+_ALONE: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASE_MISSING})
+
+
+def agent_events(record: NodeDeviceRecord, answers: Mapping[str, Answer]) -> Iterator[Event]:
+    """Events that tell how `answers`, just written, differ from what is stored in `record` about its agent."""
+    agent, advertised = record.conditions.get(Condition.AGENT_READY), record.conditions.get(Condition.ADVERTISED)
+    if agent is None or advertised is None:
+        return
+    about, where = about_node_device(record), f"{record.resource} on {record.node}"
+    now = answers[Condition.AGENT_READY]
+    was_withdrawn = advertised.reason == Reason.FREE_WITHDRAWN
+    if agent.status == "True" and now.reason in _ALONE:
+        yield Event(about, WARNING, now.reason, f"{where}: {now.message}")
+    if now.status == "True" and agent.status != "True" and (agent.reason == Reason.LEASE_EXPIRED or was_withdrawn):
+        back = "; its free devices are offered again" if was_withdrawn else ""
+        yield Event(about, NORMAL, Reason.LEASE_RENEWED, f"{where}: {now.message} again{back}")
+    if answers[Condition.ADVERTISED].reason == Reason.FREE_WITHDRAWN and not was_withdrawn:
+        message = f"{where}: {record.available} free devices are offered no more, {record.allocated} held ones stay"
+        yield Event(about, WARNING, Reason.FREE_WITHDRAWN, message)

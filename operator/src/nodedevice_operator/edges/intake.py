@@ -1,0 +1,58 @@
+"""What a watch says of one object: into the cache as a slim record, and to whom it matters.
+
+Knows no watch: an object comes in its wire form, with whether that was its end. What the cache knew already, or knows newer, is
+no news to anybody.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from nodedevice_operator.edges import wire, wire_forms
+from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.node_work import OnNews
+
+log = logging.getLogger(__name__)
+
+
+class Intake:
+    """Takes in objects of the three kinds."""
+
+    def __init__(self, cache: Cache, touch: Callable[[str], None], on_news: OnNews) -> None:
+        self._cache = cache
+        self._touch = touch
+        self._on_news = on_news
+
+    def node(self, form: wire_forms.Node, *, is_end: bool) -> None:
+        record = wire.node(form)
+        store = self._cache.nodes
+        if store.remove(record.key, record.uid) if is_end else store.put(record):
+            self._touch(record.name)
+
+    def node_device(self, form: wire_forms.NodeDevice, *, is_end: bool) -> None:
+        record = wire.node_device(form)
+        store = self._cache.node_devices
+        before = store.get(record.key)
+        if is_end:
+            if store.remove(record.key, record.uid):
+                self._touch(record.node)
+        elif store.put(record):
+            self._on_news(before, record)
+
+    def pod_device(self, form: wire_forms.PodDevice, *, is_end: bool) -> None:
+        record = wire.pod_device(form)
+        store = self._cache.pod_devices
+        before = store.get(record.key)
+        if store.remove(record.key, record.uid) if is_end else store.put(record):
+            self._touch(record.node)
+            # its node is part of its identity, but the object may be another one with the same name
+            if before is not None and before.node != record.node:
+                self._touch(before.node)
+
+
+def tell_not_understood(kind: str, name: Any, problem: msgspec.ValidationError) -> None:
+    """Log that an object of that kind is left alone."""
+    fields = {"kind": kind, "object": name, "problem": str(problem)}
+    log.error("object is not understood, and left alone", extra=fields)

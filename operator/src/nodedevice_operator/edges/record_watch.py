@@ -1,0 +1,161 @@
+"""Our own watch of the kinds that are many: each listed whole in pages, then followed from that list's version.
+
+No object is ever held as JSON: a line of the watch is decoded into the few fields that are needed, and becomes a record. What is
+gone since the last list is found by the next one, so nothing is lost whatever happened in between. Writes nothing.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import aiohttp
+import msgspec
+from nodedevice_api import names
+
+from nodedevice_operator.edges import wire_forms
+from nodedevice_operator.edges.credentials import Credentials
+from nodedevice_operator.edges.health import ApiHealth
+from nodedevice_operator.edges.intake import Intake, tell_not_understood
+from nodedevice_operator.edges.sync import Sync
+from nodedevice_operator.errors import ApiError, CredentialsError, Forbidden, Unavailable, Unreachable
+
+log = logging.getLogger(__name__)
+
+# The API server sends a bookmark each minute when nothing else is to be said; silence beyond that is a dead connection.
+_SILENCE_SECONDS: Final = 90.0
+_CONNECT_SECONDS: Final = 5.0
+_FIRST_DELAY_SECONDS: Final = 0.1
+# After an outage nobody knows what changed until this is open again, and one try a second costs nobody anything.
+_LONGEST_DELAY_SECONDS: Final = 1.0
+# the version is too old, or the kind itself went away, with all objects
+_NOT_FROM_HERE: Final = frozenset({404, 410})
+
+
+class _Take(Protocol):
+    def __call__(self, line: msgspec.Raw, *, is_end: bool) -> None: ...
+
+
+class _ListAnew(Exception):
+    """The API server cannot go on from the version that we know."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """Up to which version everything is known (None: a list is due), and how often in a row a watch told nothing."""
+
+    version: int | None = None
+    failures: int = 0
+
+    async def pause(self) -> None:
+        """Wait before the next try: the longer, the more of them were in vain."""
+        delay = min(_FIRST_DELAY_SECONDS * 2.0 ** min(self.failures, 10), _LONGEST_DELAY_SECONDS)
+        self.failures += 1
+        await asyncio.sleep(delay * random.uniform(0.8, 1.2))
+
+
+class RecordWatch:
+    """NodeDevices and PodDevices, one task each."""
+
+    def __init__(self, sync: Sync, intake: Intake, credentials: Credentials, health: ApiHealth) -> None:
+        self._sync = sync
+        self._intake = intake
+        self._credentials = credentials
+        self._health = health
+        self._takes: Mapping[str, _Take] = {
+            names.NODE_DEVICES: self._take_node_device,
+            names.POD_DEVICES: self._take_pod_device,
+        }
+
+    async def work(self, kind: str) -> None:
+        """List that kind (its plural) and follow it, for ever."""
+        connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context())
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            place = _Place()
+            while True:
+                if place.version is None:
+                    place.version = await self._sync.list_whole(kind)
+                try:
+                    await self._follow(session, kind, place.version, place)
+                except _ListAnew:
+                    log.info("watch begins anew with a list", extra={"kind": kind})
+                    place.version = None
+                    await place.pause()
+                except ApiError as error:
+                    self._health.failed(error)
+                    log.debug("watch was cut", extra={"kind": kind, "problem": error.problem})
+                    await place.pause()
+
+    async def _follow(self, session: aiohttp.ClientSession, kind: str, version: int, place: _Place) -> None:
+        """One watch from that version on, until the API server ends it. Raises ApiError, or _ListAnew."""
+        async for line in self._lines(session, kind, version):
+            self._take(kind, line, place)
+            place.failures = 0
+
+    async def _lines(self, session: aiohttp.ClientSession, kind: str, version: int) -> AsyncIterator[bytes]:
+        """Lines of a watch from that version on. Raises ApiError where it cannot be had or is cut, and _ListAnew."""
+        url = f"{self._credentials.server}/apis/{names.API_VERSION}/{kind}"
+        query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
+        try:
+            authorization = self._credentials.authorization()
+            headers = {"Authorization": authorization} if authorization else {}
+            async with session.get(url, params=query, headers=headers) as answer:
+                self._check(kind, answer.status)
+                async for line in _split(answer.content):
+                    yield line
+        except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
+            raise Unreachable("watch", kind, str(exc) or type(exc).__name__) from exc
+
+    def _check(self, kind: str, status: int) -> None:
+        if status in _NOT_FROM_HERE:
+            raise _ListAnew
+        if status == 401:
+            self._credentials.refused()
+        if status in (401, 403):
+            raise Forbidden("watch", kind, f"HTTP {status}", status)
+        if status != 200:
+            raise Unavailable("watch", kind, f"HTTP {status}", status)
+        self._health.succeeded("watch", kind)
+
+    def _take(self, kind: str, line: bytes, place: _Place) -> None:
+        event = msgspec.json.decode(line, type=wire_forms.WatchEvent)
+        if event.type == "ERROR":
+            # its version is too old, or something that another try from there would not change
+            raise _ListAnew
+        place.version = int(msgspec.json.decode(event.object, type=wire_forms.Versioned).metadata.resource_version)
+        if event.type != "BOOKMARK":
+            self._takes[kind](event.object, is_end=event.type == "DELETED")
+
+    def _take_node_device(self, line: msgspec.Raw, *, is_end: bool) -> None:
+        try:
+            form = msgspec.json.decode(line, type=wire_forms.NodeDevice)
+        except msgspec.ValidationError as exc:
+            tell_not_understood(names.NODE_DEVICE, _name(line), exc)
+        else:
+            self._intake.node_device(form, is_end=is_end)
+
+    def _take_pod_device(self, line: msgspec.Raw, *, is_end: bool) -> None:
+        try:
+            form = msgspec.json.decode(line, type=wire_forms.PodDevice)
+        except msgspec.ValidationError as exc:
+            tell_not_understood(names.POD_DEVICE, _name(line), exc)
+        else:
+            self._intake.pod_device(form, is_end=is_end)
+
+
+async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines of a stream, however long each is and wherever its chunks end."""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        for other in others:
+            yield b"".join(parts)
+            parts = [other]
+
+
+def _name(line: msgspec.Raw) -> str:
+    return msgspec.json.decode(line, type=wire_forms.Versioned).metadata.name

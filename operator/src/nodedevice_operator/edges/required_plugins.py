@@ -1,0 +1,212 @@
+"""Keeps the policy of core.required_plugins: a name is in it before its capacity is advertised, and until no node needs it.
+
+Somebody else's change or deletion is seen by a watch on just these two objects, and undone. Where the API server has no such
+policies, or the operator was told to keep none, nothing is waited for, and the log says what else holds pods back.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Final
+
+from nodedevice_api import names
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from nodedevice_operator.core import required_plugins as core
+from nodedevice_operator.core.capacity import is_real
+from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES, Spec, Step, Stored
+from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.metrics import Metrics
+from nodedevice_operator.edges.policy_objects import PolicyObjects
+from nodedevice_operator.errors import ApiError, NotFound, NotLeading
+
+log = logging.getLogger(__name__)
+
+# A name that no NodeDevice has any more is found by looking: its end is no urgent news.
+_LOOK_SECONDS: Final = 10.0
+_SOON_SECONDS: Final = 0.25
+# An API server that has no such policies may be upgraded.
+_ASK_AGAIN_SECONDS: Final = 300.0
+_FIRST_DELAY_SECONDS: Final = 0.5
+_LONGEST_DELAY_SECONDS: Final = 30.0
+
+
+class Keeping(Enum):
+    """How it stands with the policy."""
+
+    UNKNOWN = "unknown"
+    KEPT = "kept"
+    NOT_SERVED = "not served"
+    OFF = "off"
+
+
+class RequiredPlugins:
+    """The keeper. `work` and `watch` run for ever; `unguarded` is asked before capacity is written."""
+
+    def __init__(
+        self,
+        objects: PolicyObjects,
+        cache: Cache,
+        touch: Callable[[str], None],
+        metrics: Metrics,
+        *,
+        is_on: bool,
+        leads: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._objects = objects
+        self._cache = cache
+        self._touch = touch
+        self._metrics = metrics
+        self._leads = leads
+        self._clock = clock
+        self.keeping = Keeping.UNKNOWN if is_on else Keeping.OFF
+        self._stored: dict[str, Spec | None] = {}
+        self._accepted: dict[str, Spec] = {}
+        self._wanted: tuple[str, ...] = ()
+        self._since: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._failures = 0
+
+    def unguarded(self, records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
+        """Resources among these whose pods the API server does not make wait yet, though it is going to."""
+        if self.keeping in (Keeping.OFF, Keeping.NOT_SERVED):
+            return frozenset()
+        return frozenset(name for name in core.names_of(records) if not self._is_in_force(name))
+
+    def heard(self, record: NodeDeviceRecord) -> None:
+        """A NodeDevice came or changed: its resource may be new to the policy."""
+        if record.runtime == names.RUNTIME_NRI and record.resource not in self._wanted:
+            self._wake.set()
+
+    def wake(self) -> None:
+        """Look now: this operator has begun to lead."""
+        self._wake.set()
+
+    async def work(self) -> None:
+        """Bring the policy to what the NodeDevices ask for, again and again."""
+        while True:
+            is_kept = self.keeping in (Keeping.UNKNOWN, Keeping.KEPT)
+            pause = await self._look_once() if is_kept else _LOOK_SECONDS
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    async def watch(self, kind: str) -> None:
+        """Keep what is known of that object (its plural), for ever."""
+        failures = 0
+        while True:
+            if not await self._is_served():
+                await asyncio.sleep(_ASK_AGAIN_SECONDS)
+                continue
+            try:
+                spec, version = await self._objects.read(kind)
+                self._take(kind, spec)
+                async for spec in self._objects.follow(kind, version):
+                    failures = 0
+                    self._take(kind, spec)
+            except ApiError as error:
+                failures += 1
+                log.debug("policy not watched", extra={"kind": kind, "problem": str(error)})
+            await asyncio.sleep(min(_FIRST_DELAY_SECONDS * 2.0 ** min(failures, 8), _LONGEST_DELAY_SECONDS))
+
+    async def _is_served(self) -> bool:
+        """Whether the API server has such policies; asked until it answers, and told once where it has not."""
+        if self.keeping in (Keeping.OFF, Keeping.KEPT):
+            return self.keeping is Keeping.KEPT
+        # all of them: an API server that has just begun forbids what it has not read the roles for yet
+        passing = retry_if_exception_type(ApiError)
+        served: frozenset[str] = frozenset()
+        async for attempt in AsyncRetrying(retry=passing, wait=wait_random_exponential(0.25, _LONGEST_DELAY_SECONDS)):
+            with attempt:
+                try:
+                    served = await self._objects.served()
+                except NotFound:
+                    served = frozenset()
+        before, self.keeping = self.keeping, Keeping.KEPT if {POLICIES, BINDINGS} <= served else Keeping.NOT_SERVED
+        if self.keeping is Keeping.NOT_SERVED and before is Keeping.UNKNOWN:
+            log.warning(
+                "API server has no MutatingAdmissionPolicy v1: pods wait for their node's agent only where the runtime requires it",
+                extra={"remedy": "set required_plugins of the runtime's default_validator, as docs/install.md shows"},
+            )
+            self._touch_all()
+        return self.keeping is Keeping.KEPT
+
+    def _take(self, kind: str, spec: Spec | None) -> None:
+        self._stored[kind] = spec
+        self._count_in()
+        self._wake.set()
+
+    async def _look_once(self) -> float:
+        """Do what is to be done; in how many seconds to look again."""
+        if not self._cache.is_complete or self._stored.keys() != {POLICIES, BINDINGS}:
+            return _SOON_SECONDS  # nothing can be said before everything was seen once
+        self._wanted = core.names_of(record for record in self._cache.node_devices.values() if is_real(record))
+        try:
+            for step in core.plan(self._wanted, self._known(), self._accepted) if self._leads() else ():
+                await self._carry_out(step)
+        except NotLeading:
+            return _LOOK_SECONDS
+        except ApiError as error:
+            return self._delay(error)
+        self._failures = 0
+        self._count_in()
+        waits = [since + core.SETTLE_SECONDS - self._clock() for since in self._since.values()]
+        if any(wait > 0 for wait in waits):
+            return max(0.0, min(wait for wait in waits if wait > 0)) + 0.01
+        self._touch_guarded()
+        return _LOOK_SECONDS
+
+    async def _carry_out(self, step: Step) -> None:
+        if step.spec is None:
+            try:
+                await self._objects.delete(step.kind)
+            except NotFound:
+                log.debug("policy was gone already", extra={"kind": step.kind})
+            self._stored[step.kind] = None
+            log.info("policy removed", extra={"kind": step.kind})
+            return
+        spec = await self._objects.apply(step.kind, step.spec)
+        if spec != step.spec:
+            # what others put into its lists is theirs to server-side apply, and would stay
+            spec = await self._objects.replace(step.kind, step.spec)
+        self._accepted[step.kind] = self._stored[step.kind] = spec
+        log.info("policy written", extra={"kind": step.kind, "resource_names": len(self._wanted)})
+
+    def _count_in(self) -> None:
+        """Since when each name is in a policy that is whole; what is not whole protects nobody, however long."""
+        stored = self._known()
+        is_whole = bool(self._wanted) and not core.plan(self._wanted, stored, self._accepted)
+        now = self._clock()
+        self._since = {name: self._since.get(name, now) for name in self._wanted} if is_whole else {}
+        self._metrics.policy_names.set(len(self._since))
+
+    def _is_in_force(self, name: str) -> bool:
+        since = self._since.get(name)
+        return since is not None and self._clock() - since >= core.SETTLE_SECONDS
+
+    def _known(self) -> Stored:
+        return Stored(self._stored.get(POLICIES), self._stored.get(BINDINGS))
+
+    def _delay(self, error: ApiError) -> float:
+        self._failures += 1
+        if self._failures == 1:
+            fields: dict[str, Any] = {"problem": str(error), "remedy": "see requiredPlugins in docs/security.md"}
+            log.error("policy cannot be kept: new resource names are not advertised until it can", extra=fields)
+        return min(_FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 8), _LONGEST_DELAY_SECONDS)
+
+    def _touch_guarded(self) -> None:
+        """Have the nodes looked at whose names have just come into force."""
+        for record in self._cache.node_devices.values():
+            if record.runtime == names.RUNTIME_NRI and not record.is_condition(names.Condition.ADVERTISED, "True"):
+                self._touch(record.node)
+
+    def _touch_all(self) -> None:
+        for node in self._cache.names_of_nodes():
+            self._touch(node)

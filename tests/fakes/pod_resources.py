@@ -1,0 +1,86 @@
+"""The kubelet's pod resources as a server of which a test says what it tells.
+
+async with PodResources(socket) as told:
+    told.pods = [...]
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
+
+
+@dataclass(frozen=True)
+class Told:
+    """One container's devices of one resource; several rows of a pod become one pod on the wire."""
+
+    namespace: str
+    name: str
+    container: str
+    resource_name: str
+    # device ID to NUMA nodes
+    devices: Mapping[str, tuple[int, ...]]
+
+
+class PodResources(api_pb2_grpc.PodResourcesListerServicer):
+    """Serves while entered. `refusal`: what List is refused with, if anything; `calls`: how often it was called."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self.told: list[Told] = []
+        self.refusal = ""
+        self.calls = 0
+
+    async def __aenter__(self) -> Self:
+        self._socket.parent.mkdir(parents=True, exist_ok=True)
+        self._server = grpc.aio.server()
+        api_pb2_grpc.add_PodResourcesListerServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"unix:{self._socket}")
+        await self._server.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._server.stop(None)
+
+    async def List(self, request: Any, context: Any) -> api_pb2.ListPodResourcesResponse:
+        self.calls += 1
+        if self.refusal:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.refusal)
+        pods: dict[tuple[str, str], list[Told]] = {}
+        for row in self.told:
+            pods.setdefault((row.namespace, row.name), []).append(row)
+        return api_pb2.ListPodResourcesResponse(
+            pod_resources=[
+                api_pb2.PodResources(namespace=namespace, name=name, containers=map(_container, rows))
+                for (namespace, name), rows in pods.items()
+            ]
+        )
+
+    async def Get(self, request: Any, context: Any) -> api_pb2.GetPodResourcesResponse:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "nobody asks for one pod")
+        raise AssertionError
+
+    async def GetAllocatableResources(self, request: Any, context: Any) -> api_pb2.AllocatableResourcesResponse:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "nobody asks what is allocatable")
+        raise AssertionError
+
+
+def _container(row: Told) -> api_pb2.ContainerResources:
+    return api_pb2.ContainerResources(name=row.container, devices=_devices(row))
+
+
+def _devices(row: Told) -> Iterable[api_pb2.ContainerDevices]:
+    """One for each device and NUMA node, never grouped, as the kubelet has it."""
+    for device_id, nodes in row.devices.items():
+        for node in nodes or (None,):
+            found = api_pb2.ContainerDevices(resource_name=row.resource_name, device_ids=[device_id])
+            if node is not None:
+                found.topology.nodes.add(ID=node)
+            yield found

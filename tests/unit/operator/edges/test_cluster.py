@@ -1,0 +1,118 @@
+"""What single requests carry, and what odd answers become."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_api import names
+from nodedevice_operator.core.election import LeaderLease
+from nodedevice_operator.core.records import NodeRecord
+from nodedevice_operator.edges import credentials
+from nodedevice_operator.edges.client import Client
+from nodedevice_operator.edges.cluster import Cluster
+from nodedevice_operator.edges.health import ApiHealth
+from nodedevice_operator.edges.leader_lease import LeaderLeases
+from nodedevice_operator.edges.metrics import Metrics
+
+from tests.unit.operator.edges.test_client import Server, kubeconfig
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(server: Server, tmp_path: Path) -> Iterator[Client]:
+    made = Client(credentials.load(kubeconfig(tmp_path, server.url)), ApiHealth(server.url), Metrics())
+    yield made
+    made.close()
+
+
+async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}})]
+    written = await Cluster(client, "agents").apply_capacity(
+        NodeRecord("node-a", "uid-1", 7, {}), {"example.com/gpu": 2}, force=False
+    )
+    assert written.resource_version == 8
+    sent = server.asked[0][3]
+    assert sent["metadata"] == {"name": "node-a", "uid": "uid-1", "resourceVersion": "7"}
+    assert sent["status"] == {"capacity": {"example.com/gpu": "2"}, "allocatable": {"example.com/gpu": "2"}}
+
+
+async def versions(client: Client, kind: str) -> dict[Any, tuple[str, int]]:
+    found: dict[Any, tuple[str, int]] = {}
+    async for page in Cluster(client, "agents").list_versions(kind):
+        found.update(page)
+    return found
+
+
+async def test_versions_are_asked_for_without_the_objects(server: Server, client: Client) -> None:
+    def page(more: str, **metadata: str) -> dict[str, Any]:
+        item = {"metadata": {"uid": "u", "resourceVersion": "3", **metadata}}
+        return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
+
+    server.answers = [(200, page("next", name="a")), (200, page("", name="b", namespace="default"))]
+    assert await versions(client, names.POD_DEVICES) == {"a": ("u", 3), ("default", "b"): ("u", 3)}
+    assert {headers["Accept"] for _, _, headers, _ in server.asked} == {
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    }
+    # so it is for an empty list in this form
+    server.answers = [(200, {"metadata": {"resourceVersion": "9"}, "items": None})]
+    assert await versions(client, "nodes") == {}
+    assert server.asked[-1][1].startswith("/api/v1/nodes?limit=")
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace", "path"),
+    [
+        ("nodes", "", "/api/v1/nodes"),
+        (names.NODE_DEVICES, "", "/apis/nodedevice.io/v1alpha1/nodedevices"),
+        (names.POD_DEVICES, "default", "/apis/nodedevice.io/v1alpha1/namespaces/default/poddevices"),
+    ],
+)
+async def test_one_object_is_found_by_a_list(
+    server: Server, client: Client, kind: str, namespace: str, path: str
+) -> None:
+    server.answers = [(200, {"metadata": {}, "items": []}), (200, {"metadata": {}, "items": [{"metadata": 1}]})]
+    cluster = Cluster(client, "agents")
+    assert await cluster.find(kind, namespace, "x") == frozenset()
+    assert server.asked[0][1] == f"{path}?fieldSelector=metadata.name%3Dx"
+    with pytest.raises(msgspec.ValidationError):
+        await cluster.find(kind, namespace, "x")
+
+
+async def test_the_leaders_lease_goes_there_and_back(server: Server, client: Client) -> None:
+    leases = LeaderLeases(client, "system")
+    server.answers = [(404, {})]
+    assert await leases.read() == LeaderLease()
+    stored = {
+        "metadata": {"name": "nodedevice-operator", "resourceVersion": "5"},
+        "spec": {
+            "holderIdentity": "me",
+            "renewTime": "r",
+            "acquireTime": "a",
+            "leaseDurationSeconds": 4,
+            "leaseTransitions": 2,
+        },
+    }
+    server.answers = [(200, stored)]
+    lease = LeaderLease("me", "r", "a", 4, 2, "5")
+    assert await leases.write(lease) == lease
+    verb, path, _, sent = server.asked[-1]
+    assert (verb, path) == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/system/leases/nodedevice-operator")
+    assert sent["spec"] == stored["spec"]
+    assert sent["metadata"]["resourceVersion"] == "5"
+
+
+async def test_a_cleared_lease_has_no_holder_and_a_new_one_no_version(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"resourceVersion": "1"}, "spec": {"renewTime": "r"}})]
+    written = await LeaderLeases(client, "system").write(LeaderLease("", "r", "a", 4, 2, ""))
+    assert (written.holder, written.version) == ("", "1")
+    sent = server.asked[-1][3]
+    assert "holderIdentity" not in sent["spec"]
+    assert "resourceVersion" not in sent["metadata"]

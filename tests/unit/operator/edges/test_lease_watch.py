@@ -1,0 +1,171 @@
+"""Looks at Leases: who is touched, what is counted, and what is told of many at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from nodedevice_api.names import Condition, Reason
+from nodedevice_operator.core import records
+from nodedevice_operator.core.events import Event
+from nodedevice_operator.core.leases import ALIVE, MISSING
+from nodedevice_operator.core.records import LeaseRecord
+from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.lease_watch import LeaseWatch
+from nodedevice_operator.edges.metrics import Metrics
+from nodedevice_operator.errors import Unavailable
+
+from tests.fakes.cluster_model import ClusterModel
+from tests.fakes.operator_model import node_device
+from tests.unit.operator.edges.test_sync import Touched, running
+
+
+@dataclass
+class Watched:
+    """A LeaseWatch around a ClusterModel, in a cache that is whole, with a NodeDevice on each node."""
+
+    cluster: ClusterModel
+    cache: Cache
+    touched: Touched
+    metrics: Metrics
+    posted: list[Event]
+    watch: LeaseWatch
+
+    def agents(self, state: str) -> float:
+        value = self.metrics.registry.get_sample_value("nodedevice_operator_agents", {"state": state})
+        assert value is not None
+        return value
+
+
+@pytest.fixture
+def watched(time: list[float]) -> Callable[..., Watched]:
+    """Makes one, for these nodes."""
+
+    def make(*nodes: str, told: dict[str, records.Condition] | None = None) -> Watched:
+        cluster, cache, touched, metrics = ClusterModel(), Cache(), Touched(), Metrics()
+        posted: list[Event] = []
+        for name in nodes:
+            record = node_device(node=name, uid=f"uid-of-{name}")
+            cache.node_devices.put(replace(record, conditions={**record.conditions, **(told or {})}))
+        cache.whole.set()
+        watch = LeaseWatch(cluster, cache, touched, metrics, posted.append, clock=lambda: time[0])
+        return Watched(cluster, cache, touched, metrics, posted, watch)
+
+    return make
+
+
+@pytest.fixture
+def time() -> list[float]:
+    """The watch's clock, to be set."""
+    return [1000.0]
+
+
+async def test_whose_agent_comes_or_goes_is_touched(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a", "node-b")
+    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+    await made.watch._look()
+    assert {await made.touched.next(), await made.touched.next()} == {"node-a", "node-b"}
+    assert (made.watch.state("node-a"), made.watch.state("node-b")) == (ALIVE, MISSING)
+    assert (made.agents("alive"), made.agents("missing")) == (1, 1)
+    made.cluster.leases["node-b"] = LeaseRecord("1", 60)
+    made.cluster.leases["node-of-nobody"] = LeaseRecord("1", 60)
+    await made.watch._look()
+    assert await made.touched.next() == "node-b"
+    assert made.touched.is_empty
+    assert made.agents("alive") == 2
+
+
+async def test_a_failed_look_changes_nothing(watched: Callable[..., Watched]) -> None:
+    made = watched()
+    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+    await made.watch._look()
+    made.cluster.failures["list_leases"] = [Unavailable("get", "leases", "later", 503)]
+    await made.watch._look()
+    assert made.watch.state("node-a") is ALIVE
+    assert made.touched.is_empty
+
+
+async def test_a_failed_first_look_is_a_look(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    made.cluster.failures["list_leases"] = [Unavailable("get", "leases", "later", 503)]
+    await made.watch._look()
+    assert made.watch.has_looked
+    assert await made.touched.next() == "node-a"
+
+
+async def test_nothing_is_looked_at_before_all_nodedevices_are_known(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    made.cache.whole.clear()
+    async with running(made.watch.work()):
+        assert not made.watch.has_looked
+        made.cache.whole.set()
+        await made.touched.next()
+        assert made.watch.has_looked
+
+
+async def test_a_new_node_without_a_lease_is_looked_after_soon(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    async with running(made.watch.work()):
+        await made.touched.next()
+        assert made.watch.state("node-a") == MISSING
+        made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+        assert await made.touched.next() == "node-a"
+        assert made.watch.state("node-a") is ALIVE
+
+
+async def test_a_silent_agent_that_speaks_is_looked_after_soon(
+    watched: Callable[..., Watched], time: list[float]
+) -> None:
+    made = watched("node-a")
+    made.cluster.leases = {"node-a": LeaseRecord("1", 5)}
+    async with running(made.watch.work()):
+        await made.touched.next()
+        time[0] += 6
+        await made.watch._look()
+        assert await made.touched.next() == "node-a"
+        assert made.watch.state("node-a").reason == Reason.LEASE_EXPIRED
+        made.cluster.leases = {"node-a": LeaseRecord("2", 60)}
+        made.watch.spoke("node-a")
+        assert await made.touched.next() == "node-a"
+        assert made.watch.state("node-a") is ALIVE
+
+
+async def test_many_at_once_are_told_of_once_and_when_it_is_over(
+    watched: Callable[..., Watched], time: list[float]
+) -> None:
+    nodes = [f"node-{number}" for number in range(10)]
+    made = watched(*nodes)
+    made.cluster.leases = {name: LeaseRecord("1", 5) for name in nodes}
+    await made.watch._look()
+    for _ in range(3):
+        time[0] += 6
+        made.cluster.leases.update({name: LeaseRecord(str(time[0]), 5) for name in nodes[3:]})
+        await made.watch._look()
+    assert made.watch.state("node-0").reason == Reason.LEASES_EXPIRED_TOGETHER
+    assert [event.reason for event in made.posted] == ["ManyAgentsSilent"]
+    assert "3 of 10 agents" in made.posted[0].message
+    assert made.agents("silent") == 3
+    made.cluster.leases["node-0"] = LeaseRecord("back", 60)
+    await made.watch._look()
+    assert [event.reason for event in made.posted] == ["ManyAgentsSilent", "ManyAgentsSilentEnded"]
+    # two of ten are no more than a fifth: each for itself
+    assert made.watch.state("node-1").reason == Reason.LEASE_EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("advertised", "is_withdrawn"), [(Reason.FREE_WITHDRAWN, True), (Reason.ADVERTISED, False), (None, False)]
+)
+async def test_a_silence_that_is_told_already_goes_on_after_a_restart(
+    watched: Callable[..., Watched], advertised: Any, is_withdrawn: bool
+) -> None:
+    told = {Condition.AGENT_READY: records.Condition("Unknown", Reason.LEASE_EXPIRED, "", "then", 1)}
+    if advertised:
+        told[Condition.ADVERTISED] = records.Condition("True", advertised, "", "then", 1)
+    made = watched("node-a", told=told)
+    made.cluster.leases = {"node-a": LeaseRecord("then", 60)}
+    await made.watch._look()
+    state = made.watch.state("node-a")
+    assert (state.reason, state.is_withdrawn) == (Reason.LEASE_EXPIRED, is_withdrawn)
+    made.cluster.leases = {"node-a": LeaseRecord("now", 60)}
+    await made.watch._look()
+    assert made.watch.state("node-a") is ALIVE

@@ -3,6 +3,7 @@
 An agent is played by server-side apply as its field manager; a kubelet by updates of a Node's status.
 """
 
+import base64
 import json
 import re
 import signal
@@ -70,11 +71,40 @@ class OperatorProcess:
         self._process = None
         return status
 
+    def wait_ended(self) -> int:
+        """Wait until it ends by itself; its exit status."""
+        assert self._process is not None
+        status = self._process.wait(60)
+        self._process = None
+        return status
+
     def close(self) -> None:
-        """End it if it still runs."""
+        """End it if it still runs; in order where it can, so that the next one leads at once."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, and wait for nothing."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may write now, as far as it says."""
+        return self.metric("nodedevice_operator_leader") == 1
+
+    @property
+    def credential(self) -> str:
+        """What tells its requests from those of another process with the same account: the ID of its token."""
+        payload = (self.log.parent / "kubeconfig.token").read_text().split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return f"JTI={claims['jti']}"
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page that it serves."""
@@ -145,9 +175,9 @@ class PlayedNode:
         self.client.apply(body, field_manager=names.AGENT_FIELD_MANAGER, force=True)
         return moment
 
-    def renew_lease(self) -> None:
-        """Renew the agent's Lease, as admin."""
-        now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    def renew_lease(self, seconds: int = names.AGENT_LEASE_SECONDS) -> None:
+        """Renew the agent's Lease for so long, as admin."""
+        now = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())}.{time.time_ns() // 1000 % 1000000:06d}Z"
         self.control_plane.apply(
             json.dumps(
                 {
@@ -156,7 +186,7 @@ class PlayedNode:
                     "metadata": {"name": self.name, "namespace": names.AGENTS_NAMESPACE},
                     "spec": {
                         "holderIdentity": self.name,
-                        "leaseDurationSeconds": names.AGENT_LEASE_SECONDS,
+                        "leaseDurationSeconds": seconds,
                         "renewTime": now,
                     },
                 }
@@ -226,7 +256,10 @@ class PlayedNode:
 
 
 def operator_writes(control_plane: ControlPlane, about: str = "") -> list[dict[str, Any]]:
-    """Every write request that the operator has sent so far and whose path holds `about`, from the audit log."""
+    """Every write request that the operator has sent so far and whose path holds `about`, from the audit log.
+
+    Its own Lease is left out: that is written all the time, whatever else happens.
+    """
     account = f"system:serviceaccount:{SYSTEM_NAMESPACE}:nodedevice-operator"
     return [
         event
@@ -234,6 +267,7 @@ def operator_writes(control_plane: ControlPlane, about: str = "") -> list[dict[s
         if event["user"]["username"] == account
         and event["verb"] in {"create", "update", "patch", "delete"}
         and about in event["requestURI"]
+        and not event["requestURI"].endswith(f"/leases/{names.OPERATOR_LEASE}")
     ]
 
 

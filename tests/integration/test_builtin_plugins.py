@@ -15,7 +15,7 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_agent.plugins import file_watcher, run, server
+from nodedevice_agent.plugins import file_watcher, registered_socket, run, serving
 from nodedevice_agent.plugins.control import set_health, set_missing, show
 from nodedevice_agent.plugins.core.resource_names import socket_name
 from nodedevice_agent.plugins.file_watcher import FileWatcher
@@ -159,7 +159,8 @@ async def test_a_new_kubelet_sock_that_looks_like_the_old_one_is_noticed(
     manager: Manager, plugin_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """File systems give an inode number again at once, and their clock may not have moved on."""
-    monkeypatch.setattr(server, "socket_identity", lambda path: SocketIdentity(1, 1, 1) if path.exists() else None)
+    for module in (registered_socket, serving):
+        monkeypatch.setattr(module, "socket_identity", lambda path: SocketIdentity(1, 1, 1) if path.exists() else None)
     other = Manager(plugin_dir)
     async with running(gpus(), plugin_dir, tmp_path):
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])

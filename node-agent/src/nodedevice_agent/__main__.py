@@ -22,7 +22,9 @@ from nodedevice_agent.edges.plugin_directory import PluginDirectory
 from nodedevice_agent.edges.retry import until_done
 from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError
 from nodedevice_agent.plugins.run import run_plugins
-from nodedevice_agent.settings import Settings, TopologyPolicy, TopologyScope, load
+from nodedevice_agent.runtime_command import runtime
+from nodedevice_agent.runtimes import with_runtime_settled
+from nodedevice_agent.settings import Runtime, Settings, TopologyPolicy, TopologyScope, load
 from nodedevice_agent.simulate_command import simulate
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ def main() -> None:
 
 main.add_command(simulate)
 main.add_command(checkpoint)
+main.add_command(runtime)
 
 
 def _setting(name: str, text: str, **options: Any) -> Callable[[Any], Any]:
@@ -71,7 +74,17 @@ _defaults = Settings()
 @_setting("--plugins-registry-dir", "Directory where plugins announce themselves by a socket.  [default: none]")
 @_setting("--http-address", f"HOST:PORT of /healthz, /readyz, /metrics.  [default: {_defaults.http_address}]")
 @_setting("--leases-namespace", f"Namespace of the agents' Leases.  [default: {_defaults.leases_namespace}]")
-@_setting("--runtime", f"How devices reach containers.  [default: {_defaults.runtime}]", type=click.Choice(["none"]))
+@_setting(
+    "--runtime", f"How devices reach containers.  [default: {_defaults.runtime}]", type=click.Choice(get_args(Runtime))
+)
+@_setting("--kubelet-dir", f"The kubelet's own directory.  [default: {_defaults.kubelet_dir}]")
+@_setting("--nri-socket", f"The container runtime's NRI socket.  [default: {_defaults.nri_socket}]")
+@_setting("--nri-index", f"Place among the runtime's NRI plugins, two digits.  [default: {_defaults.nri_index}]")
+@_setting(
+    "--runtime-grace-seconds",
+    f"How long the runtime may be away before nothing is advertised.  [default: {_defaults.runtime_grace_seconds:g}]",
+    type=click.FloatRange(0, 3600),
+)
 @_setting(
     "--topology-policy",
     f"Whether a container's devices have to be on NUMA nodes near each other.  [default: {_defaults.topology_policy}]",
@@ -144,9 +157,10 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _run(settings: Settings) -> None:
-    log.info("starting", extra={"version": __version__, "node": settings.node_name, "runtime": settings.runtime})
     state_dir, plugin_dir = Path(settings.state_dir), Path(settings.plugin_dir)
     _make(state_dir)
+    settings = with_runtime_settled(settings)
+    log.info("starting", extra={"version": __version__, "node": settings.node_name, "runtime": settings.runtime})
     cluster = Cluster.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
     health = Health("plugin directory", "node", "api server", "pods")
     server = http.serve(settings.http_address, health)

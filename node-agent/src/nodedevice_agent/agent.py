@@ -10,18 +10,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
+
 from nodedevice_agent import __version__
 from nodedevice_agent.core.checkpoint import CheckpointCorrupt, PluginSocket
 from nodedevice_agent.core.device_manager import DeviceManager
 from nodedevice_agent.core.effects import Effect
 from nodedevice_agent.core.flapping import FlappingLimits
+from nodedevice_agent.core.mirror import Mirror
 from nodedevice_agent.core.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.core.status import node_device_status
 from nodedevice_agent.edges import checkpoint_file, metrics
 from nodedevice_agent.edges.cluster import Cluster
 from nodedevice_agent.edges.http import Health
+from nodedevice_agent.edges.injector import Bystander
+from nodedevice_agent.edges.kubelet.backend import KubeletBackend
+from nodedevice_agent.edges.kubelet.directory import KubeletDirectory
 from nodedevice_agent.edges.lease import keep_lease
 from nodedevice_agent.edges.node_devices import NodeDevice
+from nodedevice_agent.edges.nri.plugin import NriPlugin
+from nodedevice_agent.edges.nri_backend import NriBackend
 from nodedevice_agent.edges.numa_nodes import read_topology
 from nodedevice_agent.edges.plugin_directory import PluginDirectory
 from nodedevice_agent.edges.plugin_host import PluginHost
@@ -55,6 +63,8 @@ class Agent:
         self.is_serving = self._host.is_serving
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
+        self._kubelet = self._kubelet_backend(directory)
+        self._nri = self._nri_backend()
         self._objects: dict[str, NodeDevice] = {}
         self._tasks: asyncio.TaskGroup
 
@@ -63,8 +73,12 @@ class Agent:
             async with asyncio.TaskGroup() as self._tasks:
                 start = self._tasks.create_task
                 start(self._beat())
+                if self._kubelet is not None:
+                    await self._kubelet.start(self._tasks)
                 for resource_name in self._manager.resources:
                     self._publish(resource_name)
+                # before plugins are back: what is in the checkpoint can be given at once
+                start(self._runtime_plugin())
                 await self._host.start(self._tasks)
                 self._health.is_there("plugin directory")
                 if self._pod_resources is not None:
@@ -98,8 +112,7 @@ class Agent:
     def _synced(self, effects: list[Effect]) -> None:
         self._health.is_there("pods")
         self._host.do(effects)
-        for found in self._objects.values():
-            found.touch()
+        self._touch_all()
 
     async def _keep_lease(self) -> None:
         namespace = self._settings.leases_namespace
@@ -126,15 +139,36 @@ class Agent:
             )
             self._tasks.create_task(found.run())
         found.touch()
+        if self._kubelet is not None:
+            self._kubelet.touched(resource_name)
 
     def _status(self, resource_name: str, standing: dict[str, Any], wall_time: str) -> dict[str, Any] | None:
-        if is_settling(self._manager, resource_name) or not self._health.is_ready("pods"):
+        nri, kubelet = self._nri, self._kubelet
+        is_settled = nri is None or nri.is_settled
+        if is_settling(self._manager, resource_name) or not self._health.is_ready("pods") or not is_settled:
             return None
-        now = snapshot(self._manager, resource_name)
+        now = snapshot(self._manager, resource_name) if nri is None else nri.snapshot(resource_name)
         _measure(now)
+        injectable = nri.injectable(now) if nri is not None else None
         return node_device_status(
-            now, standing, wall_time=wall_time, version=__version__, runtime=self._settings.runtime, notes=self._notes
+            now,
+            standing,
+            wall_time=wall_time,
+            version=__version__,
+            runtime=self._settings.runtime,
+            notes=self._notes or (kubelet.notes if kubelet is not None else ""),
+            injectable=kubelet.injectable(resource_name) if kubelet is not None else injectable,
         )
+
+    def _touch_all(self) -> None:
+        for found in self._objects.values():
+            found.touch()
+
+    def _touch(self, resource_name: str) -> None:
+        """What is said of this resource may have changed, and nothing of the resource itself."""
+        found = self._objects.get(resource_name)
+        if found is not None:
+            found.touch()
 
     # -- start ----------------------------------------------------------------------------------------------
 
@@ -163,6 +197,34 @@ class Agent:
             )
         return PluginWatcher(Path(registry_dir), directory.path, host.connect, host.disconnect)
 
+    def _kubelet_backend(self, directory: PluginDirectory) -> KubeletBackend | None:
+        """Raises SettingsError."""
+        if not isinstance(self._manager, Mirror):
+            return None
+        kubelet = KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
+        grace_seconds = self._settings.runtime_grace_seconds
+        return KubeletBackend(self._manager, self._host, kubelet, self._touch, grace_seconds)
+
+    def _nri_backend(self) -> NriBackend | None:
+        settings = self._settings
+        if settings.runtime != RUNTIME_NRI:
+            return None
+        return NriBackend(
+            self._host,
+            Path(settings.nri_socket),
+            settings.nri_index,
+            Path(settings.kubelet_dir),
+            settings.runtime_grace_seconds,
+            self._touch_all,
+        )
+
+    async def _runtime_plugin(self) -> None:
+        """With every runtime: a pod that is held until this plugin is there may come to any node."""
+        if self._nri is not None:
+            await self._nri.run()
+        else:
+            await NriPlugin(Bystander(), Path(self._settings.nri_socket), self._settings.nri_index).run()
+
     def _restored_manager(self) -> DeviceManager:
         """From the checkpoint; one that cannot be read is kept aside and what it held is asked of the API.
 
@@ -174,7 +236,10 @@ class Agent:
         flapping = FlappingLimits(
             settings.flapping_changes, settings.flapping_window_seconds, settings.flapping_quiet_seconds
         )
-        new = partial(DeviceManager, now, waits_for_intent=True, topology=topology, flapping=flapping)
+        mirrors = settings.runtime == RUNTIME_KUBELET
+        waits_for_runtime = settings.runtime == RUNTIME_NRI
+        kind = Mirror if mirrors else partial(DeviceManager, waits_for_intent=True, waits_for_runtime=waits_for_runtime)
+        new = partial(kind, now, topology=topology, flapping=flapping)
         try:
             checkpoint = checkpoint_file.read(self._state_dir)
         except CheckpointCorrupt as exc:

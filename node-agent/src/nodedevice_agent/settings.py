@@ -14,7 +14,7 @@ from nodedevice_api import names
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
 
-Runtime = Literal["none"]
+Runtime = Literal["none", "nri", "kubelet", "auto"]
 TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 TopologyScope = Literal["container", "pod"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -46,8 +46,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     http_address: str = "127.0.0.1:9808"
     # where this agent's Lease is kept; the operator must be told the same
     leases_namespace: str = names.AGENTS_NAMESPACE
-    # how devices reach containers; none: they are counted and recorded only
+    # how devices reach containers. none: they are counted and recorded only; nri: through the container runtime; kubelet: the
+    # kubelet gives them out, and this agent is its device plugin; auto: nri where its socket is there at the first start, else
+    # kubelet, and so ever after
     runtime: Runtime = "none"
+    # the kubelet's own directory, of which device-plugins and pod-resources are used where the kubelet allocates
+    kubelet_dir: str = "/var/lib/kubelet"
+    # the container runtime's NRI socket, where containerd and CRI-O have it unless told otherwise
+    nri_socket: str = "/var/run/nri/nri.sock"
+    # the place among the runtime's NRI plugins; in the middle: after those that prepare a container, before those that look at it
+    nri_index: Annotated[str, msgspec.Meta(pattern="^[0-9]{2}$")] = "10"
+    # how long the runtime may be away before devices are no longer advertised: longer than it takes to restart
+    runtime_grace_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
     # whether a container's devices have to be on NUMA nodes near each other; none: as a kubelet that was not told otherwise
     topology_policy: TopologyPolicy = "none"
     # whose devices are aligned together: a container's, or the whole pod's

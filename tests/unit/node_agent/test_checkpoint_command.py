@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.__main__ import main
 from nodedevice_agent.core.allocations import Allocation
 from nodedevice_agent.core.checkpoint import Checkpoint, PluginSocket, encode
+from nodedevice_agent.edges.checkpoint_store import CheckpointStore
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 SAMPLES = Path(__file__).parent / "core" / "checkpoints"
@@ -65,6 +66,7 @@ def test_show_as_json(file: Path) -> None:
     assert shown == {
         "version": 2,
         "bootID": "boot-1",
+        "journalLines": 0,
         "registeredDevices": {GPU: ["a", "b"]},
         "endpoints": [{"resourceName": GPU, "endpoint": "gpu.sock"}],
         "allocations": [
@@ -170,6 +172,34 @@ def test_nothing_in_a_file_reaches_the_terminal_raw(file: Path) -> None:
     shown = command("show", file).stdout
     assert "  NUMA node 0: a\\x1b[2J\\n b\\u2028" in shown.splitlines()
     assert all(line.isprintable() for line in shown.split("\n"))
+
+
+class TestJournal:
+    """What lies beside the file belongs to it."""
+
+    @pytest.fixture
+    def file(self, file: Path) -> Path:
+        store = CheckpointStore(file.parent)
+        store.save(holding(EVERYTHING))
+        store.save(holding(None, device_ids=("b", "c")))
+        store.close()
+        return file
+
+    def test_it_is_shown(self, file: Path) -> None:
+        first, *others = command("show", file).stdout.splitlines()
+        assert first == "Checkpoint version 2, checksum right, boot boot-1, with 1 line of its journal"
+        assert "  NUMA node 0: b c" in others
+        shown = json.loads(command("show", file, "-o", "json").stdout)
+        assert (shown["journalLines"], shown["allocations"][0]["deviceIDs"]) == (1, ["b", "c"])
+
+    def test_it_is_verified(self, file: Path) -> None:
+        assert command("verify", file).stdout == (
+            f"{file}: fine; version 2, allocations: 1, resources: 1, lines of its journal: 1\n"
+        )
+        (file.parent / f"{file.name}.journal").write_bytes(b"?" + (file.parent / f"{file.name}.journal").read_bytes())
+        damaged = command("verify", file)
+        assert (damaged.exit_code, damaged.stdout) == (1, "")
+        assert damaged.stderr == f"Error: {file}: corrupt: the journal is damaged before its line 2\n"
 
 
 class TestContainers:

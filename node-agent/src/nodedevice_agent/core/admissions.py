@@ -103,6 +103,9 @@ class Admissions:
     def waiting(self) -> Iterable[Waiting]:
         return self._waiting.values()
 
+    def why(self, pod_uid: str) -> Waiting | None:
+        return self._waiting.get(pod_uid)
+
     def under_way(self) -> Collection[str]:
         """UIDs of the pods whose plugins are being asked."""
         return self._admissions.keys()
@@ -246,7 +249,17 @@ class Admissions:
         if asking:
             self._pre_starts.owe((a.pod_uid, a.container, a.resource_name) for a in asking)
             effects += self._pre_starts.due(self._book, self._resources, now)
-        return effects
+        return effects + self._go_on(pod.uid, now)
+
+    def _go_on(self, pod_uid: str, now: float) -> list[Effect]:
+        """The pod may ask for a resource that was registered while its transaction was under way."""
+        pod = self._unmet.get(pod_uid)
+        needs = pod.needs() if pod is not None else ()
+        lacks = any(
+            n.resource_name in self._resources and self._book.of(pod_uid, n.container, n.resource_name) is None
+            for n in needs
+        )
+        return self._begin(pod, now) if pod is not None and lacks else []
 
     def _roll_back(self, admission: Admission) -> frozenset[str]:
         """End a transaction: its reservations go (committed devices are held by then). Returns the resources of these."""

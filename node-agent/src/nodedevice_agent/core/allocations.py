@@ -5,7 +5,7 @@ container's and an app container's) and never in entries of two pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 NO_NUMA_NODE = -1
@@ -61,12 +61,32 @@ class AllocationBook:
                 holders.pop(device_id, None)
         return frozenset(touched)
 
+    def rename(self, pod_uid: str, known_as: str) -> None:
+        """The same pod by another uid; nothing happens where that holds devices already."""
+        if known_as in self._by_pod:
+            return
+        for allocation in self._by_pod.pop(pod_uid, {}).values():
+            for device_id in allocation.device_ids:
+                self._holders[allocation.resource_name].pop(device_id, None)
+            self.add(replace(allocation, pod_uid=known_as))
+
     def set_releasing(self, pod_uid: str) -> frozenset[str]:
         """The pod is over for the API; its containers are not known to have ended. Returns resource names touched."""
         if pod_uid not in self._by_pod or pod_uid in self._releasing:
             return frozenset()
         self._releasing.add(pod_uid)
         return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
+
+    def set_held_again(self, pod_uid: str) -> frozenset[str]:
+        """The API counts the pod after all: a static pod's mirror was made anew. Returns resource names touched."""
+        if pod_uid not in self._releasing:
+            return frozenset()
+        self._releasing.discard(pod_uid)
+        return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
+
+    def releasing(self) -> frozenset[str]:
+        """UIDs of the pods that are over for the API and still have their devices."""
+        return frozenset(self._releasing)
 
     def is_releasing(self, pod_uid: str) -> bool:
         return pod_uid in self._releasing
@@ -85,6 +105,19 @@ class AllocationBook:
         """Sorted by pod UID and container."""
         found = (a for a in self if a.resource_name == resource_name)
         return sorted(found, key=lambda a: (a.pod_uid, a.container))
+
+    def of_container(self, pod_uid: str, container: str) -> list[Allocation]:
+        """By resource name."""
+        found = [a for (name, _), a in self._by_pod.get(pod_uid, {}).items() if name == container]
+        return sorted(found, key=lambda a: a.resource_name)
+
+    def sharers(self, pod_uid: str, container: str) -> list[Allocation]:
+        """What this container holds, and what others of its pod hold that has a device in common with it."""
+        mine = {(a.resource_name, i) for a in self.of_container(pod_uid, container) for i in a.device_ids}
+        return [a for a in self.of_pod(pod_uid) if not mine.isdisjoint((a.resource_name, i) for i in a.device_ids)]
+
+    def has_pod(self, pod_uid: str) -> bool:
+        return pod_uid in self._by_pod
 
     def pod_uids(self) -> frozenset[str]:
         return frozenset(self._by_pod)

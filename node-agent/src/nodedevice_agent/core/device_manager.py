@@ -14,6 +14,7 @@ from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 from nodedevice_agent.core.admissions import Admissions
 from nodedevice_agent.core.allocations import Allocation, AllocationBook
 from nodedevice_agent.core.checkpoint import Checkpoint
+from nodedevice_agent.core.containers import RuntimeContainers
 from nodedevice_agent.core.devices import DeviceList
 from nodedevice_agent.core.effects import Effect, Publish, SaveCheckpoint
 from nodedevice_agent.core.flapping import FlappingLimits
@@ -31,7 +32,7 @@ SETTLE_SECONDS = 10.0
 class DeviceManager:
     """is_recovering: the checkpoint was lost; nothing is given out until recovered() says who holds what.
 
-    waits_for_runtime: a runtime tells when containers have ended (containers_ended); without one the API's word is taken.
+    waits_for_runtime: a runtime tells when containers have ended (`containers`, containers_ended); else the API's word is taken.
     waits_for_intent: no device of a resource is given out before cordoned() has told of it once.
     topology: whether a container's devices have to be near each other. flapping: when a device's health is no longer believed.
     """
@@ -49,19 +50,21 @@ class DeviceManager:
     ) -> None:
         self.book = AllocationBook()
         self.resources: dict[str, Resource] = {}
+        # what the runtime runs; whoever hears the runtime changes it, and tells here what that means for devices
+        self.containers = RuntimeContainers()
         self._waits_for_runtime = waits_for_runtime
         self._waits_for_intent = waits_for_intent
         self._flapping = flapping or FlappingLimits()
         self._pods: dict[str, Pod] = {}
         tickets = count(1)
         self._reanswers = Reanswers(tickets)
-        self._pre_starts = PreStarts(tickets)
+        self.pre_starts = PreStarts(tickets)
         self._admissions = Admissions(
-            self.book, self.resources, topology or Topology(), tickets, self._pre_starts, is_held_back=is_recovering
+            self.book, self.resources, topology or Topology(), tickets, self.pre_starts, is_held_back=is_recovering
         )
         if checkpoint is not None:
             self._restore(checkpoint.allocations, checkpoint.registered, now)
-            self._pre_starts.owe(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
+            self.pre_starts.owe(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
 
     # -- plugins --------------------------------------------------------------------------------------------------------
 
@@ -119,6 +122,10 @@ class DeviceManager:
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
         """The complete list of this node's pods: whoever is not in it is gone."""
         present = {pod.uid: pod for pod in pods}
+        for pod in present.values():
+            if pod.api_uid:
+                # what was read back from the API has a static pod under its mirror pod's uid
+                self.book.rename(pod.api_uid, pod.uid)
         effects: list[Effect] = []
         for uid in sorted((self._pods.keys() | self.book.pod_uids()) - present.keys()):
             effects += self.pod_gone(uid, now)
@@ -143,6 +150,7 @@ class DeviceManager:
             effects += [
                 Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & self.resources.keys())
             ]
+        effects += [Publish(name) for name in sorted(self.book.set_held_again(pod.uid))]
         if pod.is_terminating:
             return effects + self._admissions.ending(pod.uid)
         return effects + self._admissions.seen(pod, now)
@@ -154,7 +162,8 @@ class DeviceManager:
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The runtime says that all containers of a pod that is over or gone have ended: its devices are free."""
-        return self._release(pod_uid, now) if self.book.is_releasing(pod_uid) else []
+        is_free = self.book.is_releasing(pod_uid) and not self.pre_starts.is_late(pod_uid)
+        return self._release(pod_uid, now) if is_free else []
 
     # -- answers of plugins ---------------------------------------------------------------------------------------------
 
@@ -177,11 +186,12 @@ class DeviceManager:
 
     def pre_started(self, ticket: int, now: float) -> list[Effect]:
         """PreStartContainer was answered."""
-        return self._pre_starts.started(ticket) + self._pre_starts.due(self.book, self.resources, now)
+        effects = self.pre_starts.started(ticket) + self._after_late(ticket, now)
+        return effects + self.pre_starts.due(self.book, self.resources, now)
 
     def pre_start_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """PreStartContainer failed or timed out. The devices stay held, and it is called again later."""
-        return self._pre_starts.failed(ticket, message, now)
+        return self.pre_starts.failed(ticket, message, now) + self._after_late(ticket, now)
 
     # -- time ---------------------------------------------------------------------------------------------------------------
 
@@ -190,7 +200,7 @@ class DeviceManager:
         times = [self._admissions.next_deadline()]
         for resource in self.resources.values():
             times += [resource.grace_ends_at, resource.settle_until, resource.flapping.next_deadline()]
-        times += [self._reanswers.next_deadline(), self._pre_starts.next_deadline()]
+        times += [self._reanswers.next_deadline(), self.pre_starts.next_deadline()]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:
@@ -226,7 +236,7 @@ class DeviceManager:
             for name, resource in self.resources.items()
             if resource.state is not EndpointState.GONE or self.book.holders(name)
         }
-        return Checkpoint(tuple(self.book), registered, pre_starts=self._pre_starts.owed())
+        return Checkpoint(tuple(self.book), registered, pre_starts=self.pre_starts.owed())
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 
@@ -241,8 +251,12 @@ class DeviceManager:
         """UIDs of the pods whose plugins are being asked."""
         return self._admissions.under_way()
 
+    def why_waiting(self, pod_uid: str) -> Waiting | None:
+        """Why a pod has no devices yet; None where it does not wait, or a plugin is being asked."""
+        return self._admissions.why(pod_uid)
+
     def waiting(self, resource_name: str) -> list[Waiting]:
-        everyone = (*self._admissions.waiting(), *self._pre_starts.waiting())
+        everyone = (*self._admissions.waiting(), *self.pre_starts.waiting())
         found = (w for w in everyone if w.resource_name == resource_name)
         return sorted(found, key=lambda w: (w.pod_uid, w.container))
 
@@ -265,14 +279,24 @@ class DeviceManager:
     def _owed_calls(self, now: float) -> list[Effect]:
         """Calls about devices that are held: for answers that were lost, and before containers start."""
         again = self._reanswers.due(self.book, self.resources, now)
-        return again + self._pre_starts.due(self.book, self.resources, now)
+        return again + self.pre_starts.due(self.book, self.resources, now)
 
     def _end(self, pod_uid: str, now: float) -> list[Effect]:
         """The pod is over or gone for the API."""
-        effects = self._admissions.ended(pod_uid, now) + self._pre_starts.forget(pod_uid)
-        if self._waits_for_runtime:
+        effects = self._admissions.ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
+        if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.is_late(pod_uid)):
             return effects + [Publish(name) for name in sorted(self.book.set_releasing(pod_uid))]
         return effects + self._release(pod_uid, now)
+
+    def _after_late(self, ticket: int, now: float) -> list[Effect]:
+        """A call about a pod that is over has ended: until then its plugin may have been at work on the devices."""
+        pod_uid = self.pre_starts.late(ticket)
+        return [] if pod_uid is None or self._may_run(pod_uid) else self.containers_ended(pod_uid, now)
+
+    def _may_run(self, pod_uid: str) -> bool:
+        """Whether a container that holds devices may have a process."""
+        holding = frozenset(allocation.container for allocation in self.book.of_pod(pod_uid))
+        return not self.containers.have_ended(pod_uid, holding)
 
     def _release(self, pod_uid: str, now: float) -> list[Effect]:
         touched = self.book.release(pod_uid)

@@ -28,7 +28,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """containers: init containers and sidecars in their order, then app containers. is_over: Succeeded or Failed."""
+    """containers: init containers and sidecars in their order, then app containers. is_over: Succeeded or Failed.
+
+    uid: as kubelet and runtime know it. api_uid: where the API knows it by another, which it does a static pod's mirror pod.
+    """
 
     uid: str
     namespace: str
@@ -36,11 +39,17 @@ class Pod:
     containers: tuple[Container, ...]
     is_over: bool = False
     is_terminating: bool = False
+    api_uid: str = ""
     # worked out once: an allocation asks for them half a dozen times
     _needs: "tuple[Need, ...]" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_needs", tuple(_needs(self.containers)))
+
+    @property
+    def shown_uid(self) -> str:
+        """The uid by which whoever reads the API finds it."""
+        return self.api_uid or self.uid
 
     def needs(self) -> "tuple[Need, ...]":
         """What has to be allocated, in the kubelet's order; within a container by resource name."""

@@ -4,7 +4,7 @@ A read: it changes nothing. Device health here is what a pod could count on: a d
 is held and no longer listed, is not healthy, whatever was said of it before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nodedevice_api.names import Reason
@@ -34,11 +34,25 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class HeldBy:
-    """An allocation with its pod, as far as the pod is known."""
+    """An allocation with its pod, as far as the pod is known. runs_without: the container runs and was not given it."""
 
     allocation: Allocation
     pod: Pod | None
     releasing: bool
+    runs_without: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """runs_without: the container it waits for runs all the same."""
+
+    waiting: Waiting
+    pod: Pod | None
+    runs_without: bool = False
+
+
+# pod uid, container, resource name
+RunsWithout = Callable[[str, str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,7 @@ class Snapshot:
     refusal: str
     devices: tuple[DeviceView, ...]
     held: tuple[HeldBy, ...]
-    waiting: tuple[tuple[Waiting, Pod | None], ...]
+    waiting: tuple[WaitingPod, ...]
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
@@ -64,8 +78,15 @@ def is_settling(manager: DeviceManager, resource_name: str) -> bool:
     return manager.is_recovering or manager.resources[resource_name].settle_until is not None
 
 
-def snapshot(manager: DeviceManager, resource_name: str) -> Snapshot:
-    """Raises KeyError for a resource that was never known."""
+def _nobody(pod_uid: str, container: str, resource_name: str) -> bool:
+    return False
+
+
+def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWithout = _nobody) -> Snapshot:
+    """runs_without: whether a container runs without this resource, where a runtime tells.
+
+    Raises KeyError for a resource that was never known.
+    """
     resource = manager.resources[resource_name]
     holders = manager.book.holders(resource_name)
     missing = [device_id for device_id in holders if device_id not in resource.devices]
@@ -89,10 +110,18 @@ def snapshot(manager: DeviceManager, resource_name: str) -> Snapshot:
         refusal=resource.listed.refusal,
         devices=tuple(_views(manager, resource, sorted(all_ids), whole=total <= LISTED_WHOLE)),
         held=tuple(
-            HeldBy(a, manager.pod(a.pod_uid), manager.book.is_releasing(a.pod_uid))
+            HeldBy(
+                a,
+                manager.pod(a.pod_uid),
+                manager.book.is_releasing(a.pod_uid),
+                runs_without(a.pod_uid, a.container, resource_name),
+            )
             for a in manager.book.of_resource(resource_name)
         ),
-        waiting=tuple((w, manager.pod(w.pod_uid)) for w in manager.waiting(resource_name)),
+        waiting=tuple(
+            WaitingPod(w, manager.pod(w.pod_uid), runs_without(w.pod_uid, w.container, resource_name))
+            for w in manager.waiting(resource_name)
+        ),
     )
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
 
+from nodedevice_agent.core.pods import Pod
 from nodedevice_agent.core.resources import EndpointState
-from nodedevice_agent.core.snapshot import DeviceView, HeldBy, Snapshot
+from nodedevice_agent.core.snapshot import DeviceView, HeldBy, Snapshot, WaitingPod
 
 Json = dict[str, Any]
 
@@ -26,16 +27,24 @@ _NAMED = 3
 
 
 def node_device_status(
-    now: Snapshot, before: Json, *, wall_time: str, version: str, runtime: str, notes: str = ""
+    now: Snapshot,
+    before: Json,
+    *,
+    wall_time: str,
+    version: str,
+    runtime: str,
+    notes: str = "",
+    injectable: tuple[str, str, str] | None = None,
 ) -> Json:
     """The whole of what the agent owns in status.
 
     before: the status that stands (any owner's fields; {} when there is none). wall_time: RFC 3339, whole seconds.
     notes: what else an administrator should know, such as a checkpoint that could not be read.
+    injectable: status, reason and message of the condition, as the runtime's back-end has it; None without any.
     """
     devices, omitted = _devices(now, before, wall_time)
-    held, held_omitted = _cut([_allocation(h, before, wall_time) for h in now.held], MAX_ALLOCATIONS)
-    waiting, _ = _cut([_waiting(*w, before=before, wall_time=wall_time) for w in now.waiting], MAX_WAITING)
+    held, held_omitted = _cut(_in_order(_allocation(h, before, wall_time) for h in now.held), MAX_ALLOCATIONS)
+    waiting, _ = _cut([_waiting(w, before, wall_time) for w in now.waiting], MAX_WAITING)
     return {
         "total": now.total,
         "healthy": now.healthy,
@@ -51,7 +60,7 @@ def node_device_status(
         # written when they say nothing as well: what is not written cannot be taken back from another writer
         "allocationsOmitted": held_omitted,
         "waiting": waiting,
-        "conditions": _conditions(now, before, wall_time, runtime, notes),
+        "conditions": _conditions(now, before, wall_time, notes, injectable),
     }
 
 
@@ -92,12 +101,13 @@ def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
 def _allocation(held: HeldBy, before: Json, wall_time: str) -> Json:
     allocation = held.allocation
     ids = allocation.device_ids
-    earlier = _earlier(before.get("allocations", ()), allocation.pod_uid, allocation.container)
+    uid = _shown_uid(allocation.pod_uid, held.pod)
+    earlier = _earlier(before.get("allocations", ()), uid, allocation.container)
     shown: Json = {
         # a pod that the API forgot is still named by what was written of it before
         "namespace": held.pod.namespace if held.pod else earlier.get("namespace", ""),
         "name": held.pod.name if held.pod else earlier.get("name", ""),
-        "podUID": allocation.pod_uid,
+        "podUID": uid,
         "container": allocation.container,
         "deviceIDs": list(ids[:MAX_IDS]),
         "since": earlier.get("since", wall_time),
@@ -106,21 +116,36 @@ def _allocation(held: HeldBy, before: Json, wall_time: str) -> Json:
         shown["deviceIDsOmitted"] = len(ids) - MAX_IDS
     if held.releasing:
         shown["releasing"] = True
+    if held.runs_without:
+        shown["runsWithout"] = True
     return shown
 
 
-def _waiting(waiting: Any, pod: Any, *, before: Json, wall_time: str) -> Json:
-    earlier = _earlier(before.get("waiting", ()), waiting.pod_uid, waiting.container)
+def _waiting(entry: WaitingPod, before: Json, wall_time: str) -> Json:
+    waiting, pod = entry.waiting, entry.pod
+    uid = _shown_uid(waiting.pod_uid, pod)
+    earlier = _earlier(before.get("waiting", ()), uid, waiting.container)
     same = earlier.get("reason") == waiting.reason
-    return {
+    shown: Json = {
         "namespace": pod.namespace if pod else "",
         "name": pod.name if pod else "",
-        "podUID": waiting.pod_uid,
+        "podUID": uid,
         "container": waiting.container,
         "reason": waiting.reason,
         "message": waiting.message[:1024],
         "since": earlier.get("since", wall_time) if same else wall_time,
     }
+    if entry.runs_without:
+        shown["runsWithout"] = True
+    return shown
+
+
+def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
+    return pod.shown_uid if pod is not None else pod_uid
+
+
+def _in_order(allocations: Iterable[Json]) -> list[Json]:
+    return sorted(allocations, key=lambda shown: (shown["podUID"], shown["container"]))
 
 
 def _earlier(entries: Iterable[Json], pod_uid: str, container: str) -> Json:
@@ -138,12 +163,14 @@ def _cut(entries: list[Json], most: int) -> tuple[list[Json], int]:
     return kept, len(entries) - len(kept)
 
 
-def _conditions(now: Snapshot, before: Json, wall_time: str, runtime: str, notes: str) -> list[Json]:
+def _conditions(
+    now: Snapshot, before: Json, wall_time: str, notes: str, injectable: tuple[str, str, str] | None
+) -> list[Json]:
     earlier = {c["type"]: c for c in before.get("conditions", ())}
     answers = {
         Condition.REGISTERED: _registered(now, notes),
         Condition.HEALTHY: _healthy(now),
-        Condition.INJECTABLE: _injectable(runtime),
+        Condition.INJECTABLE: injectable or _not_injected(),
     }
     return [_condition(kind, *answers[kind], earlier.get(kind, {}), wall_time) for kind in AGENT_CONDITIONS]
 
@@ -180,8 +207,7 @@ def _healthy(now: Snapshot) -> tuple[str, str, str]:
     return "False", reason, f"{sick} of {now.total} devices are not healthy: {named}"
 
 
-def _injectable(runtime: str) -> tuple[str, str, str]:
-    assert runtime == "none", "each runtime back-end brings its own answer"
+def _not_injected() -> tuple[str, str, str]:
     return (
         "Unknown",
         Reason.RUNTIME_NONE,

@@ -4,6 +4,7 @@ Only what decides about devices crosses over: extended resources in limits, the 
 """
 
 import logging
+import re
 from collections.abc import Callable
 from decimal import Decimal, Overflow
 
@@ -15,6 +16,10 @@ from nodedevice_agent.edges.retry import forever
 
 log = logging.getLogger(__name__)
 
+# Source: kubelet pkg/kubelet/types/constants.go and pkg/kubelet/config/common.go, applyDefaults @ 1.37
+_CONFIG_HASH = "kubernetes.io/config.hash"
+_CONFIG_MIRROR = "kubernetes.io/config.mirror"
+_HASH = re.compile("[0-9a-f]{32}")
 _IS_OVER = ("Succeeded", "Failed")
 _SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 # what a quantity can hold; more than any node has
@@ -47,8 +52,10 @@ def from_api(pod: PodObject) -> Pod:
     # what a pod has through dynamic resource allocation (KEP-5004) is a DRA driver's to give, under the same name
     mappings = claims.requestMappings or () if claims is not None else ()
     by_claim = frozenset((mapping.containerName, mapping.resourceName) for mapping in mappings)
+    uid = pod.metadata.uid or ""
+    static_uid = _static_uid(pod)
     return Pod(
-        uid=pod.metadata.uid or "",
+        uid=static_uid or uid,
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name,
         containers=(
@@ -57,7 +64,19 @@ def from_api(pod: PodObject) -> Pod:
         ),
         is_over=pod.status.phase in _IS_OVER,
         is_terminating=pod.metadata.deletionTimestamp is not None,
+        api_uid=uid if static_uid else "",
     )
+
+
+def _static_uid(pod: PodObject) -> str:
+    """The uid of the static pod that this one mirrors; empty for all others.
+
+    A mirror pod has its own in the API, while kubelet and runtime know the pod by a hash. No pod of the API can be taken for
+    one by such an annotation: their uids are not of that form.
+    """
+    annotations = pod.metadata.annotations or {}
+    found = annotations.get(_CONFIG_HASH, "") if _CONFIG_MIRROR in annotations else ""
+    return found if _HASH.fullmatch(found) else ""
 
 
 def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_init: bool) -> Container:

@@ -14,11 +14,10 @@ import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
-from nodedevice_agent.plugins.service import API_VERSION
-
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import RegistrationAsyncStub
 
+API_VERSION = "v1beta1"
 MANAGER_SOCKET = "kubelet.sock"
 
 CHANNEL_OPTIONS = (

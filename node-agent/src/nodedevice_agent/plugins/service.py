@@ -10,22 +10,22 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent.plugins.core.values import AllocationRefused, ContainerAllocation, PluginDevice
+from nodedevice_agent.plugins.serving import Service
 from nodedevice_agent.plugins.source import DeviceSource
 
 log = logging.getLogger(__name__)
 
-API_VERSION = "v1beta1"
 _HEALTHY, _UNHEALTHY = "Healthy", "Unhealthy"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = TypeVar("Answer")
 
 
-class DevicePluginService(api_pb2_grpc.DevicePluginServicer):
-    """Serves one source; `streams` is how many ListAndWatch calls are open, for nobody listening means nobody knows us."""
+class DevicePluginService(Service):
+    """Serves one source."""
 
     def __init__(self, source: DeviceSource) -> None:
         self._source = source
@@ -40,7 +40,7 @@ class DevicePluginService(api_pb2_grpc.DevicePluginServicer):
         self.streams += 1
         try:
             async for devices in self._source.devices.watch():
-                yield api_pb2.ListAndWatchResponse(devices=[_device_to_wire(device) for device in devices])
+                yield api_pb2.ListAndWatchResponse(devices=[device_to_wire(device) for device in devices])
         finally:
             self.streams -= 1
 
@@ -84,7 +84,8 @@ async def _or_refuse(context: Context, decide: Callable[[], Answer]) -> Answer:
         raise
 
 
-def _device_to_wire(device: PluginDevice) -> api_pb2.Device:
+def device_to_wire(device: PluginDevice) -> api_pb2.Device:
+    """As it stands in a list."""
     wire = api_pb2.Device(ID=device.id, health=_HEALTHY if device.is_healthy else _UNHEALTHY)
     if device.numa_nodes:
         # an empty topology is not the same as none: the device manager would align to nothing

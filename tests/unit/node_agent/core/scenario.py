@@ -35,7 +35,7 @@ def sidecar(name: str, gpu: int = 1, nic: int = 0) -> Container:
     return container(name, ContainerKind.SIDECAR, gpu, nic)
 
 
-def pod(uid: str, *containers: Container, gpu: int = 0, nic: int = 0, **state: bool) -> Pod:
+def pod(uid: str, *containers: Container, gpu: int = 0, nic: int = 0, **state: Any) -> Pod:
     """A pod named as its uid; of one container `main` unless some are given."""
     return Pod(uid, "default", uid, containers or (container(gpu=gpu, nic=nic),), **state)
 

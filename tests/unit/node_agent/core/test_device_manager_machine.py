@@ -145,7 +145,10 @@ class ManagerMachine(RuleBasedStateMachine):
             self.pods[name] = Pod(pod.uid, pod.namespace, pod.name, pod.containers, is_terminating=True)
             self.happens("pod_seen", self.pods[name])
             return
-        del self.pods[name]
+        self.ends_in_the_api(name, how)
+
+    def ends_in_the_api(self, name: str, how: str) -> None:
+        pod = self.pods.pop(name)
         if how == "over":
             self.happens("pod_seen", Pod(pod.uid, pod.namespace, pod.name, pod.containers, is_over=True))
         else:

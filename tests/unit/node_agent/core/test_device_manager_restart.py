@@ -117,6 +117,15 @@ class TestFromCheckpoint:
         scenario.happens("containers_ended", "p")
         assert scenario.held() == {}
 
+    def test_a_static_pod_that_was_known_by_its_mirror_pod(self) -> None:
+        scenario = restarted_with_one_pod()
+        scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p")])
+        assert scenario.held() == {"hash/main": ("d0",)}
+        scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p2")])
+        assert scenario.held() == {"hash/main": ("d0",)}
+        scenario.gone("hash")
+        assert scenario.held() == {}
+
     def test_an_untouched_restart_checkpoints_the_same(self) -> None:
         before = Scenario()
         before.plugin(device_ids(3))

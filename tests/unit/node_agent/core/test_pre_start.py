@@ -86,7 +86,7 @@ class TestFailure:
         (call,) = allocated(scenario, pod("p", gpu=1))
         assert published(fails(scenario, call)) == {GPU}
         (waiting,) = scenario.snapshot().waiting
-        assert (waiting[0].reason, waiting[0].message, waiting[0].container) == (
+        assert (waiting.waiting.reason, waiting.waiting.message, waiting.waiting.container) == (
             "PreStartFailed",
             "cannot reset",
             "main",

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.core.devices import Device
-from nodedevice_agent.core.status import MAX_ALLOCATIONS, MAX_DEVICES, MAX_IDS, MAX_LIST_BYTES, MAX_WAITING
+from nodedevice_agent.core.snapshot import RunsWithout, snapshot
+from nodedevice_agent.core.status import (
+    MAX_ALLOCATIONS,
+    MAX_DEVICES,
+    MAX_IDS,
+    MAX_LIST_BYTES,
+    MAX_WAITING,
+    node_device_status,
+)
 
 from tests.unit.node_agent.core import crd_rules
 from tests.unit.node_agent.core.scenario import ADVISING, GPU, Scenario, device_ids, pod
@@ -93,6 +101,38 @@ def test_one_of_everything() -> None:
         ],
         "conditions": [],
     }
+
+
+class TestStaticPods:
+    """The runtime knows them by another uid than the API, and whoever reads the status looks in the API."""
+
+    def test_are_shown_by_the_uid_of_the_api_and_sorted_by_it(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.run(pod("aaa", gpu=1, api_uid="zzz"), pod("mmm", gpu=1), pod("bbb", gpu=1, api_uid="yyy"))
+        shown = status(scenario)
+        assert [a["podUID"] for a in shown["allocations"]] == ["mmm", "zzz"]
+        assert [w["podUID"] for w in shown["waiting"]] == ["yyy"]
+        assert crd_rules.problems(shown) == []
+        assert status(scenario, shown, TUESDAY) == shown
+
+
+def _of(uids: list[str]) -> RunsWithout:
+    return lambda uid, container, resource_name: uid in uids
+
+
+class TestRunsWithout:
+    def test_is_said_of_who_holds_and_of_who_waits(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(1))
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        none: list[str] = []
+        for uids in (none, ["p"], ["q"], ["p", "q"]):
+            now = snapshot(scenario.manager, GPU, _of(uids))
+            shown = node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="nri")
+            found = [entry["podUID"] for entry in shown["allocations"] + shown["waiting"] if entry.get("runsWithout")]
+            assert found == uids
+            assert crd_rules.problems(shown) == []
 
 
 class TestSince:

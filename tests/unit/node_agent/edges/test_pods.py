@@ -94,3 +94,28 @@ def test_a_name_that_a_pod_has_through_dra_is_passed_over() -> None:
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]}}
     seen = from_api(pod(spec, status=status)).containers
     assert [dict(c.limits) for c in seen] == [{"v.com/y": 1}, {"v.com/x": 1}]
+
+
+HASH = "0123456789abcdef0123456789abcdef"
+MIRROR = "kubernetes.io/config.mirror"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "uid", "api_uid"),
+    [
+        pytest.param({}, "u", "", id="an ordinary pod"),
+        pytest.param({"kubernetes.io/config.hash": HASH, MIRROR: HASH}, HASH, "u", id="a mirror pod"),
+        pytest.param({"kubernetes.io/config.hash": HASH}, "u", "", id="no mirror pod"),
+        pytest.param(
+            {"kubernetes.io/config.hash": "5f0c5b1e-0000-4000-8000-000000000000", MIRROR: "x"},
+            "u",
+            "",
+            id="another pod's uid",
+        ),
+    ],
+)
+def test_a_static_pod_is_known_as_the_runtime_knows_it(annotations: dict[str, str], uid: str, api_uid: str) -> None:
+    metadata = {"name": "p", "namespace": "n", "uid": "u", "annotations": annotations}
+    seen = from_api(pod({"containers": [container("main")]}, metadata=metadata))
+    assert (seen.uid, seen.api_uid) == (uid, api_uid)
+    assert seen.shown_uid == "u"

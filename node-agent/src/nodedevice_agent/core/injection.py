@@ -1,0 +1,149 @@
+"""What a container gets when it is created, decided from what the device manager holds.
+
+A container gets all of its devices or is refused with a sentence that says why; the kubelet then tries again. Nothing here waits
+or asks anybody: what has not been allocated yet is refused. Which pods ask is known from the API, from what is allocated (after
+a restart, with the API away), or from the annotation that holds a pod while this plugin is away. Reads only; what comes of a
+creation is in runtime_events.
+Source: kubelet GetDeviceRunContainerOptions; required plugins: containerd/nri plugins/default-validator @ v0.12.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
+
+from nodedevice_agent.core.allocations import Allocation
+from nodedevice_agent.core.container_edits import ContainerEdits, merged
+from nodedevice_agent.core.device_manager import DeviceManager
+from nodedevice_agent.core.marks import marks_of, written
+from nodedevice_agent.core.pods import Pod
+from nodedevice_agent.core.preparation import unprepared
+from nodedevice_agent.core.runtime import Sandbox
+
+# a YAML list of plugin names; whatever else YAML can do, a name in it stands between characters that are in no name
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """message: for the pod's Event. may_pass_soon: something is under way that may end it within moments."""
+
+    message: str
+    may_pass_soon: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a container is created with. allocations: what has to be on disk before it is."""
+
+    edits: ContainerEdits
+    allocations: tuple[Allocation, ...]
+
+
+Answer = Given | Refusal | None
+
+
+class Injection:
+    """read_answer: a plugin's answer to Allocate, as edits; raises ValueError where it cannot be read.
+
+    is_kubelets: whether a resource is one of the kubelet's own device manager on this node, which puts it into containers itself.
+    """
+
+    def __init__(
+        self,
+        manager: DeviceManager,
+        read_answer: Callable[[bytes], ContainerEdits],
+        is_kubelets: Callable[[str], bool],
+    ) -> None:
+        self._manager = manager
+        self._read_answer = read_answer
+        self._is_kubelets = is_kubelets
+
+    def answer(self, sandbox: Sandbox, container: str) -> Answer:
+        """None: this container asks for nothing that is given out here."""
+        pod = self._manager.pod(sandbox.uid)
+        if pod is None:
+            return self._of_unknown_pod(sandbox, container)
+        if not pod.needs():
+            return None
+        return self._of_pod(sandbox, pod, container)
+
+    def _of_pod(self, sandbox: Sandbox, pod: Pod, container: str) -> Answer:
+        manager = self._manager
+        asked = [need.resource_name for need in pod.needs() if need.container == container]
+        missing = [n for n in asked if n in manager.resources and manager.book.of(pod.uid, container, n) is None]
+        if missing:
+            return self._missing(pod, container, missing[0])
+        if manager.book.of_container(pod.uid, container):
+            return self._held(pod.uid, container)
+        unserved = [name for name in asked if not self._is_kubelets(name)]
+        is_another_ours = any(need.resource_name in manager.resources for need in pod.needs())
+        # held for us, and nothing of what it asks for is known here: it must be one of these. Where another is known, these
+        # may well be somebody else's
+        if unserved and not is_another_ours and is_held_for_us(sandbox, container):
+            return Refusal(f"no device plugin has registered {unserved[0]} with the agent of this node yet")
+        return None
+
+    def _of_unknown_pod(self, sandbox: Sandbox, container: str) -> Answer:
+        """As after a restart, before the API has told of its pods: what is allocated says what was asked for."""
+        if self._manager.book.has_pod(sandbox.uid):
+            is_asking = bool(self._manager.book.of_container(sandbox.uid, container))
+            return self._held(sandbox.uid, container) if is_asking else None
+        if is_held_for_us(sandbox, container):
+            who = f"pod {sandbox.namespace}/{sandbox.name}"
+            return Refusal(f"the API server has not told the agent of this node of {who} yet", may_pass_soon=True)
+        return None
+
+    def _missing(self, pod: Pod, container: str, resource_name: str) -> Refusal:
+        about = f"container {container} has no {resource_name} yet"
+        if self._manager.is_recovering:
+            return Refusal(f"{about}: who holds what is being read back from the API after the checkpoint was lost")
+        if pod.is_terminating:
+            return Refusal(f"{about}: pod {pod.namespace}/{pod.name} is ending and gets nothing more")
+        if pod.uid in self._manager.under_way():
+            return Refusal(f"{about}: a device plugin is being asked", may_pass_soon=True)
+        waiting = self._manager.why_waiting(pod.uid)
+        if waiting is None:
+            return Refusal(f"{about}: it has not been allocated")
+        return Refusal(f"{about}: {waiting.message} ({waiting.reason})")
+
+    def _held(self, pod_uid: str, container: str) -> Given | Refusal:
+        if self._manager.book.is_releasing(pod_uid):
+            return Refusal(f"the pod of container {container} is over, and its devices are being taken back")
+        found = unprepared(self._manager, pod_uid, container)
+        if found is not None:
+            about = f"{found.resource_name} is not prepared for container {container} (PreStartContainer)"
+            why = found.failure or "its device plugin has not answered yet"
+            return Refusal(f"{about}: {why}", may_pass_soon=found.is_called)
+        allocations = self._manager.book.of_container(pod_uid, container)
+        for allocation in allocations:
+            if allocation.response is None:
+                about = f"how container {container} reaches its {allocation.resource_name} was lost with the checkpoint"
+                return Refusal(f"{about}, and its device plugin has not answered anew yet", may_pass_soon=True)
+        return self._given(container, allocations)
+
+    def _given(self, container: str, allocations: Sequence[Allocation]) -> Given | Refusal:
+        try:
+            answers = {a.resource_name: self._read_answer(a.response or b"") for a in allocations}
+        except ValueError as exc:
+            return Refusal(f"what a device plugin answered for container {container} cannot be read: {exc}")
+        edits, conflicts = merged(answers)
+        if conflicts:
+            first = conflicts[0]
+            return Refusal(
+                f"the device plugins of {first.used} and {first.passed_over} want different things of {first.what} {first.name} in "
+                f"container {container}; mend one of them, or ask for the two in different containers"
+            )
+        mark = {CONTAINER_DEVICES_ANNOTATION: written(marks_of(allocations))}
+        return Given(replace(edits, annotations={**edits.annotations, **mark}), tuple(allocations))
+
+
+def is_held_for_us(sandbox: Sandbox, container: str) -> bool:
+    """Whether the runtime is told to create this container only with us; the nearest of the annotations counts."""
+    key = REQUIRED_PLUGINS_ANNOTATION
+    for nearest in (f"{key}/container.{container}", f"{key}/pod", key):
+        value = sandbox.annotations.get(nearest)
+        if value is not None:
+            return NRI_PLUGIN in _NOT_IN_NAMES.split(value)
+    return False

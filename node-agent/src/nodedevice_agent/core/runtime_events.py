@@ -1,0 +1,140 @@
+"""What the runtime tells of containers, and what that means for devices: who still has them, and who runs without them.
+
+Source: containerd NRI. Of a creation that failed it tells the end as of any other container, once or more.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from nodedevice_agent.core import marks
+from nodedevice_agent.core.allocations import Allocation
+from nodedevice_agent.core.container_edits import ContainerEdits
+from nodedevice_agent.core.containers import Alive
+from nodedevice_agent.core.device_manager import DeviceManager
+from nodedevice_agent.core.effects import Effect, Publish
+from nodedevice_agent.core.injection import Given
+from nodedevice_agent.core.preparation import instance_begun, instance_ended
+from nodedevice_agent.core.runtime import ContainerState, RunningContainer, Sandbox
+
+
+class RuntimeEvents:
+    """Told of everything that happens to containers; returns effects. read_answer: as in Injection."""
+
+    def __init__(self, manager: DeviceManager, read_answer: Callable[[bytes], ContainerEdits]) -> None:
+        self._manager = manager
+        self._read_answer = read_answer
+        self._is_first = True
+
+    # -- what happens ---------------------------------------------------------------------------------------------------
+
+    def created(self, sandbox: Sandbox, container: RunningContainer, given: Given, now: float) -> list[Effect]:
+        """Its creation with these devices is allowed: from now on it may have a process."""
+        what = marks.marks_of(given.allocations)
+        self._manager.containers.put(Alive(container.id, sandbox.id, sandbox.uid, container.name, what))
+        return instance_begun(self._manager, sandbox.uid, container.name, now)
+
+    def started(self, sandbox: Sandbox, container: RunningContainer) -> list[Effect]:
+        """It has a process; of one that was given nothing here, this is the first that is of interest."""
+        if self._is_nobodys(sandbox.uid) or self._manager.containers.find(sandbox.uid, container.id) is not None:
+            return []
+        self._manager.containers.put(_seen(sandbox, container))
+        return self._published(sandbox.uid)
+
+    def ended(self, pod_uid: str, container_id: str, now: float) -> list[Effect]:
+        """Its process is gone, or never was."""
+        gone = self._manager.containers.ended(pod_uid, container_id)
+        return [] if gone is None else self._after(gone, now)
+
+    def sandbox_removed(self, sandbox: Sandbox, now: float) -> list[Effect]:
+        """The pod is gone from the runtime."""
+        effects: list[Effect] = []
+        for alive in self._manager.containers.of_sandbox(sandbox.uid, sandbox.id):
+            effects += self.ended(sandbox.uid, alive.id, now)
+        return effects
+
+    def synchronized(
+        self, sandboxes: Iterable[Sandbox], containers: Iterable[RunningContainer], now: float
+    ) -> list[Effect]:
+        """All that there is; whatever is not in it has ended."""
+        by_id = {sandbox.id: sandbox for sandbox in sandboxes}
+        present = [
+            self._known_again(_seen(by_id[found.sandbox_id], found))
+            for found in containers
+            if found.state is not ContainerState.STOPPED and found.sandbox_id in by_id
+        ]
+        gone = self._manager.containers.synchronized(found for found in present if not self._is_nobodys(found.pod_uid))
+        effects: list[Effect] = []
+        for alive in gone:
+            effects += self._after(alive, now)
+        for pod_uid in sorted(self._manager.book.pod_uids()):
+            effects += self._settle(pod_uid, now)
+        self._is_first = False
+        return effects + [Publish(name) for name in sorted(self._manager.resources)]
+
+    def lost(self) -> None:
+        """The runtime is away: nothing is known to end until it has told again what it runs."""
+        self._manager.containers.lost()
+
+    # -- reads ----------------------------------------------------------------------------------------------------------
+
+    def runs_without(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        """Whether a container runs that asked for this and was not given it, or was given other devices than are recorded."""
+        instances = self._manager.containers.instances(pod_uid, container)
+        allocation = self._manager.book.of(pod_uid, container, resource_name) if instances else None
+        return any(self._lacks(alive, resource_name, allocation) for alive in instances)
+
+    # -- how it is done -------------------------------------------------------------------------------------------------
+
+    def _lacks(self, alive: Alive, resource_name: str, allocation: Allocation | None) -> bool:
+        mark = alive.marks.get(resource_name)
+        if mark is not None or allocation is None or alive.seen is None:
+            return allocation is None or mark != marks.marks_of([allocation])[resource_name]
+        if allocation.response is None:
+            # nobody knows by what to recognise them until the plugin has answered anew
+            return False
+        try:
+            return not marks.shows(alive.seen, self._read_answer(allocation.response))
+        except ValueError:
+            return True
+
+    def _is_nobodys(self, pod_uid: str) -> bool:
+        """A pod that is known to ask for nothing; most are, and nothing is kept of them."""
+        pod = self._manager.pod(pod_uid)
+        return pod is not None and not pod.needs() and not self._manager.book.has_pod(pod_uid)
+
+    def _known_again(self, found: Alive) -> Alive:
+        """What was given here, as it was; a runtime may not show the mark."""
+        before = self._manager.containers.find(found.pod_uid, found.id)
+        return replace(found, marks=before.marks, seen=None) if before is not None and before.marks else found
+
+    def _after(self, gone: Alive, now: float) -> list[Effect]:
+        manager = self._manager
+        if not manager.book.of_container(gone.pod_uid, gone.container):
+            return []
+        if manager.book.is_releasing(gone.pod_uid):
+            return self._settle(gone.pod_uid, now)
+        return instance_ended(manager, gone.pod_uid, gone.container, now) + self._published(gone.pod_uid)
+
+    def _settle(self, pod_uid: str, now: float) -> list[Effect]:
+        """Free the devices of a pod that is over and runs no more; after a restart, prepare anew what does not run."""
+        manager = self._manager
+        holding = sorted({allocation.container for allocation in manager.book.of_pod(pod_uid)})
+        if manager.book.is_releasing(pod_uid):
+            return manager.containers_ended(pod_uid, now) if manager.containers.have_ended(pod_uid, holding) else []
+        effects: list[Effect] = []
+        for container in holding if self._is_first else ():
+            # whether it has run since it was last prepared, nobody knows
+            effects += instance_ended(manager, pod_uid, container, now)
+        return effects
+
+    def _published(self, pod_uid: str) -> list[Effect]:
+        pod = self._manager.pod(pod_uid)
+        names = {a.resource_name for a in self._manager.book.of_pod(pod_uid)}
+        names |= {need.resource_name for need in pod.needs()} if pod is not None else set()
+        return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
+
+
+def _seen(sandbox: Sandbox, container: RunningContainer) -> Alive:
+    """A container that runs already, as the runtime shows it."""
+    what = marks.read(container)
+    return Alive(container.id, sandbox.id, sandbox.uid, container.name, what, None if what else container)

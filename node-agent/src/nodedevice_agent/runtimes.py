@@ -1,0 +1,22 @@
+"""Which runtime an agent runs with: the one that is set, or what `auto` comes to on this node, written down for the next start."""
+
+from pathlib import Path
+
+import msgspec
+
+from nodedevice_agent.edges import kept_runtime
+from nodedevice_agent.settings import Settings
+
+
+def with_runtime_settled(settings: Settings) -> Settings:
+    """The settings with a runtime by name. The state directory has to be there. Raises SettingsError."""
+    plugins = settings.plugins
+    ours = [plugin.resource_name for plugin in plugins.generic] + [plugin.resource_name for plugin in plugins.simulated]
+    runtime = kept_runtime.settle(
+        settings.runtime,
+        Path(settings.state_dir),
+        Path(settings.kubelet_dir),
+        Path(settings.nri_socket),
+        ours,
+    )
+    return msgspec.structs.replace(settings, runtime=runtime)

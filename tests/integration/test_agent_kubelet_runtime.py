@@ -1,0 +1,136 @@
+"""The agent's program with `--runtime kubelet`: a real API server, and the kubelet's own device manager as the allocator."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from nodedevice_api.names import Condition, Reason
+
+from tests.fakes.plugin import FakePlugin
+from tests.fakes.pod_resources import PodResources
+from tests.integration.agent_process import GPU, AgentNode, condition, holdings
+from tests.oracle.kubelet import Kubelet, way_to_mount
+from tests.oracle.steps import Ctr, Machine
+
+
+class KubeletNode:
+    """An agent node with a kubelet beside it."""
+
+    def __init__(self, node: AgentNode, kubelet: Kubelet) -> None:
+        self.node, self.kubelet = node, kubelet
+        self._lists = 0
+
+    def start_agent(self) -> None:
+        self.node.start_agent({"--runtime": "kubelet", "--kubelet-dir": str(self.node.folder / "k")})
+
+    async def until_counted(self, capacity: int, allocatable: int) -> None:
+        """Until the kubelet counts so many; looked at after each list that it gets."""
+        while (await self.kubelet.numbers()).get(GPU) != (capacity, allocatable):
+            self._lists += 1
+            await self.kubelet.listed(GPU, self._lists)
+
+    async def admitted(self, name: str) -> str:
+        """A pod that is bound here and that the kubelet admits. Returns its uid."""
+        uid = await self.node.pod(name)
+        assert (await self.kubelet.admit(uid, [Ctr(limits={GPU: 1})])).is_admitted
+        return uid
+
+    async def return_plugin(self, plugin: FakePlugin) -> None:
+        """A plugin that registers with an agent that started anew."""
+        await self.node.agent.until_logged("serving device plugins")
+        await plugin.stop()
+        await plugin.start(self.node.plugin_dir)
+        await plugin.register()
+
+
+@pytest.fixture
+async def kubelet_node(agent_node: AgentNode) -> AsyncIterator[KubeletNode]:
+    """With its kubelet and its agent running."""
+    way = way_to_mount()
+    if way is None:
+        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
+    folder = agent_node.folder / "k"
+    (folder / "device-plugins").mkdir(parents=True)
+    async with (
+        PodResources(folder / "pod-resources/kubelet.sock"),
+        Kubelet(folder / "device-plugins", way) as kubelet,
+    ):
+        await kubelet.start(Machine())
+        node = KubeletNode(agent_node, kubelet)
+        node.start_agent()
+        yield node
+        agent_node.agent.kill()
+
+
+async def test_who_holds_what_is_published_as_the_kubelet_decided_it(kubelet_node: KubeletNode) -> None:
+    node = kubelet_node.node
+    await node.plugin(3)
+    await kubelet_node.until_counted(3, 3)
+    seen = await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["status"] == "True")
+    assert condition(seen, Condition.INJECTABLE)["reason"] == Reason.KUBELET_REGISTERED
+    assert seen["agent"]["runtime"] == "kubelet"
+    uid = await kubelet_node.admitted("one")
+    seen = await node.until_numbers(total=3, allocated=1, available=2)
+    assert holdings(seen) == {"one/c0": ["d0"]}
+    assert seen["allocations"][0]["podUID"] == uid
+    await node.delete_pod("one")
+    await node.until_numbers(total=3, allocated=0, available=3)
+
+
+async def test_cordons_reach_the_kubelet(kubelet_node: KubeletNode) -> None:
+    node = kubelet_node.node
+    await node.plugin(3)
+    await kubelet_node.until_counted(3, 3)
+    await kubelet_node.admitted("one")
+    await node.until_numbers(total=3, allocated=1, available=2)
+    await node.edit({"spec": {"cordonedDevices": [{"id": "d0"}, {"id": "d1"}]}})
+    await kubelet_node.until_counted(3, 2)
+    await node.until_numbers(total=3, allocated=1, available=1)
+    await node.delete_pod("one")
+    await kubelet_node.until_counted(3, 1)
+
+
+async def test_an_agent_that_was_away_knows_what_happened_meanwhile(kubelet_node: KubeletNode) -> None:
+    node = kubelet_node.node
+    plugin = await node.plugin(3)
+    await kubelet_node.until_counted(3, 3)
+    await kubelet_node.admitted("stays")
+    await kubelet_node.admitted("goes")
+    await node.until_numbers(total=3, allocated=2, available=1)
+    node.agent.kill()
+    await node.delete_pod("goes")
+    kubelet_node.start_agent()
+    await kubelet_node.return_plugin(plugin)
+    seen = await node.until_numbers(total=3, allocated=1, available=2)
+    assert holdings(seen) == {"stays/c0": ["d0"]}
+    await kubelet_node.until_counted(3, 3)
+
+
+async def test_no_kubelet_is_told_with_the_remedy(kubelet_node: KubeletNode) -> None:
+    node = kubelet_node.node
+    await kubelet_node.kubelet.stop()
+    await asyncio.to_thread((kubelet_node.kubelet.plugin_dir / "kubelet.sock").unlink, missing_ok=True)
+    await node.plugin(1)
+    seen = await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["reason"] == Reason.KUBELET_AWAY)
+    told = condition(seen, Condition.INJECTABLE)
+    assert told["status"] == "False"
+    assert "--kubelet-dir" in told["message"]
+    await kubelet_node.kubelet.start(Machine())
+    await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["status"] == "True")
+
+
+async def test_auto_finds_the_kubelet_and_stays_with_it(kubelet_node: KubeletNode) -> None:
+    node = kubelet_node.node
+    await node.agent.until_logged("serving device plugins")
+    node.agent.kill()
+    # the choice of the first start, which was made by name, is kept
+    assert (node.state_dir / "runtime").read_text() == "kubelet\n"
+    (node.state_dir / "runtime").unlink()
+    flags = {"--kubelet-dir": str(node.folder / "k"), "--nri-socket": str(node.folder / "nri.sock")}
+    node.start_agent({"--runtime": "auto", **flags})
+    await node.plugin(1)
+    await kubelet_node.until_counted(1, 1)
+    seen = await node.until_numbers(total=1, allocated=0, available=1)
+    assert seen["agent"]["runtime"] == "kubelet"
+    chosen = await node.agent.until_logged("runtime chosen")
+    assert (chosen["runtime"], chosen["why"]) == ("kubelet", "the container runtime has no NRI socket here")

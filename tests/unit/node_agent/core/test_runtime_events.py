@@ -1,0 +1,223 @@
+"""When devices are free again, and which containers run without theirs."""
+
+from typing import Any
+
+import pytest
+from nodedevice_agent.core.effects import CallPreStart
+from nodedevice_agent.core.pods import Pod
+from nodedevice_agent.core.resources import PluginOptions
+from nodedevice_agent.core.runtime import ContainerState, RunningContainer
+
+from tests.unit.node_agent.core.runtime_scenario import RuntimeScenario, container, sandbox, shows
+from tests.unit.node_agent.core.scenario import GPU, NIC, device_ids, pod, published
+from tests.unit.node_agent.core.scenario import container as asking
+
+
+def connected(count: int = 1) -> RuntimeScenario:
+    scenario = RuntimeScenario()
+    scenario.plugin(device_ids(count))
+    scenario.sync()
+    return scenario
+
+
+def over(uid: str) -> Pod:
+    return pod(uid, gpu=1, is_over=True)
+
+
+class TestTheTrueEnd:
+    def running(self) -> tuple[RuntimeScenario, RunningContainer]:
+        scenario = connected()
+        scenario.run(pod("p", gpu=1), pod("next", gpu=1))
+        return scenario, scenario.create("p")
+
+    def test_a_pod_that_never_started_is_free_at_once(self) -> None:
+        scenario = connected()
+        scenario.run(pod("p", gpu=1))
+        scenario.gone("p")
+        assert scenario.held() == {}
+
+    @pytest.mark.parametrize("how", ["over", "gone"])
+    def test_between_the_two_ends_it_is_releasing(self, how: str) -> None:
+        scenario, made = self.running()
+        (scenario.see(over("p")) if how == "over" else scenario.gone("p"))
+        seen = scenario.snapshot()
+        assert (seen.allocated, seen.releasing, seen.available) == (0, 1, 0)
+        assert scenario.held() == {"p/main": ("d0",)}
+        scenario.answer_all(scenario.end(made, "p"))
+        assert scenario.held() == {"next/main": ("d0",)}
+
+    def test_the_runtime_first(self) -> None:
+        scenario, made = self.running()
+        scenario.end(made, "p")
+        assert scenario.held() == {"p/main": ("d0",)}, "it may start again"
+        scenario.answer_all(scenario.gone("p"))
+        assert scenario.held() == {"next/main": ("d0",)}
+
+    def test_its_sandbox_removed(self) -> None:
+        scenario, _ = self.running()
+        scenario.gone("p")
+        scenario.answer_all(scenario.noted(scenario.runtime.sandbox_removed(sandbox("p"), scenario.now)))
+        assert scenario.held() == {"next/main": ("d0",)}
+
+    def test_an_older_sandbox_removed(self) -> None:
+        scenario, _ = self.running()
+        scenario.gone("p")
+        assert scenario.runtime.sandbox_removed(sandbox("p", number=0), scenario.now) == []
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_every_instance_counts(self) -> None:
+        scenario, first = self.running()
+        second = scenario.create("p", number=2)
+        scenario.gone("p")
+        scenario.end(first, "p")
+        assert scenario.held() == {"p/main": ("d0",)}
+        scenario.answer_all(scenario.end(second, "p"))
+        assert scenario.held() == {"next/main": ("d0",)}
+
+    def test_containers_without_devices_do_not_count(self) -> None:
+        scenario = connected()
+        scenario.run(pod("p", asking("main", gpu=1), asking("log")))
+        scenario.start(container("p", "log"), "p")
+        made = scenario.create("p")
+        scenario.gone("p")
+        scenario.end(made, "p")
+        assert scenario.held() == {}
+
+    def test_nothing_is_free_while_the_runtime_is_away(self) -> None:
+        scenario = connected()
+        scenario.run(pod("p", gpu=1))
+        scenario.runtime.lost()
+        scenario.gone("p")
+        assert scenario.held() == {"p/main": ("d0",)}
+        scenario.sync()
+        assert scenario.held() == {}
+
+    @pytest.mark.parametrize("state", list(ContainerState))
+    def test_what_the_runtime_has_after_a_restart(self, state: ContainerState) -> None:
+        scenario, made = self.running()
+        after = scenario.rebooted()
+        after.happens("pods_synced", [])
+        assert after.held() == {"p/main": ("d0",)}
+        after.sync(("p", container("p", state=state, annotations=made.annotations)))
+        assert (after.held() == {}) == (state is ContainerState.STOPPED)
+
+    def test_pods_that_left_while_the_agent_was_down(self) -> None:
+        scenario, made = self.running()
+        after = scenario.rebooted()
+        after.sync(("p", made))
+        after.happens("pods_synced", [])
+        assert after.snapshot().releasing == 1
+        after.end(made, "p")
+        assert after.held() == {}
+
+    def test_what_ended_while_the_runtime_was_away(self) -> None:
+        scenario, _ = self.running()
+        scenario.gone("p")
+        scenario.runtime.lost()
+        scenario.answer_all(scenario.sync())
+        assert scenario.held() == {"next/main": ("d0",)}
+
+    @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
+    def test_a_plugin_that_is_still_at_work_on_the_device(self, message: str) -> None:
+        scenario = RuntimeScenario()
+        scenario.plugin(["d0"], options=PluginOptions(pre_start_required=True))
+        scenario.sync()
+        scenario.run(pod("p", gpu=1), pod("next", gpu=1))
+        scenario.prepare(scenario.effects)
+        (call,) = [e for e in scenario.end(scenario.create("p"), "p") if isinstance(e, CallPreStart)]
+        scenario.gone("p")
+        assert scenario.snapshot().releasing == 1
+        event = ("pre_start_failed", call.ticket, message) if message else ("pre_started", call.ticket)
+        scenario.answer_all(scenario.happens(*event))
+        assert scenario.held() == {"next/main": ("d0",)}
+
+    def test_a_mirror_pod_that_is_made_anew(self) -> None:
+        scenario, made = self.running()
+        scenario.gone("p")
+        assert published(scenario.see(pod("p", gpu=1))) == {GPU}
+        assert scenario.snapshot().allocated == 1
+        scenario.end(made, "p")
+        assert scenario.held() == {"p/main": ("d0",)}
+
+
+class TestRunsWithout:
+    def without(self, scenario: RuntimeScenario, uid: str = "p", name: str = "main") -> bool:
+        return scenario.runtime.runs_without(uid, name, GPU)
+
+    def found(self, *, allocated: bool = True, **shown: Any) -> RuntimeScenario:
+        """A container that runs when the agent comes."""
+        scenario = RuntimeScenario()
+        scenario.plugin(device_ids(2 if allocated else 0))
+        scenario.sync(("p", container("p", **shown)))
+        scenario.run(pod("p", gpu=1))
+        return scenario
+
+    def test_who_was_given_its_devices_has_them(self) -> None:
+        scenario = connected()
+        scenario.run(pod("p", gpu=1))
+        made = scenario.create("p")
+        assert not self.without(scenario)
+        scenario.sync(("p", container("p")))
+        assert not self.without(scenario), "a runtime need not show the mark"
+        after = scenario.rebooted()
+        after.sync(("p", made))
+        assert not self.without(after)
+
+    def test_who_bears_no_mark_has_none(self) -> None:
+        scenario = self.found()
+        assert self.without(scenario)
+        (held,) = scenario.snapshot_with_runtime().held
+        assert held.runs_without
+
+    def test_who_was_given_them_by_somebody_else_has_them(self) -> None:
+        assert not self.without(self.found(**shows("ok")))
+        assert self.without(self.found(**shows("something else")))
+
+    def test_who_waits_and_runs(self) -> None:
+        scenario = self.found(allocated=False)
+        (waiting,) = scenario.snapshot_with_runtime().waiting
+        assert waiting.runs_without
+
+    def test_whoever_does_not_run_lacks_nothing(self) -> None:
+        scenario = connected()
+        scenario.run(pod("p", gpu=1))
+        assert not self.without(scenario)
+
+    def test_other_devices_than_are_recorded(self) -> None:
+        scenario = connected(2)
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        of_p, of_q = scenario.create("p"), scenario.create("q")
+        after = scenario.rebooted()
+        after.sync(("p", container("p", annotations=of_q.annotations)), ("q", of_q))
+        assert of_p.annotations != of_q.annotations
+        assert self.without(after)
+        assert not self.without(after, "q")
+
+    def test_a_name_that_became_managed_later(self) -> None:
+        scenario = RuntimeScenario()
+        scenario.sync()
+        scenario.run(pod("p", gpu=1))
+        assert scenario.ask("p") is None
+        scenario.start(container("p"), "p")
+        scenario.answer_all(scenario.plugin(device_ids(1)))
+        assert self.without(scenario)
+
+    def test_one_resource_of_two(self) -> None:
+        scenario = connected()
+        scenario.run(pod("p", gpu=1, nic=1))
+        scenario.create("p")
+        scenario.answer_all(scenario.plugin(["n0"], NIC, endpoint=2))
+        assert not self.without(scenario)
+        assert scenario.runtime.runs_without("p", "main", NIC)
+
+    def test_its_end_is_published(self) -> None:
+        scenario = self.found()
+        assert published(scenario.end(container("p"), "p")) == {GPU}
+        assert not self.without(scenario)
+
+    def test_nothing_is_kept_of_pods_that_ask_for_nothing(self) -> None:
+        scenario = connected()
+        scenario.run(pod("p"))
+        assert scenario.start(container("p"), "p") == []
+        scenario.sync(("p", container("p")))
+        assert list(scenario.manager.containers) == []

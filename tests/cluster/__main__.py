@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from tests.cluster.binaries import find
+from tests.cluster.binaries import ALL_PROGRAMS, find
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.errors import ClusterError
-from tests.cluster.pins import ALL_BINARIES
 
 
 @click.group()
@@ -25,7 +24,7 @@ def build(names: tuple[str, ...]) -> None:
     KUBEBUILDER_ASSETS: a folder of ready programs that come first. XDG_CACHE_HOME: where built ones are kept (default
     ~/.cache). KUBERNETES: another version than the pinned one, as 1.36.4.
     """
-    for name, path in find(names or ALL_BINARIES, _say).items():
+    for name, path in find(names or ALL_PROGRAMS, _say).items():
         click.echo(f"{name}\t{path}")
 
 

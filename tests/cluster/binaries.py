@@ -1,17 +1,20 @@
-"""Where the control plane's programs come from.
+"""Where the programs of a control plane and of a node come from.
 
 `KUBEBUILDER_ASSETS` when it is set, by the convention of envtest (a folder with etcd, kube-apiserver and kubectl). What
-is not in it, or everything without it, is built once from the modules pinned in tests/cluster/go and kept in the user's
-cache folder.
+is not in it, or everything without it, is built once from the modules pinned in tests/cluster/go, or taken from Debian's
+packages, and kept in the user's cache folder.
 """
 
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.cluster.builder import build, built_path
+from tests.cluster import debian
+from tests.cluster.builder import build, built_path, lock
 from tests.cluster.errors import BinaryError
 from tests.cluster.pins import ALL_BINARIES
+
+ALL_PROGRAMS = (*ALL_BINARIES, *debian.PACKAGES)
 
 
 def find(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
@@ -20,10 +23,15 @@ def find(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> d
     say: told about progress, a line at a time. A build takes minutes the first time, nothing later.
     Raises BinaryError, which says what to do.
     """
-    paths = {name: _asset(name) or built_path(_known(name), cache_folder()) for name in names}
+    paths = {name: _asset(name) or _kept_path(_known(name)) for name in names}
     missing = [name for name, path in paths.items() if not path.exists()]
-    if missing:
-        build(missing, cache_folder(), say)
+    to_fetch = [name for name in missing if name in debian.PACKAGES]
+    if to_fetch:
+        with lock(cache_folder(), say):
+            debian.fetch(to_fetch, _kept_path, say)
+    to_build = [name for name in missing if name not in debian.PACKAGES]
+    if to_build:
+        build(to_build, cache_folder(), say)
     return paths
 
 
@@ -45,7 +53,13 @@ def _asset(name: str) -> Path | None:
     return asset if os.access(asset, os.X_OK) else None
 
 
+def _kept_path(name: str) -> Path:
+    if name in debian.PACKAGES:
+        return cache_folder() / "bin" / debian.PACKAGES[name].key / name
+    return built_path(name, cache_folder())
+
+
 def _known(name: str) -> str:
-    if name not in ALL_BINARIES:
-        raise BinaryError(name, "is not a program of the control plane", f"name one of {', '.join(ALL_BINARIES)}")
+    if name not in ALL_PROGRAMS:
+        raise BinaryError(name, "is not a program of a cluster", f"name one of {', '.join(ALL_PROGRAMS)}")
     return name

@@ -55,7 +55,7 @@ def build(binaries: Sequence[str], cache: Path, say: Callable[[str], None]) -> N
             return
         go = find_go(max(family_of(binary).go_version for binary in missing), cache, say)
         say(
-            f"building {len(missing)} of the programs into {cache}, once: all of them take about eight minutes on two cores"
+            f"building {len(missing)} of the programs into {cache}, once: all of them take about eleven minutes on two cores"
         )
         for number, binary in enumerate(missing, start=1):
             module = _module_folder(go, family_of(binary), cache, say)

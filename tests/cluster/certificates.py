@@ -42,9 +42,10 @@ class Authority:
         self.file = folder / "ca.crt"
         write_private(self.file, self._ca.cert_pem.bytes())
 
-    def server(self, name: str) -> Certificate:
-        """A certificate with which a process serves on loopback; it can show it as a client, too."""
-        return self._write(name, self._ca.issue_cert(*_SERVER_NAMES, common_name=name, organization_name=name))
+    def server(self, name: str, *addresses: str) -> Certificate:
+        """A certificate with which a process serves on loopback, and at these addresses; it can show it as a client, too."""
+        leaf = self._ca.issue_cert(*_SERVER_NAMES, *addresses, common_name=name, organization_name=name)
+        return self._write(name, leaf)
 
     def client(self, name: str, identity: Identity) -> Certificate:
         """A certificate with which Kubernetes knows its holder as `identity`."""

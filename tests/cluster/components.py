@@ -48,6 +48,7 @@ class Certificates:
     etcd_authority: Path
     etcd: Certificate
     etcd_client: Certificate
+    kubelet_client: Certificate
 
 
 def etcd(binary: Path, data: Path, ports: Ports, certificates: Certificates) -> list[str]:
@@ -92,6 +93,11 @@ def apiserver(
         f"--client-ca-file={certificates.authority}",
         *_serving(certificates.apiserver),
         f"--cert-dir={folder}",
+        # logs and exec, where a node has a kubelet
+        f"--kubelet-client-certificate={certificates.kubelet_client.certificate}",
+        f"--kubelet-client-key={certificates.kubelet_client.key}",
+        f"--kubelet-certificate-authority={certificates.authority}",
+        "--kubelet-preferred-address-types=InternalIP",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         f"--service-account-issuer={ISSUER}",

@@ -40,6 +40,7 @@ class ControlPlane:
         self.url = layout.ports.url
         self.admin_kubeconfig = layout.admin_kubeconfig
         self.audit_log = layout.audit_log
+        self.authority = layout.authority
         self.client = client
         self.version: str = json.loads(get(layout.ports.apiserver, "/version", layout.tls))["gitVersion"]
         self._layout = layout
@@ -136,7 +137,7 @@ class ControlPlane:
         issued = self.client.create(ServiceAccountToken(metadata=ObjectMeta(), spec=spec), name, namespace=namespace)
         assert issued.status is not None
         assert issued.status.token is not None
-        return kubeconfigs.write_for_token(path, self.url, self._layout.authority, issued.status.token)
+        return kubeconfigs.write_for_token(path, self.url, self.authority.file, issued.status.token)
 
     def audit_events(self) -> Iterator[dict[str, Any]]:
         """Every request that the API server has finished so far (a watch: ended), oldest first."""
@@ -155,6 +156,11 @@ class ControlPlane:
     def start_apiserver(self) -> None:
         """Start the API server again: same port, same data, same certificates. Ready when this returns."""
         start_apiserver(self._layout)
+
+    def stop_controllers(self) -> None:
+        """End the scheduler, the controller manager and KWOK for good: etcd and the API server are all that is left."""
+        for process in (self._layout.kwok, self._layout.controller_manager, self._layout.scheduler):
+            process.kill()
 
     def pids(self) -> dict[str, int]:
         """Process ID of each process that runs, by its name."""

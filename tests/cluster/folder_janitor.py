@@ -1,12 +1,14 @@
 """Wait until the starter is gone, then remove its folder: the clean-up that kill -9 cannot skip.
 
-Run as a script by its path: `python -I -S folder_janitor.py STARTER_PID FOLDER`, in a session of its own so that Ctrl-C does not
-reach it. A starter that ends in order terminates the janitor first and removes the folder itself.
+Run as a script by its path: `python -I -S folder_janitor.py STARTER_PID FOLDER [COMMAND...]`, in a session of its own so that
+Ctrl-C does not reach it. A starter that ends in order terminates the janitor first and removes the folder itself. COMMAND
+removes what the starter left elsewhere; it runs before the folder goes.
 """
 
 import os
 import select
 import shutil
+import subprocess
 import sys
 import time
 
@@ -14,7 +16,7 @@ _GIVE_UP_SECONDS = 10.0
 
 
 def main() -> None:
-    starter, folder = int(sys.argv[1]), sys.argv[2]
+    starter, folder, first = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     try:
         watched = os.pidfd_open(starter)
     except ProcessLookupError:
@@ -22,6 +24,8 @@ def main() -> None:
     # the pid may already be somebody else's: then we are no longer its child
     if watched >= 0 and os.getppid() == starter:
         select.select([watched], [], [])
+    if first:
+        subprocess.run(first, check=False)
     # Its processes get SIGKILL in the same moment, but may still write while they are being taken down.
     give_up = time.monotonic() + _GIVE_UP_SECONDS
     while os.path.isdir(folder) and time.monotonic() < give_up:

@@ -34,7 +34,7 @@ class Layout:
 
     folder: Path
     ports: Ports
-    authority: Path
+    authority: Authority
     admin_kubeconfig: Path
     audit_log: Path
     etcd_tls: ssl.SSLContext
@@ -88,7 +88,7 @@ def lay_out(folder: Path, binaries: Mapping[str, Path], ports: Ports) -> Layout:
     return Layout(
         folder=folder,
         ports=ports,
-        authority=authority.file,
+        authority=authority,
         admin_kubeconfig=kubeconfig["admin"],
         audit_log=audit_log,
         etcd_tls=trusting(certificates.etcd_authority, certificates.etcd_client),
@@ -110,6 +110,7 @@ def _issue(authority: Authority, etcd_authority: Authority) -> Certificates:
         etcd_authority=etcd_authority.file,
         etcd=etcd_authority.server("etcd"),
         etcd_client=etcd_authority.client("kube-apiserver-etcd-client", Identity("kube-apiserver")),
+        kubelet_client=authority.client("kube-apiserver-kubelet-client", Identity("kube-apiserver", MASTERS)),
     )
 
 

@@ -6,8 +6,9 @@ the kubelet owns would later be shown as `before-first-apply`.
 
 from collections.abc import Sequence
 from functools import partial
+from http import HTTPStatus
 
-from lightkube import Client
+from lightkube import ApiError, Client
 from lightkube.models.core_v1 import NodeAddress, NodeStatus, NodeSystemInfo
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node
@@ -15,7 +16,8 @@ from lightkube.resources.core_v1 import NodeStatus as NodeStatusPart
 
 from tests.cluster.waiting import wait_until
 
-PLAYED_LABEL = "nodedevice.io/played-by"
+# not in nodedevice.io/ itself: what is there on a Node is the operator's, which takes away what it did not put there
+PLAYED_LABEL = "test.nodedevice.io/played-by"
 PLAYED_BY_KWOK = "kwok"
 NODE_SELECTOR = f"{PLAYED_LABEL}={PLAYED_BY_KWOK}"
 
@@ -50,11 +52,17 @@ def wait_schedulable(client: Client, names: Sequence[str], timeout_seconds: floa
     Raises TimeoutError, naming the first that is not, when that takes longer than timeout_seconds.
     """
     for name in names:
-        wait_until(partial(_is_schedulable, client, name), f"Node {name} is Ready and free of taints", timeout_seconds)
+        wait_until(partial(is_schedulable, client, name), f"Node {name} is Ready and free of taints", timeout_seconds)
 
 
-def _is_schedulable(client: Client, name: str) -> bool:
-    node = client.get(Node, name)
+def is_schedulable(client: Client, name: str) -> bool:
+    """Would the scheduler use it now? Not there yet is no."""
+    try:
+        node = client.get(Node, name)
+    except ApiError as exc:
+        if exc.status.code == HTTPStatus.NOT_FOUND:
+            return False
+        raise
     conditions = (node.status.conditions or []) if node.status else []
     is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
     return is_ready and not (node.spec and node.spec.taints)

@@ -61,6 +61,11 @@ class Observer:
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                     raise TimeoutError(f"no such event of {self._kind.__name__} within {timeout_seconds:.0f} s")
 
+    def seen(self) -> list[Seen]:
+        """All that was seen so far."""
+        with self._changed:
+            return list(self._seen)
+
     def forget(self) -> None:
         """Drop what was seen so far."""
         with self._changed:

@@ -24,9 +24,10 @@ class Family:
     """Programs that one Go module pins together.
 
     name: of its folder under go/, unless `folder` names another, where sources of our own may lie beside go.mod.
-    module: the Go module whose version is the family's.
+    module: the Go module whose version is the family's; empty for a program that is all our own.
     packages: for each program, the Go package it is built from.
     version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
+    tags: build tags, as a rule to leave something out.
     asked_by: environment variable that may ask for another version than the pinned one.
     """
 
@@ -34,6 +35,7 @@ class Family:
     module: str
     packages: Mapping[str, str]
     version_variables: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
     asked_by: str | None = None
     folder: Path | None = None
 
@@ -48,6 +50,8 @@ class Family:
 
     @property
     def pinned_version(self) -> str:
+        if not self.module:
+            return "v0.0.0"
         found = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", self._pinned_go_mod(), re.MULTILINE)
         assert found, f"{self.pinned_folder}/go.mod does not require {self.module}"
         return found[1]
@@ -87,7 +91,8 @@ class Family:
         values = {"version": self.version, "major": major, "minor": minor}
         variables = [f"-X {variable}={value.format(**values)}" for variable, value in self.version_variables.items()]
         # -buildvcs=false: the state of *this* repository says nothing about them
-        return "-trimpath", "-buildvcs=false", "-ldflags", " ".join([_CUT_DEBUG_INFO, *variables])
+        tags = ("-tags", ",".join(self.tags)) if self.tags else ()
+        return "-trimpath", "-buildvcs=false", *tags, "-ldflags", " ".join([_CUT_DEBUG_INFO, *variables])
 
     @property
     def key(self) -> str:
@@ -112,6 +117,13 @@ class Family:
 
 
 _COMPONENT_VERSION = "k8s.io/component-base/version"
+_KUBERNETES_VERSION = {
+    f"{_COMPONENT_VERSION}.gitVersion": "{version}",
+    f"{_COMPONENT_VERSION}.gitMajor": "{major}",
+    f"{_COMPONENT_VERSION}.gitMinor": "{minor}",
+}
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_CNI = "github.com/containernetworking/plugins/plugins"
 
 FAMILIES = (
     Family(
@@ -129,12 +141,37 @@ FAMILIES = (
             "kubectl": "k8s.io/kubernetes/cmd/kubectl",
             "sample-device-plugin": "k8s.io/kubernetes/test/images/sample-device-plugin",
         },
-        version_variables={
-            f"{_COMPONENT_VERSION}.gitVersion": "{version}",
-            f"{_COMPONENT_VERSION}.gitMajor": "{major}",
-            f"{_COMPONENT_VERSION}.gitMinor": "{minor}",
-        },
+        version_variables=_KUBERNETES_VERSION,
         asked_by="KUBERNETES",
+    ),
+    Family(
+        # apart from the rest of Kubernetes: a control plane alone, which most tests need, is built without it
+        name="kubelet",
+        module="k8s.io/kubernetes",
+        packages={"kubelet": "k8s.io/kubernetes/cmd/kubelet"},
+        version_variables=_KUBERNETES_VERSION,
+        asked_by="KUBERNETES",
+    ),
+    Family(
+        name="containerd",
+        module=_CONTAINERD,
+        packages={
+            "containerd": f"{_CONTAINERD}/cmd/containerd",
+            "containerd-shim-runc-v2": f"{_CONTAINERD}/cmd/containerd-shim-runc-v2",
+            "ctr": f"{_CONTAINERD}/cmd/ctr",
+        },
+        version_variables={f"{_CONTAINERD}/version.Version": "{version}"},
+        # snapshotters that want a disk of their own kind
+        tags=("no_btrfs", "no_devmapper", "no_zfs"),
+    ),
+    Family(
+        name="cni",
+        module="github.com/containernetworking/plugins",
+        packages={
+            "bridge": f"{_CNI}/main/bridge",
+            "host-local": f"{_CNI}/ipam/host-local",
+            "loopback": f"{_CNI}/main/loopback",
+        },
     ),
     Family(
         name="oracle",
@@ -142,6 +179,11 @@ FAMILIES = (
         # the kubelet's internal packages change from release to release, so it is of the pinned one alone
         packages={"oracle": "nodedevice.io/tests/oracle"},
         folder=_ORACLE,
+    ),
+    Family(
+        name="checker",
+        module="",
+        packages={"checker": "nodedevice.io/tests/cluster/checker"},
     ),
     Family(
         name="kwok",

@@ -7,6 +7,7 @@ only the starter, which then ends them in order) and dies with the starter by th
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -83,6 +84,13 @@ class Process:
         self._popen = None
         return status
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal. Raises ComponentError when it has ended."""
+        pid = self.pid
+        if pid is None:
+            raise self.failure("is not running")
+        os.kill(pid, number)
+
     def failure(self, why: str) -> ComponentError:
         return ComponentError(self.name, why, self.log, tail(self.log))
 
@@ -94,10 +102,13 @@ class Process:
 
 
 @contextlib.contextmanager
-def removed_at_the_end(folder: Path) -> Iterator[None]:
-    """Remove `folder` when the block ends, and also when this process is killed inside it."""
+def removed_at_the_end(folder: Path, first: Sequence[str] = ()) -> Iterator[None]:
+    """Remove `folder` when the block ends, and also when this process is killed inside it.
+
+    first: a command to be run before, for what is elsewhere.
+    """
     janitor = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_HERE / "folder_janitor.py"), str(os.getpid()), str(folder)],
+        [sys.executable, "-I", "-S", str(_HERE / "folder_janitor.py"), str(os.getpid()), str(folder), *first],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -108,6 +119,8 @@ def removed_at_the_end(folder: Path) -> Iterator[None]:
     finally:
         janitor.kill()
         janitor.wait()
+        if first:
+            subprocess.run(first, check=False, stdin=subprocess.DEVNULL)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -91,7 +91,7 @@ class Stack:
             control_plane.add_nodes(list(plugins))
             say("chart and nodes are in")
             first, *others = undo.enter_context(reserved_ports(1 + len(plugins)))
-            operator = _operator(control_plane, folder, first)
+            operator = operator_program(control_plane, folder, first)
             agents = {
                 name: _agent(control_plane, folder, name, port, plugins[name])
                 for name, port in zip(plugins, others, strict=True)
@@ -135,11 +135,12 @@ class Stack:
         self.stop()
 
 
-def _operator(control_plane: ControlPlane, folder: Path, port: int) -> Program:
+def operator_program(control_plane: ControlPlane, folder: Path, port: int) -> Program:
+    """The operator with its own account's token, not started yet. port: where it answers over HTTP."""
     home = _home(folder, "operator")
     kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", home / "kubeconfig")
     address = f"127.0.0.1:{port}"
-    command = [_program("nodedevice-operator"), "run", "--kubeconfig", str(kubeconfig), "--http-address", address]
+    command = [program_path("nodedevice-operator"), "run", "--kubeconfig", str(kubeconfig), "--http-address", address]
     return Program(Process("nodedevice-operator", command, home / "log"), address, home)
 
 
@@ -158,7 +159,7 @@ def _agent(control_plane: ControlPlane, folder: Path, node_name: str, port: int,
         "plugins": plugins,
     }
     (home / "agent.yaml").write_text(yaml.safe_dump(settings))
-    command = [_program("nodedevice-agent"), "run", "--config", str(home / "agent.yaml")]
+    command = [program_path("nodedevice-agent"), "run", "--config", str(home / "agent.yaml")]
     return Program(Process(f"nodedevice-agent of {node_name}", command, home / "log"), address, home)
 
 
@@ -177,7 +178,8 @@ def _home(folder: Path, name: str) -> Path:
     return home
 
 
-def _program(name: str) -> str:
+def program_path(name: str) -> str:
+    """Where one of the project's own programs is."""
     return str(Path(sys.executable).with_name(name))
 
 

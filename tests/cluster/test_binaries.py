@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.binaries import cache_folder, find
+from tests.cluster.debian import PACKAGES
 from tests.cluster.errors import BinaryError
 from tests.cluster.pins import ALL_BINARIES, FAMILIES, family_of
 
@@ -136,6 +137,28 @@ def test_a_second_builder_waits_for_the_first(cache: Path, tmp_path: Path, monke
         assert not list(cache.glob("bin/*/*"))
     second.join(10)
     assert [path.name for path in cache.glob("bin/*/*")] == ["kwok"]
+
+
+def test_a_package_of_debian_is_fetched_and_kept(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _put_program(tmp_path / "bin" / "apt-get", "#!/bin/sh\ntouch runc.deb\n")
+    unpack = 'mkdir -p $3/usr/sbin; cp "$0" $3/usr/sbin/runc'
+    _put_program(tmp_path / "bin" / "dpkg-deb", f"#!/bin/sh\n{unpack}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    found = find(["runc"])["runc"]
+    assert os.access(found, os.X_OK)
+    assert PACKAGES["runc"].version in found.parent.name
+    _put_program(tmp_path / "bin" / "apt-get", "#!/bin/sh\nexit 1\n")
+    assert find(["runc"])["runc"] == found
+
+
+def test_a_package_that_cannot_be_had_shows_apts_words_and_a_remedy(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _put_program(tmp_path / "bin" / "apt-get", "#!/bin/sh\necho 'E: Version not found' >&2; exit 100\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    with pytest.raises(BinaryError, match=r"E: Version not found\n.*remedy: run `apt-get update`"):
+        find(["busybox"])
+    assert not list(cache.glob("bin/*/*"))
 
 
 def test_every_program_has_one_family_with_a_version() -> None:

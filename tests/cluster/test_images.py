@@ -1,0 +1,31 @@
+"""Images without a registry: what a runtime would read from the archive."""
+
+import json
+import tarfile
+from pathlib import Path
+
+from tests.cluster.images import SANDBOX_IMAGE, TEST_IMAGE, write_archive
+
+
+def _archive(tmp_path: Path, name: str = "images.tar") -> Path:
+    programs = [tmp_path / "busybox", tmp_path / "checker"]
+    for program in programs:
+        program.write_text("#!/bin/true\n")
+    write_archive(tmp_path / name, *programs)
+    return tmp_path / name
+
+
+def test_both_images_and_the_programs_are_in_it(tmp_path: Path) -> None:
+    with tarfile.open(_archive(tmp_path)) as archive:
+        manifest = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
+        assert [image["RepoTags"] for image in manifest] == [[TEST_IMAGE], [SANDBOX_IMAGE]]
+        for image in manifest:
+            config = json.load(archive.extractfile(image["Config"]))  # type: ignore[arg-type]
+            assert config["config"]["Cmd"]
+        with tarfile.open(fileobj=archive.extractfile("layer.tar")) as layer:
+            assert layer.getmember("bin/checker").mode == 0o755
+            assert layer.getmember("bin/sh").linkname == "busybox"
+
+
+def test_equal_programs_give_equal_archives(tmp_path: Path) -> None:
+    assert _archive(tmp_path).read_bytes() == _archive(tmp_path, "again.tar").read_bytes()

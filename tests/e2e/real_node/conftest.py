@@ -1,0 +1,140 @@
+"""The session's control plane, and a real node for each way in which devices reach containers."""
+
+import shutil
+import sys
+import uuid
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.node_checks import why_not_here
+from tests.cluster.node_layout import NodeOptions
+from tests.cluster.processes import removed_at_the_end, reserved_ports
+from tests.cluster.real_node import RealNode
+from tests.cluster.stack import operator_program
+from tests.e2e.real_node.given import device_files, event_loop
+from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
+
+Say = Callable[[str], None]
+
+_HERE = Path(__file__).parent
+_FILES_NEEDED = 5
+_NODES = {"bare_node", "nri_node", "kubelet_node", "any_node", "our_node"}
+_LOGS = Path(__file__).parents[3] / "build" / "e2e"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if _HERE in item.path.parents]
+    if ours and (reason := _why_not()):
+        for item in ours:
+            item.add_marker(pytest.mark.skip(reason=f"{item.name}: {reason}"))
+
+
+def _why_not() -> str:
+    if reason := why_not_here():
+        return reason
+    found = len(device_files())
+    return "" if found >= _FILES_NEEDED else f"only {found} of this machine's device files are fit to be given away"
+
+
+@pytest.fixture(autouse=True)
+def no_pod_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that failed leaves its pods, which the next one is not to trip over."""
+    yield
+    for name in _NODES & set(request.fixturenames):
+        under_test: NodeUnderTest = request.getfixturevalue(name)
+        under_test.remove_pods()
+
+
+@pytest.fixture(scope="session")
+def say(pytestconfig: pytest.Config) -> Say:
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+
+    def speak(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(line, file=sys.stderr, flush=True)
+
+    return speak
+
+
+@pytest.fixture(scope="session")
+def short_folder() -> Iterator[Path]:
+    """For what holds sockets: a socket's path has a hundred characters at most."""
+    folder = Path(mkdtemp(prefix="nd-"))
+    with removed_at_the_end(folder):
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def plugin_loop() -> Iterator[AbstractEventLoop]:
+    with event_loop() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="session")
+def product(installed: ControlPlane, short_folder: Path) -> Iterator[ControlPlane]:
+    """The control plane with chart and operator."""
+    with reserved_ports(1) as (port,):
+        operator = operator_program(installed, short_folder, port)
+        operator.start()
+        try:
+            yield installed
+        finally:
+            operator.process.kill()
+
+
+@pytest.fixture(scope="session")
+def bare_node(
+    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, say: Say
+) -> Iterator[NodeUnderTest]:
+    yield from _under_test(product, short_folder, BARE, plugin_loop, say)
+
+
+@pytest.fixture(scope="session")
+def nri_node(
+    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, say: Say
+) -> Iterator[NodeUnderTest]:
+    yield from _under_test(product, short_folder, NRI, plugin_loop, say)
+
+
+@pytest.fixture(scope="session")
+def kubelet_node(
+    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, say: Say
+) -> Iterator[NodeUnderTest]:
+    yield from _under_test(product, short_folder, KUBELET, plugin_loop, say)
+
+
+@pytest.fixture(scope="session", params=[NRI, KUBELET])
+def our_node(request: pytest.FixtureRequest) -> NodeUnderTest:
+    """Each in turn: what holds wherever the agent is."""
+    found: NodeUnderTest = request.getfixturevalue(f"{request.param}_node")
+    return found
+
+
+@pytest.fixture(scope="session", params=[BARE, NRI, KUBELET])
+def any_node(request: pytest.FixtureRequest) -> NodeUnderTest:
+    """Each in turn: what holds for all of them."""
+    found: NodeUnderTest = request.getfixturevalue(f"{request.param}_node")
+    return found
+
+
+def _under_test(
+    product: ControlPlane, short_folder: Path, runtime: str, loop: AbstractEventLoop, say: Say
+) -> Iterator[NodeUnderTest]:
+    name = f"{runtime}-{uuid.uuid4().hex[:6]}"
+    product.add_namespace(name)
+    with RealNode.start(product, name, short_folder / runtime, say, NodeOptions(status_seconds=1)) as node:
+        under_test = NodeUnderTest(product, node, runtime, loop)
+        try:
+            with under_test.running():
+                yield under_test
+                product.remove_namespace(name)
+        finally:
+            # the folder goes with the node; what went wrong is often to be read only here
+            shutil.copytree(node.folder / "logs", _LOGS / runtime, dirs_exist_ok=True)
+    product.remove_node(name)

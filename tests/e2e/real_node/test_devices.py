@@ -1,0 +1,126 @@
+"""A container has what its plugin gave, with the permitted modes and nothing else; the same on every path by which it comes."""
+
+import pytest
+
+from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
+from tests.e2e.real_node.pods import Seen, container, pod
+
+
+def test_nodes_environment_and_mounts(any_node: NodeUnderTest) -> None:
+    rw = any_node.kinds["rw"]
+    any_node.run(pod("whole", [container("main", {rw.resource: 2}, [*_look(any_node)])]))
+    seen = any_node.seen("whole")
+    ids = seen.env[rw.env].split(",")
+    assert len(set(ids)) == 2
+    assert {path for path in seen.nodes if path.startswith("/dev/given/")} == {rw.path_of(i) for i in ids}
+    for device_id in ids:
+        kind, _, number = rw.files[device_id].number.partition(":")
+        assert seen.nodes[rw.path_of(device_id)] == f"{kind} {number}"
+        assert seen.mounts[f"/given/{device_id}"] == "ro"
+    assert _openable(any_node, seen) == {rw.files[i].number: "rw" for i in ids}
+    any_node.delete("whole")
+
+
+def test_only_the_permitted_modes(any_node: NodeUnderTest) -> None:
+    """A device that is given only to be read cannot be written, by a node of the container's own neither."""
+    ro = any_node.kinds["ro"]
+    any_node.run(pod("reader", [container("main", {ro.resource: 1}, [*_look(any_node), "-open", ro.path_of("ro-0")])]))
+    seen = any_node.seen("reader")
+    assert seen.modes(ro.path_of("ro-0")) == "r"
+    assert _openable(any_node, seen) == {ro.files["ro-0"].number: "r"}
+    any_node.delete("reader")
+
+
+def test_by_cdi(any_node: NodeUnderTest) -> None:
+    cdi = any_node.kinds["cdi"]
+    any_node.run(pod("cdi", [container("main", {cdi.resource: 1}, [*_look(any_node), "-open", cdi.path_of("cdi-0")])]))
+    seen = any_node.seen("cdi")
+    assert seen.modes(cdi.path_of("cdi-0")) == "rw"
+    assert seen.env["CDI_CDI_0"] == "yes"
+    assert _openable(any_node, seen) == {cdi.files["cdi-0"].number: "rw"}
+    any_node.delete("cdi")
+
+
+def test_each_container_has_its_own(any_node: NodeUnderTest) -> None:
+    rw, ro = any_node.kinds["rw"], any_node.kinds["ro"]
+    look = _look(any_node)
+    containers = [
+        container("a", {rw.resource: 1}, look),
+        container("b", {rw.resource: 1, ro.resource: 1}, look),
+        container("c", None, look),
+    ]
+    any_node.run(pod("three", containers))
+    a, b, c = (any_node.seen("three", name) for name in "abc")
+    assert a.env[rw.env] != b.env[rw.env]
+    assert _openable(any_node, a) == {rw.files[a.env[rw.env]].number: "rw"}
+    assert _openable(any_node, b) == {rw.files[b.env[rw.env]].number: "rw", ro.files["ro-0"].number: "r"}
+    assert _openable(any_node, c) == {}
+    any_node.delete("three")
+
+
+def test_an_init_containers_devices_are_used_again(any_node: NodeUnderTest) -> None:
+    """Three devices, of which the init container asks all: what comes after it gets them, too."""
+    rw = any_node.kinds["rw"]
+    init = [container("before", {rw.resource: 3}, stay=False)]
+    any_node.run(pod("reuse", [container("main", {rw.resource: 2})], init))
+    assert len(any_node.seen("reuse", "before").env[rw.env].split(",")) == 3
+    assert len(any_node.seen("reuse").env[rw.env].split(",")) == 2
+    assert not any_node.seen("reuse").shared
+    any_node.delete("reuse")
+
+
+def test_a_sidecar_keeps_its_device(any_node: NodeUnderTest) -> None:
+    rw = any_node.kinds["rw"]
+    init = [
+        container("sidecar", {rw.resource: 1}, restartPolicy="Always"),
+        container("before", {rw.resource: 2}, stay=False),
+    ]
+    any_node.run(pod("side", [container("main", {rw.resource: 2})], init))
+    sidecar, main = any_node.seen("side", "sidecar"), any_node.seen("side")
+    assert not set(sidecar.env[rw.env].split(",")) & set(main.env[rw.env].split(","))
+    assert not main.shared
+    any_node.delete("side")
+
+
+def test_a_container_that_starts_again_has_the_same(any_node: NodeUnderTest) -> None:
+    rw = any_node.kinds["rw"]
+    any_node.run(pod("again", [container("main", {rw.resource: 1})]))
+    kill = ["exec", "again", "-n", any_node.namespace, "--", "kill", "-TERM", "1"]
+    any_node.control_plane.kubectl(*kill)
+    any_node.wait_starts("again", 2)
+    first, second = any_node.starts("again")
+    assert first.env[rw.env] == second.env[rw.env]
+    assert not second.shared
+    any_node.delete("again")
+
+
+def test_annotations_of_the_plugin(nri_node: NodeUnderTest) -> None:
+    """Only a runtime shows them; the kubelet's way is its own business."""
+    assert nri_node.runtime == NRI
+    rw = nri_node.kinds["rw"]
+    nri_node.run(pod("annotated", [container("main", {rw.resource: 1})]))
+    annotations = nri_node.node.container_specification(nri_node.namespace, "annotated", "main")["annotations"]
+    assert annotations["e2e.example.com/rw"] == nri_node.seen("annotated").env[rw.env]
+    nri_node.delete("annotated")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_devices_are_free_again(any_node: NodeUnderTest, count: int) -> None:
+    """As often as there are devices, and once more: an end sets free."""
+    rw = any_node.kinds["rw"]
+    for _ in range(2):
+        any_node.run(pod("next", [container("main", {rw.resource: count})]))
+        assert not any_node.seen("next").shared
+        any_node.delete("next")
+
+
+def _look(of: NodeUnderTest) -> list[str]:
+    """Try every device that any plugin has, by number."""
+    numbers = [file.number for kind in of.kinds.values() for file in kind.files.values()]
+    return [argument for number in numbers for argument in ("-number", number)]
+
+
+def _openable(of: NodeUnderTest, seen: Seen) -> dict[str, str]:
+    """Modes by number, of every plugin's devices that could be opened in any way."""
+    numbers = [file.number for kind in of.kinds.values() for file in kind.files.values()]
+    return {number: modes for number in numbers if (modes := seen.modes(number))}

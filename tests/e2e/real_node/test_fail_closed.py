@@ -1,0 +1,80 @@
+"""Without the agent no container starts that asked for a device; those that ask for nothing do not notice."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION
+
+from tests.e2e.real_node.node_under_test import NodeUnderTest
+from tests.e2e.real_node.pods import Json, container, pod
+
+Away = Callable[[NodeUnderTest], AbstractContextManager[None]]
+
+
+@contextmanager
+def _killed(of: NodeUnderTest) -> Iterator[None]:
+    of.agent.kill()
+    try:
+        yield
+    finally:
+        of.start_agent()
+
+
+@contextmanager
+def _stopped(of: NodeUnderTest) -> Iterator[None]:
+    """Alive, and silent."""
+    of.agent.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        of.agent.signal(signal.SIGCONT)
+
+
+def test_pods_that_ask_are_marked_for_the_runtime(nri_node: NodeUnderTest) -> None:
+    rw = nri_node.kinds["rw"]
+    asking = nri_node.run(pod("asks", [container("main", {rw.resource: 1})]))
+    plain = nri_node.run(pod("plain", [container("main")]))
+    assert "nodedevice" in asking["metadata"]["annotations"][REQUIRED_PLUGINS_ANNOTATION]
+    assert REQUIRED_PLUGINS_ANNOTATION not in plain["metadata"].get("annotations", {})
+    nri_node.delete("asks", "plain")
+
+
+@pytest.mark.parametrize("away", [_killed, _stopped], ids=["killed", "stopped"])
+def test_no_container_starts_without_its_device(nri_node: NodeUnderTest, away: Away) -> None:
+    rw = nri_node.kinds["rw"]
+    with away(nri_node):
+        nri_node.create(pod("asks", [container("main", {rw.resource: 1})]))
+        nri_node.run(pod("plain", [container("main")]))
+        nri_node.wait("asks", lambda _: bool(_refusals(nri_node, "asks")), "was refused by the runtime")
+        assert not nri_node.starts("asks")
+    # the kubelet tries again by itself
+    nri_node.wait_running("asks")
+    (seen,) = [nri_node.seen("asks")]
+    assert len(nri_node.starts("asks")) == 1
+    assert seen.env[rw.env] in rw.files
+    nri_node.delete("asks", "plain")
+
+
+@pytest.mark.parametrize("away", [_killed, _stopped], ids=["killed", "stopped"])
+def test_by_way_of_the_kubelet_neither(kubelet_node: NodeUnderTest, away: Away) -> None:
+    """What becomes of the pod is the kubelet's decision; a stopped agent holds up all of its new pods, as any plugin would."""
+    rw = kubelet_node.kinds["rw"]
+    with away(kubelet_node):
+        kubelet_node.create(pod("asks", [container("main", {rw.resource: 1})]))
+        kubelet_node.wait("asks", _is_decided, "is with the kubelet, or cannot be placed")
+        assert not kubelet_node.starts("asks")
+    kubelet_node.wait_advertised()
+    kubelet_node.delete("asks")
+    assert all(rw.env in seen.env for seen in kubelet_node.starts("asks"))
+
+
+def _is_decided(found: Json) -> bool:
+    return any(condition["type"] == "PodScheduled" for condition in found.get("status", {}).get("conditions", []))
+
+
+def _refusals(of: NodeUnderTest, name: str) -> list[str]:
+    states = of.pod(name).get("status", {}).get("containerStatuses", [])
+    waiting = [state.get("state", {}).get("waiting", {}) for state in states]
+    return [found["message"] for found in waiting if found.get("reason") == "CreateContainerError"]

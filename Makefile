@@ -87,7 +87,12 @@ conformance: setup ## The kubelet's own device manager beside ours: random seque
 
 .PHONY: test
 test: setup ## All tests, fast ones first; a real control plane is built once and started for them
-	$(BIN)/pytest tests/unit tests/conformance tests/fuzz tests/cluster tests/integration tests/crash tests/e2e
+	$(BIN)/pytest tests/unit tests/conformance tests/fuzz tests/cluster tests/integration tests/crash tests/e2e \
+	  --ignore tests/e2e/real_node
+
+.PHONY: e2e
+e2e: setup ## Pods on a real node: containerd, kubelet, agent, operator, from nothing; as root (E2E_ROUNDS)
+	$(BIN)/pytest -q tests/e2e/real_node
 
 .PHONY: check
 check: lint types imports verify-generate test ## What CI runs: everything but the benchmarks
@@ -116,6 +121,10 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 bench: setup ## Measure the budgets; prints a table, writes build/bench.json
 	$(BIN)/python -m tests.bench
 
+.PHONY: bench-operator
+bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
+	$(BIN)/python -m tests.bench.operator_bench
+
 .PHONY: clean
 clean: ## Remove what make made in this folder (binaries stay in the cache folder)
 	rm -rf $(VENV) $(GENERATE_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -128,3 +137,7 @@ crash: setup ## kill -9 the agent at 200 random points under load; then look for
 .PHONY: fuzz
 fuzz: setup ## Feed the agent garbage wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/fuzz
+
+.PHONY: chaos
+chaos: setup ## Kill, pause, cut and contradict everything, and look whether capacity is right (CHAOS_SECONDS, CHAOS_SEED)
+	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} $(BIN)/pytest -q -s tests/chaos

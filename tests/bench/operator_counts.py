@@ -1,0 +1,97 @@
+"""What a process takes and what it writes: CPU and memory from the kernel, requests from the API server's audit log."""
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import psutil
+
+_MIB = 2**20
+_WRITES = ("create", "update", "patch", "delete")
+_OPERATOR = ":nodedevice-operator"
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _About(msgspec.Struct):
+    resource: str = ""
+    subresource: str = ""
+
+
+class _Request(msgspec.Struct):
+    verb: str = ""
+    user: _User = msgspec.field(default_factory=_User)
+    about: _About = msgspec.field(name="objectRef", default_factory=_About)
+
+
+class OperatorRequests:
+    """What the operator asked the API server for, since the last time that was asked here."""
+
+    def __init__(self, audit_log: Path) -> None:
+        self._log = audit_log
+        self._read = 0
+        self._decoder = msgspec.json.Decoder(_Request)
+        self.take_writes()
+
+    def take_writes(self) -> Counter[str]:
+        """Writes by kind and verb, its own Lease apart, as "nodes/status patch"."""
+        found: Counter[str] = Counter()
+        for line in self._lines():
+            # most requests are others', and need no decoding
+            if _OPERATOR.encode() not in line:
+                continue
+            request = self._decoder.decode(line)
+            if not request.user.username.endswith(_OPERATOR) or request.verb not in _WRITES:
+                continue
+            if request.about.resource != "leases":
+                kind = "/".join(filter(None, (request.about.resource, request.about.subresource)))
+                found[f"{kind} {request.verb}"] += 1
+        return found
+
+    def _lines(self) -> list[bytes]:
+        """Whole lines that were added since."""
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            added = log.read()
+        end = added.rfind(b"\n") + 1
+        self._read += end
+        return added[:end].splitlines()
+
+
+class Cost:
+    """CPU seconds of some processes from its making on."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._processes = {name: psutil.Process(pid) for name, pid in pids.items()}
+        self._before = self._now()
+        self._began = time.monotonic()
+
+    def seconds(self) -> dict[str, float]:
+        """CPU seconds so far, by process."""
+        now = self._now()
+        return {name: now[name] - before for name, before in self._before.items()}
+
+    def cores(self) -> dict[str, float]:
+        """How many cores each process kept busy on average."""
+        passed = time.monotonic() - self._began
+        return {name: seconds / passed for name, seconds in self.seconds().items()}
+
+    def _now(self) -> dict[str, float]:
+        times = {name: process.cpu_times() for name, process in self._processes.items()}
+        return {name: taken.user + taken.system for name, taken in times.items()}
+
+
+def rss_mib(pid: int) -> float:
+    """Memory of a process in RAM now."""
+    return float(psutil.Process(pid).memory_info().rss / _MIB)
+
+
+def peak_rss_mib(pid: int) -> float:
+    """The most memory that it ever had in RAM."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)

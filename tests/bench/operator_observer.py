@@ -1,0 +1,103 @@
+"""When a Node showed what: a watch of all Nodes that keeps only numbers and moments.
+
+The operator has no part in it: it is the judge of what the operator does.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Self
+
+import msgspec
+
+from tests.bench.operator_api import Api
+from tests.bench.operator_fleet import RESOURCES
+from tests.bench.operator_generator import NODES, Change
+
+_LOOK_SECONDS = 0.1
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+
+
+class _Status(msgspec.Struct):
+    capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+
+
+class _Node(msgspec.Struct):
+    metadata: _Metadata
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Node
+
+
+class NodeObserver:
+    """Use it as a context manager inside a running event loop."""
+
+    def __init__(self, api: Api, verify: Callable[[], None]) -> None:
+        """verify: raises when there is nothing to wait for any more."""
+        self._api = api
+        self._verify = verify
+        self._shown: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+        self._since: dict[tuple[str, str, int], list[float]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait_all(self, wanted: Mapping[tuple[str, str], int], timeout_seconds: float) -> float:
+        """Wait until capacity and allocatable are these numbers, by node and resource; the moment. Raises TimeoutError."""
+        return await self._wait(lambda: self._are_right(wanted), timeout_seconds)
+
+    async def wait_changes(self, changes: list[Change], timeout_seconds: float) -> list[float | None]:
+        """Seconds from each change's sending until the Node showed it; None where the next change came before.
+
+        Raises TimeoutError when the last change of a resource is not shown in time.
+        """
+        following: dict[tuple[str, str], float] = {}
+        until = []
+        for change in reversed(changes):
+            until.append(following.get((change.node, change.resource), math.inf))
+            following[change.node, change.resource] = change.sent_at
+        until.reverse()
+        last = [change for change, end in zip(changes, until, strict=True) if end == math.inf]
+        await self._wait(lambda: all(self._seconds(change, math.inf) is not None for change in last), timeout_seconds)
+        return [self._seconds(change, end) for change, end in zip(changes, until, strict=True)]
+
+    def _seconds(self, change: Change, until: float) -> float | None:
+        moments = self._since.get((change.node, change.resource, change.number), [])
+        return next((moment - change.sent_at for moment in moments if change.sent_at <= moment < until), None)
+
+    def _are_right(self, wanted: Mapping[tuple[str, str], int]) -> bool:
+        return all(self._shown.get(key) == (str(number), str(number)) for key, number in wanted.items())
+
+    async def _wait(self, is_so: Callable[[], bool], timeout_seconds: float) -> float:
+        async with asyncio.timeout(timeout_seconds):
+            while not is_so():
+                self._verify()
+                # all of a burst at once: to look at thousands of Nodes for each event would cost more than the events
+                await asyncio.sleep(_LOOK_SECONDS)
+        return max((moments[-1] for moments in self._since.values() if moments), default=time.monotonic())
+
+    async def _watch(self) -> None:
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        async for event in self._api.watch(NODES, _Event, query):
+            now, node = time.monotonic(), event.object
+            for resource in RESOURCES:
+                numbers = node.status.capacity.get(resource), node.status.allocatable.get(resource)
+                key = node.metadata.name, resource
+                if numbers != self._shown.get(key, (None, None)) and numbers[0] is not None:
+                    self._since.setdefault((*key, int(numbers[0])), []).append(now)
+                self._shown[key] = numbers
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)

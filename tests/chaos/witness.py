@@ -1,0 +1,86 @@
+"""Sees every Node that the API shows, apart from all else, and notes what must never be: our capacity below what is in use.
+
+What others wrote is not ours to answer for: only numbers that the operator owns are judged.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+from lightkube import ApiError, Client, KubeConfig
+from lightkube.resources.core_v1 import Node
+from nodedevice_api import names
+
+_PAUSE_SECONDS = 0.2
+
+
+class Witness:
+    """in_use: devices that pods hold, by node, all the time. Looks from the entering of a block to its end."""
+
+    def __init__(self, kubeconfig: Path, resource: str, in_use: Mapping[str, int]) -> None:
+        self.seen = 0
+        self.violations: list[str] = []
+        self._client = Client(config=KubeConfig.from_file(kubeconfig).get(), trust_env=False)
+        self._resource = resource
+        self._in_use = in_use
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="witness", daemon=True)
+
+    def _look(self) -> None:
+        """Watch, and begin anew where an outage ended it, until the end."""
+        version: str | None = None
+        while not self._ended.is_set():
+            try:
+                if version is None:
+                    version = "0"
+                    for node in self._client.list(Node):
+                        version = self._judge(node)
+                for _, node in self._client.watch(Node, resource_version=version, server_timeout=30):
+                    version = self._judge(node)
+                    if self._ended.is_set():
+                        return
+            except ApiError:
+                version = None
+            except (httpx2.HTTPError, httpx2.StreamError, OSError, RuntimeError):
+                pass
+            self._ended.wait(_PAUSE_SECONDS)
+
+    def _judge(self, node: Any) -> str:
+        self.seen += 1
+        name = str(node.metadata.name)
+        in_use = self._in_use.get(name, 0)
+        for where in ("capacity", "allocatable"):
+            shown = (getattr(node.status, where) or {}).get(self._resource)
+            if in_use == 0:
+                continue
+            if shown is None:
+                self._note(f"{where} of {name} is gone while {in_use} are in use")
+            elif _is_ours(node, where, self._resource) and int(shown) < in_use:
+                self._note(f"{where} of {name} is {shown} while {in_use} are in use")
+        return str(node.metadata.resourceVersion)
+
+    def _note(self, line: str) -> None:
+        self.violations.append(f"{time.strftime('%H:%M:%S')} {line}")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._client.close()
+
+
+def _is_ours(node: Any, where: str, resource: str) -> bool:
+    """Whether the operator is the one that owns this number now."""
+    for entry in node.metadata.managedFields or []:
+        if (entry.manager, entry.operation, entry.subresource) != (names.OPERATOR_FIELD_MANAGER, "Apply", "status"):
+            continue
+        return f"f:{resource}" in (entry.fieldsV1 or {}).get("f:status", {}).get(f"f:{where}", {})
+    return False

@@ -72,6 +72,19 @@ def test_a_name_is_in_the_policy_before_its_capacity_is_on_the_node(
     assert operator.metric("nodedevice_operator_required_plugins_names") == 1
 
 
+def test_a_name_that_comes_later_is_added_before_its_capacity_is_on_the_node(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
+) -> None:
+    node.make()
+    node.publish(healthy=2, agent=NRI)
+    node.wait_shown(2)
+    node.make(NIC)
+    node.publish(NIC, healthy=1, agent=NRI)
+    node.wait_shown(1, NIC)
+    assert stored(installed, POLICIES) == policy_spec(tuple(sorted((GPU, NIC))))
+    assert operator.metric("nodedevice_operator_required_plugins_names") == 2
+
+
 def writes(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:
     """Patches of the operator to that path, oldest first."""
     return [

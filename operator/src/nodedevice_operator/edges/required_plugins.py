@@ -65,7 +65,8 @@ class RequiredPlugins:
         self._clock = clock
         self.keeping = Keeping.UNKNOWN if is_on else Keeping.OFF
         self._stored: dict[str, Spec | None] = {}
-        self._accepted: dict[str, Spec] = {}
+        # by kind, what was sent and what the API server made of it
+        self._accepted: dict[str, tuple[Spec, Spec]] = {}
         self._wanted: tuple[str, ...] = ()
         self._since: dict[str, float] = {}
         self._wake = asyncio.Event()
@@ -149,7 +150,7 @@ class RequiredPlugins:
             return _SOON_SECONDS  # nothing can be said before everything was seen once
         self._wanted = core.names_of(record for record in self._cache.node_devices.values() if is_real(record))
         try:
-            for step in core.plan(self._wanted, self._known(), self._accepted) if self._leads() else ():
+            for step in self._plan() if self._leads() else ():
                 await self._carry_out(step)
         except NotLeading:
             return _LOOK_SECONDS
@@ -176,13 +177,13 @@ class RequiredPlugins:
         if spec != step.spec:
             # what others put into its lists is theirs to server-side apply, and would stay
             spec = await self._objects.replace(step.kind, step.spec)
-        self._accepted[step.kind] = self._stored[step.kind] = spec
+        self._accepted[step.kind] = (step.spec, spec)
+        self._stored[step.kind] = spec
         log.info("policy written", extra={"kind": step.kind, "resource_names": len(self._wanted)})
 
     def _count_in(self) -> None:
         """Since when each name is in a policy that is whole; what is not whole protects nobody, however long."""
-        stored = self._known()
-        is_whole = bool(self._wanted) and not core.plan(self._wanted, stored, self._accepted)
+        is_whole = bool(self._wanted) and not self._plan()
         now = self._clock()
         self._since = {name: self._since.get(name, now) for name in self._wanted} if is_whole else {}
         self._metrics.policy_names.set(len(self._since))
@@ -191,8 +192,11 @@ class RequiredPlugins:
         since = self._since.get(name)
         return since is not None and self._clock() - since >= core.SETTLE_SECONDS
 
-    def _known(self) -> Stored:
-        return Stored(self._stored.get(POLICIES), self._stored.get(BINDINGS))
+    def _plan(self) -> tuple[Step, ...]:
+        """What is to be done now. What the API server made of a spec for other names says nothing of the one for these."""
+        wanted = {POLICIES: core.policy_spec(self._wanted), BINDINGS: core.binding_spec()}
+        accepted = {kind: made for kind, (sent, made) in self._accepted.items() if sent == wanted[kind]}
+        return core.plan(self._wanted, Stored(self._stored.get(POLICIES), self._stored.get(BINDINGS)), accepted)
 
     def _delay(self, error: ApiError) -> float:
         self._failures += 1

@@ -101,6 +101,10 @@ check: lint types imports verify-generate test ## What CI runs: everything but t
 demo: setup ## The whole main job, told in a few lines, on a real control plane; ends by itself
 	@$(BIN)/python -m tests.e2e.demo
 
+.PHONY: transcripts
+transcripts: setup ## Make the transcripts in docs/operations.md anew, on a real control plane; two minutes
+	@$(BIN)/python -m docs.generate_transcripts
+
 .PHONY: up
 up: setup ## A local cluster with agents and operator that stays; prints its KUBECONFIG
 	@$(BIN)/python -m tests.cluster.local up
@@ -124,6 +128,10 @@ bench: setup ## Measure the budgets; prints a table, writes build/bench.json
 .PHONY: bench-operator
 bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
 	$(BIN)/python -m tests.bench.operator_bench
+
+.PHONY: bench-node
+bench-node: setup ## What the agent costs a real node, beside a bare kubelet; as root: table, build/bench-node.json
+	$(BIN)/python -m tests.bench.node_bench
 
 .PHONY: clean
 clean: ## Remove what make made in this folder (binaries stay in the cache folder)

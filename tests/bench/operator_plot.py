@@ -34,7 +34,6 @@ def draw(charts: Sequence[Chart], folder: Path) -> None:
             dots_size=3,
             include_x_axis=True,
             range=(0, 1.1 * max(value for line in chart.lines.values() for _, value in line)),
-            no_prefix=True,
         )
         for label, points in chart.lines.items():
             drawn.add(label, list(points))

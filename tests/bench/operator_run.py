@@ -26,7 +26,7 @@ from tests.cluster.processes import reserved_ports, tied_to_us
 from tests.cluster.stack import Program, operator_program
 
 RATE = 50.0
-_COLD_SECONDS = 240.0
+_COLD_SECONDS = 600.0
 _SETTLED_SECONDS = 600.0
 _QUIET_SECONDS = 3.0
 _LOOKS = "nodedevice_operator_reconcile_duration_seconds_count"

@@ -85,8 +85,13 @@ class OperatorModel:
         self.history = None
 
     def told(self) -> list[str]:
-        """Reasons of the Events so far."""
-        return [event.reason for event in self.events]
+        """Reasons of the Events so far; of what is told on the Node and on its NodeDevice, once."""
+        on_node = {(event.reason, event.message) for event in self.events if event.about.kind == "Node"}
+        return [
+            event.reason
+            for event in self.events
+            if event.about.kind == "Node" or (event.reason, event.message) not in on_node
+        ]
 
     def condition(self, kind: str, resource: str = GPU) -> Condition:
         """A stored condition."""

@@ -287,6 +287,34 @@ def test_devices_that_break_together_are_told_together(node: PlayedNode) -> None
     node.wait_events("EndpointRunning", about=node.nd_name())
 
 
+def test_the_pod_that_holds_a_broken_device_is_told_too(installed: ControlPlane, node: PlayedNode, pods: Pods) -> None:
+    uid = pods.run("pod-a", node.name)
+    held = [pods.holds("pod-a", uid, "gpu-3")]
+    node.publish(healthy=4, allocations=held)
+    pods.wait_devices("pod-a", "gpu-3")
+    node.publish(healthy=3, broken=1, allocations=held)
+    told = node.wait_events("DeviceUnhealthy", about="pod-a", namespace=pods.namespace)
+    assert told == [
+        f"1 device (gpu-3) of {GPU} on {node.name} unhealthy (ReportedUnhealthy); held by this pod until it ends"
+    ]
+    node.publish(healthy=4, allocations=held)
+    told = node.wait_events("DeviceRecovered", about="pod-a", namespace=pods.namespace)
+    assert told == [f"1 device (gpu-3) of {GPU} on {node.name} healthy again"]
+    # of a pod on another node nobody hears, whatever an agent says of it
+    stranger = PlayedNode(installed)
+    try:
+        false = [*held, pods.holds("pod-b", pods.run("pod-b", stranger.name), "gpu-2")]
+        node.publish(healthy=4, allocations=false)
+        node.publish(healthy=2, broken=2, allocations=false)
+        node.wait_events("DeviceUnhealthy", 2, about=node.nd_name())
+        node.publish(healthy=4, allocations=false)
+        node.wait_events("DeviceRecovered", 2, about=node.nd_name())
+        assert node.events("DeviceUnhealthy", "pod-b", pods.namespace) == []
+    finally:
+        pods.remove("pod-b")
+        stranger.remove()
+
+
 def test_pods_are_only_ever_read_one_by_one(installed: ControlPlane, node: PlayedNode, pods: Pods) -> None:
     # other tests try what this account may not do
     before = len(list(installed.audit_events()))

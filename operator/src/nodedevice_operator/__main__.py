@@ -11,11 +11,11 @@ import click
 
 from nodedevice_operator import __version__, settings
 from nodedevice_operator.edges import log
-from nodedevice_operator.errors import Behind, CredentialsError, SettingsError
+from nodedevice_operator.errors import Behind, CredentialsError, SettingsError, TaskEnded
 from nodedevice_operator.operator import Operator
 
 _USAGE_ERROR = 2
-_BEHIND = 1
+_START_ANEW = 1
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -77,9 +77,9 @@ def run(config_file: Path | None, **flags: Any) -> None:
     except (SettingsError, CredentialsError) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
         sys.exit(_USAGE_ERROR)
-    except Behind as error:
+    except (Behind, TaskEnded) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
-        _exit_now(_BEHIND)
+        _exit_now(_START_ANEW)
     if is_busy:
         _exit_now(0)
 

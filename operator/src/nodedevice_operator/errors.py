@@ -4,11 +4,14 @@ OperatorError
 ├── SettingsError      a flag, an environment variable or the configuration file is not usable
 ├── CredentialsError   no kubeconfig or service account to speak with
 ├── Behind             the watch does not bring what the API server has
+├── TaskEnded          a bug: something that goes on for ever did not
 └── ApiError           the API server did not do what it was asked
     ├── Unreachable    no answer: nobody there, not trusted, or too slow
     ├── Unavailable    an answer, but not now (429, 5xx)
     │   └── OverBudget  429 of an eviction: a PodDisruptionBudget does not allow it now
     ├── Forbidden      401, 403
+    │   └── Denied      403 of an admission policy: this very write, not who we are
+    ├── NotUnderstood  an answer that no API server gives: something between us and it made it
     ├── NotFound       404
     ├── Conflict       409, with the fields and their owners where server-side apply refused
     ├── Invalid        400, 413, 422: the same request will be refused again
@@ -46,6 +49,17 @@ class Behind(OperatorError):
         self.kind = kind
         self.name = name
         self.version = version
+
+
+class TaskEnded(OperatorError):
+    """A task ended that never ends. What it did is not done any more, so the process ends too."""
+
+    def __init__(self, task: str, problem: str) -> None:
+        super().__init__(
+            f"the task {task} has ended ({' '.join(problem.split())}), which is a bug: report it with the log; "
+            "ending, so as to start anew"
+        )
+        self.task = task
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,14 @@ class OverBudget(Unavailable):
 
 class Forbidden(ApiError):
     """Who we are may not do this: a role is missing, or the token is not accepted."""
+
+
+class Denied(Forbidden):
+    """An admission policy refuses this very write. Others of the kind may pass."""
+
+
+class NotUnderstood(ApiError):
+    """The answer says it worked, and is not what was asked for. It is not known whether a write was done."""
 
 
 class NotFound(ApiError):

@@ -38,7 +38,7 @@ from nodedevice_operator.edges.required_plugins import RequiredPlugins
 from nodedevice_operator.edges.sync import Sync
 from nodedevice_operator.edges.watch import Watch
 from nodedevice_operator.edges.watchdog import Watchdog
-from nodedevice_operator.errors import ApiError, NotFound
+from nodedevice_operator.errors import ApiError, NotFound, OperatorError, TaskEnded
 from nodedevice_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,8 @@ class Operator:
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT.
 
-        Raises SettingsError when the HTTP address cannot be had, and Behind when the watch fails to bring what there is.
+        Raises SettingsError when the HTTP address cannot be had, Behind when the watch fails to bring what there is, and TaskEnded
+        for what can only be a bug.
         """
         self._take_signals()
         host, port = http.serve(self._settings.http_endpoint, self._health, self._metrics.registry)
@@ -141,7 +142,7 @@ class Operator:
         try:
             await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
             if not self._stop.is_set():
-                await asyncio.gather(*(task for task in tasks if task.done()))
+                _raise_for(next(task for task in tasks if task.done()))
         finally:
             if self._election is not None:
                 # first of all: another operator waits for it
@@ -249,6 +250,15 @@ class Operator:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+
+
+def _raise_for(task: asyncio.Task[Any]) -> None:
+    """Raise what ended that task, one of those that never end."""
+    failure = task.exception()
+    if isinstance(failure, OperatorError):
+        raise failure
+    log.error("a task that never ends has ended", extra={"task": task.get_name()}, exc_info=failure)
+    raise TaskEnded(task.get_name(), f"{type(failure).__name__}: {failure}" if failure else "it returned") from failure
 
 
 def _tell_missing_kinds(state: RetryCallState) -> None:

@@ -102,6 +102,7 @@ class Reason:
     CHANGED_REPEATEDLY: Final = "ChangedRepeatedly"
     NO_CONFLICT: Final = "NoConflict"
     NODE_MISSING: Final = "NodeMissing"
+    WRONG_NAME: Final = "WrongName"
     FREE_WITHDRAWN: Final = "FreeDevicesWithdrawn"
     LEASE_RENEWED: Final = "LeaseRenewed"
     LEASE_EXPIRED: Final = "LeaseExpired"

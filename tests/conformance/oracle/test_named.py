@@ -135,3 +135,18 @@ def test_a_held_device_that_vanished_ends_the_kubelet(compare: Compare) -> None:
     steps = (_FOUR, _pod(_app(1)), Update(GPU, _devices(2)), Restart())
     (met,) = compare(Case(steps, Machine("best-effort")))
     assert met.paragraph == VANISHED
+
+
+def test_what_a_finished_init_container_held_is_asked_for_again_by_the_kubelet(compare: Compare) -> None:
+    """After a restart, where in between another pod was refused for a resource without devices. Ours asks nobody."""
+    steps = (
+        Register(GPU, _devices(2), advice=True),
+        Register(NIC, (), advice=True),
+        Restart(),
+        _pod(Ctr("init", {})),
+        _pod(_init(1)),
+        _pod(_app(1, 1)),
+        Restart(),
+    )
+    met = compare(Case(steps, Machine("best-effort", numa=(0,))))
+    assert {difference.paragraph for difference in met} == {WAITS, KEEPS}

@@ -128,7 +128,9 @@ def _under_test(
 ) -> Iterator[NodeUnderTest]:
     name = f"{runtime}-{uuid.uuid4().hex[:6]}"
     product.add_namespace(name)
-    with RealNode.start(product, name, short_folder / runtime, say, NodeOptions(status_seconds=1)) as node:
+    # pods that ask are marked all over the cluster, and on the bare node nobody would answer for them
+    options = NodeOptions(validator=runtime != BARE, status_seconds=1)
+    with RealNode.start(product, name, short_folder / runtime, say, options) as node:
         under_test = NodeUnderTest(product, node, runtime, loop)
         try:
             with under_test.running():

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,21 @@ _NUDGE_SECONDS = 1.0
 
 
 class NodeUnderTest:
-    """runtime: one of bare, nri, kubelet. Pods are made in a namespace named as the node. loop: plugins run in it."""
+    """runtime: one of bare, nri, kubelet. Pods are made in a namespace named as the node. loop: plugins run in it.
+
+    of: what plugins there are; each of the usual ones unless it is given.
+    """
 
     def __init__(
-        self, control_plane: ControlPlane, node: RealNode, runtime: str, loop: asyncio.AbstractEventLoop
+        self,
+        control_plane: ControlPlane,
+        node: RealNode,
+        runtime: str,
+        loop: asyncio.AbstractEventLoop,
+        of: Sequence[Kind] | None = None,
     ) -> None:
         self.control_plane, self.node, self.runtime, self.namespace = control_plane, node, runtime, node.name
-        self.kinds: Mapping[str, Kind] = {kind.name: kind for kind in kinds()}
+        self.kinds: Mapping[str, Kind] = {kind.name: kind for kind in (of or kinds())}
         self.reports = node.outside(f"{_OURS}/reports")
         self.held = node.outside(f"{_OURS}/held")
         for folder in (self.reports, self.held):
@@ -123,7 +131,9 @@ class NodeUnderTest:
         """Put the plugins' CDI specification where the runtime looks; a reboot removes it."""
         specification = self.node.outside(_CDI_FILE)
         specification.parent.mkdir(exist_ok=True)
-        specification.write_text(self.kinds["cdi"].cdi_specification())
+        for kind in self.kinds.values():
+            if kind.cdi:
+                specification.write_text(kind.cdi_specification())
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
@@ -227,6 +237,12 @@ class NodeUnderTest:
         """What a container found when it started for the last time; waits for its first word."""
         self.wait(name, lambda _: bool(self.starts(name, of)), f"container {of} has said what it found")
         return self.starts(name, of)[-1]
+
+    def started_at(self, name: str) -> float:
+        """When the only container of a pod started, as time.time() counts; waits for it."""
+        self.seen(name)
+        (report,) = [path for path in self.reports.glob("*.json") if self._uids[name] in path.read_text()]
+        return report.stat().st_mtime
 
     def wait_starts(self, name: str, count: int) -> None:
         """Wait until a pod's containers have started so often, all together."""

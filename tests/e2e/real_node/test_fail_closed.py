@@ -71,7 +71,10 @@ def test_by_way_of_the_kubelet_neither(kubelet_node: NodeUnderTest, away: Away) 
 
 
 def _is_decided(found: Json) -> bool:
-    return any(condition["type"] == "PodScheduled" for condition in found.get("status", {}).get("conditions", []))
+    status = found.get("status", {})
+    return status.get("phase") == "Failed" or any(
+        condition["type"] == "PodScheduled" for condition in status.get("conditions", [])
+    )
 
 
 def _refusals(of: NodeUnderTest, name: str) -> list[str]:

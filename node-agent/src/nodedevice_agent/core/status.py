@@ -198,13 +198,13 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
 def _healthy(now: Snapshot) -> tuple[str, str, str]:
     if now.total == 0:
         return "False", Reason.NO_DEVICES, "the device plugin lists no device"
-    broken = [device.id for device in now.devices if not device.healthy][:_NAMED]
+    broken = [f"{device.id} ({device.reason})" for device in now.devices if not device.healthy][:_NAMED]
     sick = now.total - now.healthy
     if sick == 0:
         return "True", Reason.ALL_HEALTHY, f"all {now.total} devices are healthy"
     named = ", ".join(broken) + (", …" if sick > len(broken) else "")
     reason = Reason.NONE_HEALTHY if now.healthy == 0 else Reason.SOME_UNHEALTHY
-    return "False", reason, f"{sick} of {now.total} devices are not healthy: {named}"
+    return "False", reason, f"{sick} of {now.total} devices not healthy: {named}"
 
 
 def _not_injected() -> tuple[str, str, str]:

@@ -30,5 +30,7 @@ def agent_events(record: NodeDeviceRecord, answers: Mapping[str, Answer]) -> Ite
         back = "; its free devices are offered again" if was_withdrawn else ""
         yield Event(about, NORMAL, Reason.LEASE_RENEWED, f"{where}: {now.message} again{back}")
     if answers[Condition.ADVERTISED].reason == Reason.FREE_WITHDRAWN and not was_withdrawn:
-        message = f"{where}: {record.available} free devices are offered no more, {record.allocated} held ones stay"
+        free = "1 free device is" if record.available == 1 else f"{record.available} free devices are"
+        numbers = f"{free} offered no more, what pods hold stays ({record.allocated})"
+        message = f"{where}: {numbers}; all are back when the agent is"
         yield Event(about, WARNING, Reason.FREE_WITHDRAWN, message)

@@ -17,8 +17,10 @@ from typing import Final
 
 from nodedevice_api import names
 
+from nodedevice_operator.core.capacity_events import capacity_events
 from nodedevice_operator.core.claims import Claim, Ruling, judge
-from nodedevice_operator.core.events import NORMAL, WARNING, Event, EventReason, about_node
+from nodedevice_operator.core.contradictions import believed_available
+from nodedevice_operator.core.events import Event
 from nodedevice_operator.core.history import (
     NodeHistory,
     history_of,
@@ -97,7 +99,11 @@ def decide(
     kept = {ruling.resource: ruling for ruling in rulings if ruling.number is not None}
     given_up = frozenset(name for name, seen in node.resources.items() if _is_ours(node, name) and name not in kept)
     apply = _apply(kept, given_up)
-    events = tuple(event for ruling in rulings for event in _events(node, ruling))
+    events = tuple(
+        event
+        for record, ruling in zip(in_order, rulings, strict=True)
+        for event in capacity_events(node, record, ruling)
+    )
     for ruling in rulings:
         history = _remember(history, ruling, now)
     sent = frozenset(apply.numbers if apply else kept)
@@ -123,7 +129,7 @@ def advertised(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
 
     is_withdrawn: the agent that would hand out the free ones is gone, as far as anybody can tell.
     """
-    return record.allocated if is_withdrawn else record.allocated + record.available
+    return record.allocated if is_withdrawn else record.allocated + believed_available(record)
 
 
 def is_withdrawn(record: NodeDeviceRecord, agent: AgentState) -> bool:
@@ -240,23 +246,3 @@ def _verdict(node: NodeRecord, ruling: Ruling) -> Verdict:
         return Verdict(ruling.number is not None and ruling.reason in _SHOWN, ruling.reason)
     reason = names.Reason.CHANGED_REPEATEDLY if ruling.is_contest else names.Reason.FOREIGN_OWNER
     return Verdict(False, reason, ruling.conflict.writer, reason)
-
-
-def _events(node: NodeRecord, ruling: Ruling) -> Iterable[Event]:
-    about = about_node(node)
-    if ruling.has_conflict_ended:
-        message = f"{ruling.resource}: nobody else holds this name any more"
-        yield Event(about, NORMAL, EventReason.CAPACITY_CONFLICT_ENDED, message)
-    if ruling.drift is not None:
-        before = "nothing" if ruling.drift.found is None else ruling.drift.found
-        message = f"{ruling.resource}: {ruling.drift.writer} left {before}, put back to {ruling.number}"
-        yield Event(about, WARNING, EventReason.CAPACITY_REPAIRED, message)
-    if ruling.conflict is not None and ruling.is_conflict_new:
-        message = f"{ruling.resource}: {ruling.conflict.writer} {_why(ruling)}; it is left alone"
-        yield Event(about, WARNING, EventReason.CAPACITY_CONFLICT, message)
-
-
-def _why(ruling: Ruling) -> str:
-    if ruling.is_contest:
-        return "changes what is advertised here again and again"
-    return "set this name before it was advertised here"

@@ -76,12 +76,18 @@ def _advertised(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
     why = {
         Reason.ENDPOINT_GONE: "its device plugin is gone and nobody holds a device",
         Reason.NOT_INJECTABLE: f"devices cannot reach containers of Node {record.node}: see Injectable",
+        Reason.WRONG_NAME: _wrong_name(record),
         Reason.NODE_MISSING: f"no Node {record.node} with the uid of this object's owner is there",
         Reason.POLICY_PENDING: "the policy that makes its pods wait for the agent is not in force yet; see the operator's log",
         Reason.FOREIGN_OWNER: f"{verdict.conflict_with} set this name on Node {record.node} first",
         Reason.CHANGED_REPEATEDLY: f"{verdict.conflict_with} keeps changing this name on Node {record.node}",
     }.get(verdict.reason, "nothing is known of its devices yet")
     return Answer("False", verdict.reason, why)
+
+
+def _wrong_name(record: NodeDeviceRecord) -> str:
+    right = names.node_device_name(record.node, record.resource)
+    return f"{record.resource} of Node {record.node} is told by the NodeDevice {right}; this one counts for nothing: delete it"
 
 
 def _by_kubelet(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
@@ -95,11 +101,15 @@ def _by_kubelet(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
 def _conflict(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
     if verdict.conflict_with is None:
         return Answer("False", Reason.NO_CONFLICT, "nobody else sets this name on the Node")
-    remedy = f"stop it, or take {record.resource} out of Node {record.node}'s status; it is taken back then"
+    remedy = f"stop it, then take {record.resource} out of Node {record.node}'s status; it is advertised at once then"
+    if verdict.conflict_reason == Reason.CHANGED_REPEATEDLY:
+        remedy = "stop it; after a pause, of ten minutes at most, the name is taken back"
     return Answer("True", verdict.conflict_reason, f"{verdict.conflict_with} owns this name on the Node: {remedy}")
 
 
 def _ready(record: NodeDeviceRecord, agent: Answer, advertised: Answer, conflict: Answer) -> Answer:
+    if advertised.reason == Reason.WRONG_NAME:
+        return advertised
     if agent.status != "True":
         return Answer("False", agent.reason, agent.message)
     missing = _missing_of_agent(record)

@@ -31,6 +31,7 @@ class EventReason:
     CAPACITY_REPAIRED: Final = "CapacityRepaired"
     CAPACITY_CONFLICT: Final = "CapacityConflict"
     CAPACITY_CONFLICT_ENDED: Final = "CapacityConflictEnded"
+    CONTRADICTION: Final = "StatusContradictsItself"
 
 
 @dataclass(frozen=True, slots=True)

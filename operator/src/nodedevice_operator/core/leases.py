@@ -37,7 +37,7 @@ class AgentState:
 
 ALIVE: Final = AgentState("True", names.Reason.LEASE_RENEWED, "the agent renews its Lease")
 MISSING: Final = AgentState(
-    "Unknown", names.Reason.LEASE_MISSING, "the agent has no Lease: look at the agent's pod on this node"
+    "Unknown", names.Reason.LEASE_MISSING, "the agent has no Lease: look whether it runs on this node, and its log"
 )
 
 
@@ -49,7 +49,9 @@ def expired(seconds: int, *, together: bool = False) -> AgentState:
             "look at the API server and the network; nothing is withdrawn"
         )
         return AgentState("Unknown", names.Reason.LEASES_EXPIRED_TOGETHER, message)
-    message = f"the agent has not renewed its Lease for more than {seconds} s: look at the agent's pod on this node"
+    message = (
+        f"the agent has not renewed its Lease for more than {seconds} s: look whether it runs on this node, and its log"
+    )
     return AgentState("Unknown", names.Reason.LEASE_EXPIRED, message)
 
 

@@ -1,5 +1,5 @@
 """What a Node may carry besides capacity, where an administrator switched it on: a taint while devices are broken, and labels that
-sum its resources up. Everything that begins with nodedevice.io/ on a Node is the operator's; nothing else is ever touched.
+sum its resources up. Nothing else of a Node is ever touched, an administrator's own labels with our prefix neither.
 """
 
 import hashlib
@@ -15,6 +15,9 @@ TAINT: Final = f"{PREFIX}unhealthy-devices"
 # Pods that run are left alone; those that do not tolerate it go elsewhere.
 EFFECT: Final = "NoSchedule"
 
+TOTAL: Final = ".total"
+HEALTHY: Final = ".healthy"
+
 # A label's name may have 63 characters; the longest of our endings has 8.
 _LONGEST_SLUG: Final = 55
 
@@ -23,9 +26,9 @@ def wanted(records: Iterable[NodeDeviceRecord], *, taint: bool, labels: bool) ->
     """Marks of a Node with these NodeDevices. taint, labels: what is switched on; the rest is to go."""
     found = [record for record in records if record.has_status]
     numbers = {
-        f"{PREFIX}{_slug(record.resource)}.{ending}": str(number)
+        f"{PREFIX}{_slug(record.resource)}{ending}": str(number)
         for record in found
-        for ending, number in (("total", record.total), ("healthy", record.healthy))
+        for ending, number in ((TOTAL, record.total), (HEALTHY, record.healthy))
     }
     return Marks(taint and any(record.unhealthy() for record in found), numbers if labels else {})
 
@@ -34,6 +37,11 @@ def label_changes(seen: Marks, want: Marks) -> dict[str, str | None]:
     """Labels to set, and those to take away (None)."""
     gone: dict[str, str | None] = {key: None for key in seen.labels if key not in want.labels}
     return gone | {key: value for key, value in want.labels.items() if seen.labels.get(key) != value}
+
+
+def is_ours(label: str) -> bool:
+    """Whether a label of a Node is one of these."""
+    return label.startswith(PREFIX) and label.endswith((TOTAL, HEALTHY))
 
 
 def _slug(resource: str) -> str:

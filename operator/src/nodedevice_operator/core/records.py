@@ -157,6 +157,7 @@ class NodeDeviceRecord:
     listed: tuple[str, ...] = ()
     devices_omitted: int = 0
     allocations: tuple[Allocation, ...] = ()
+    allocations_omitted: int = 0
     waiting: tuple[Waiting, ...] = ()
     conditions: Mapping[str, Condition] = field(default_factory=dict)
 

@@ -5,9 +5,10 @@ Answers come back as core records; failures as the errors of errors.py.
 
 import asyncio
 import datetime
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote as quote_but_slashes
 
 import msgspec
 from nodedevice_api import names
@@ -18,7 +19,9 @@ from nodedevice_operator.core.node_marks import EFFECT, TAINT
 from nodedevice_operator.core.pod_devices import Content, HeldDevice, Wanted
 from nodedevice_operator.core.records import LeaseRecord, NodeDeviceRecord, NodeRecord, PodDeviceRecord, PodRecord
 from nodedevice_operator.edges import wire, wire_forms
+from nodedevice_operator.edges.answers import page_of, understood
 from nodedevice_operator.edges.client import APPLY, JSON, MERGE_PATCH, Client
+from nodedevice_operator.errors import NotFound
 
 # A page of Nodes is some 2 MB of JSON; only one is held at a time.
 _PAGE: Final = 250
@@ -26,6 +29,9 @@ _PAGE: Final = 250
 _CORE: Final = "/api/v1"
 _OWN: Final = f"/apis/{names.API_VERSION}"
 _LEASES: Final = "/apis/coordination.k8s.io/v1"
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 # Any list, with the metadata of its objects and nothing else.
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -53,7 +59,7 @@ class Cluster:
     async def served_kinds(self) -> frozenset[str]:
         """Plurals of our own kinds that the API server serves. Raises NotFound without our CRDs."""
         data = await self._client.request("GET", "apis", _OWN)
-        served = msgspec.json.decode(data, type=wire_forms.ResourceList)
+        served = understood("GET", "apis", data, wire_forms.ResourceList)
         return frozenset(resource.name for resource in served.resources)
 
     async def list_nodes(self) -> tuple[list[NodeRecord], int]:
@@ -85,11 +91,11 @@ class Cluster:
     async def list_leases(self) -> dict[str, LeaseRecord]:
         """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing."""
         found: dict[str, LeaseRecord] = {}
-        path = f"{_LEASES}/namespaces/{quote(self.leases_namespace)}/leases"
+        path = f"{_LEASES}/namespaces/{_segment(self.leases_namespace)}/leases"
         query: dict[str, str | int] = {"limit": _PAGE, "resourceVersion": "0"}
         while True:
             data = await self._client.request("GET", "leases", path, query=query)
-            page = msgspec.json.decode(data, type=wire_forms.LeaseList)
+            page = understood("GET", "leases", data, wire_forms.LeaseList)
             for item in page.items:
                 found[item.metadata.name] = wire.lease(item, names.AGENT_LEASE_SECONDS)
             if not page.metadata.continue_:
@@ -106,20 +112,23 @@ class Cluster:
     async def find(self, kind: str, namespace: str, name: str) -> frozenset[str]:
         """Uid of that object, if it is there, read as a watch would. Raises msgspec.ValidationError where it is not understood."""
         base, form = _FORMS[kind]
-        path = f"{base}/namespaces/{quote(namespace)}/{kind}" if namespace else f"{base}/{kind}"
+        path = f"{base}/namespaces/{_segment(namespace)}/{kind}" if namespace else f"{base}/{kind}"
         data = await self._client.request("GET", kind, path, query={"fieldSelector": f"metadata.name={name}"})
         return frozenset(item.metadata.uid for item in msgspec.json.decode(data, type=form).items)
 
     async def read_node(self, name: str) -> NodeRecord:
         """The Node as it is now. Raises NotFound."""
-        data = await self._client.request("GET", "nodes", f"{_CORE}/nodes/{quote(name)}")
-        return wire.node(msgspec.json.decode(data, type=wire_forms.Node))
+        data = await self._client.request("GET", "nodes", f"{_CORE}/nodes/{_segment(name)}")
+        return wire.node(understood("GET", "nodes", data, wire_forms.Node))
 
     async def read_pod(self, namespace: str, name: str) -> PodRecord:
-        """Which pod has that name now, and where it runs. Raises NotFound."""
-        path = f"{_CORE}/namespaces/{quote(namespace)}/pods/{quote(name)}"
+        """Which pod has that name now, and where it runs. Raises NotFound, also for what no pod can be called."""
+        if not (_LABEL.fullmatch(namespace) and _POD_NAME.fullmatch(name)):
+            # not even asked for: to a path a dot or two are more than a name
+            raise NotFound("GET", "pods", "no pod can have that name", 404)
+        path = f"{_CORE}/namespaces/{_segment(namespace)}/pods/{_segment(name)}"
         data = await self._client.request("GET", "pods", path)
-        return wire.pod(msgspec.json.decode(data, type=wire_forms.Pod))
+        return wire.pod(understood("GET", "pods", data, wire_forms.Pod))
 
     async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
         """Make exactly these our extended resources on that very Node, as it was seen; the Node as it is then.
@@ -136,8 +145,8 @@ class Cluster:
             "metadata": {"name": node.name, "uid": node.uid, "resourceVersion": str(node.resource_version)},
             "status": {"capacity": quantities, "allocatable": quantities},
         }
-        data = await self._apply("nodes/status", f"{_CORE}/nodes/{quote(node.name)}/status", body, force=force)
-        return wire.node(msgspec.json.decode(data, type=wire_forms.Node))
+        data = await self._apply("nodes/status", f"{_CORE}/nodes/{_segment(node.name)}/status", body, force=force)
+        return wire.node(understood("PATCH", "nodes", data, wire_forms.Node))
 
     async def apply_conditions(self, name: str, conditions: Sequence[ConditionValue]) -> NodeDeviceRecord:
         """Write the operator's conditions of a NodeDevice; the object as it is then. Nobody else owns these types."""
@@ -147,9 +156,9 @@ class Cluster:
             "metadata": {"name": name},
             "status": {"conditions": [_condition(value) for value in conditions]},
         }
-        path = f"{_OWN}/{names.NODE_DEVICES}/{quote(name)}/status"
+        path = f"{_OWN}/{names.NODE_DEVICES}/{_segment(name)}/status"
         data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
-        return wire.node_device(msgspec.json.decode(data, type=wire_forms.NodeDevice))
+        return wire.node_device(understood("PATCH", names.NODE_DEVICES, data, wire_forms.NodeDevice))
 
     async def apply_pod_device(self, wanted: Wanted, uid: str | None) -> PodDeviceRecord:
         """Make or mend a PodDevice; the object as it is then.
@@ -171,7 +180,7 @@ class Cluster:
             "status": _pod_device_status(wanted.content),
         }
         data = await self._apply(names.POD_DEVICES, _pod_device_path(wanted.namespace, wanted.name), body, force=True)
-        return wire.pod_device(msgspec.json.decode(data, type=wire_forms.PodDevice))
+        return wire.pod_device(understood("PATCH", names.POD_DEVICES, data, wire_forms.PodDevice))
 
     async def delete_pod_device(self, record: PodDeviceRecord) -> None:
         """Delete that very PodDevice. Raises NotFound when it is gone, Conflict when another has its name."""
@@ -188,8 +197,8 @@ class Cluster:
 
         Raises Conflict when somebody wrote the Node in between, and NotFound.
         """
-        path = f"{_CORE}/nodes/{quote(name)}"
-        there = msgspec.json.decode(await self._client.request("GET", "nodes", path), type=wire_forms.Node)
+        path = f"{_CORE}/nodes/{_segment(name)}"
+        there = understood("GET", "nodes", await self._client.request("GET", "nodes", path), wire_forms.Node)
         # the list is one value to the API: all of it is written, and only onto the version that was read
         taints = [msgspec.to_builtins(taint) for taint in there.spec.taints if taint.key != TAINT]
         taints += [{"key": TAINT, "effect": EFFECT}] if is_tainted else []
@@ -199,9 +208,9 @@ class Cluster:
     async def _merge_node(self, name: str, patch: Any) -> NodeRecord:
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
         data = await self._client.request(
-            "PATCH", "nodes", f"{_CORE}/nodes/{quote(name)}", query=query, body=patch, content_type=MERGE_PATCH
+            "PATCH", "nodes", f"{_CORE}/nodes/{_segment(name)}", query=query, body=patch, content_type=MERGE_PATCH
         )
-        return wire.node(msgspec.json.decode(data, type=wire_forms.Node))
+        return wire.node(understood("PATCH", "nodes", data, wire_forms.Node))
 
     async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
         """Have that very pod deleted, if its PodDisruptionBudgets allow it.
@@ -214,20 +223,20 @@ class Cluster:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        path = f"{_CORE}/namespaces/{quote(namespace)}/pods/{quote(name)}/eviction"
+        path = f"{_CORE}/namespaces/{_segment(namespace)}/pods/{_segment(name)}/eviction"
         await self._client.request("POST", "pods/eviction", path, body=body)
 
     async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
         """Say that an Event that was posted before has happened again, and so how often in all. Raises NotFound."""
         namespace = event.about.namespace or "default"
         body = {"count": count, "lastTimestamp": now_text()}
-        path = f"{_CORE}/namespaces/{quote(namespace)}/events/{quote(_event_name(event, suffix))}"
+        path = f"{_CORE}/namespaces/{_segment(namespace)}/events/{_segment(_event_name(event, suffix))}"
         await self._client.request("PATCH", "events", path, body=body, content_type=MERGE_PATCH)
 
     async def post_event(self, event: Event, suffix: str) -> None:
         """Post a Kubernetes Event. Those about cluster-scoped objects go into the namespace default."""
         namespace = event.about.namespace or "default"
-        path = f"{_CORE}/namespaces/{quote(namespace)}/events"
+        path = f"{_CORE}/namespaces/{_segment(namespace)}/events"
         await self._client.request("POST", "events", path, body=_event(event, namespace, suffix))
 
     async def _apply(self, what: str, path: str, body: Any, *, force: bool) -> bytes:
@@ -238,15 +247,18 @@ class Cluster:
         """A list page by page, all as of one moment: that of the first."""
         query: dict[str, str | int] = {"limit": _PAGE}
         while True:
-            page = msgspec.json.decode(
-                await self._client.request("GET", what, path, query=query, accept=accept), type=form
-            )
-            yield page
-            if not page.metadata.continue_:
+            one = page_of(what, await self._client.request("GET", what, path, query=query, accept=accept), form)
+            yield one
+            if not one.metadata.continue_:
                 return
-            query = {"limit": _PAGE, "continue": page.metadata.continue_}
+            query = {"limit": _PAGE, "continue": one.metadata.continue_}
             # decoding a page keeps the loop busy for a while; whoever waits goes first
             await asyncio.sleep(0)
+
+
+def _segment(name: str) -> str:
+    """A name as one segment of a path, whatever is in it: an agent's word may be anything."""
+    return quote_but_slashes(name, safe="")
 
 
 def now_text() -> str:
@@ -255,7 +267,7 @@ def now_text() -> str:
 
 
 def _pod_device_path(namespace: str, name: str) -> str:
-    return f"{_OWN}/namespaces/{quote(namespace)}/{names.POD_DEVICES}/{quote(name)}"
+    return f"{_OWN}/namespaces/{_segment(namespace)}/{names.POD_DEVICES}/{_segment(name)}"
 
 
 def _condition(value: ConditionValue) -> dict[str, Any]:

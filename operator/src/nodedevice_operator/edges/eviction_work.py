@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from nodedevice_operator.core import evictions
+from nodedevice_operator.core.capacity import is_real
 from nodedevice_operator.core.events import WARNING, Event, EventReason, about_pod
 from nodedevice_operator.core.evictions import Book, Policy, Sufferer
 from nodedevice_operator.edges.cache import Cache
@@ -55,7 +56,7 @@ class EvictionWork:
 
     async def look(self) -> None:
         """One look at every NodeDevice, and the evictions that are due."""
-        found = evictions.sufferers(self._cache.node_devices.values(), self._policies)
+        found = evictions.sufferers(filter(is_real, self._cache.node_devices.values()), self._policies)
         self._book = evictions.look(
             self._book, found, self._clock(), delay_seconds=self._delay_seconds, per_minute=self._per_minute
         )

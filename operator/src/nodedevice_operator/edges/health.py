@@ -9,14 +9,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from nodedevice_operator.errors import ApiError, Forbidden, OverBudget, Unreachable
+from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unreachable
 
 log = logging.getLogger(__name__)
 
 # An event loop that has not turned for this long hangs.
 _HANG_SECONDS: Final = 30.0
 # It is there, or something before it is, but it does not serve; a 500 is about one request.
-_AWAY: Final = frozenset({429, 502, 503, 504})
+_AWAY: Final = frozenset({502, 503, 504})
+_BUSY: Final = 429
+# An API server under load refuses some requests of a kind and takes others: that is told now and then.
+_BUSY_TOLD_SECONDS: Final = 60.0
 
 
 class ApiHealth:
@@ -27,6 +30,8 @@ class ApiHealth:
         self._outage: str | None = None
         self._outage_seen_at = -math.inf
         self._forbidden: frozenset[tuple[str, str]] = frozenset()
+        self._busy: frozenset[tuple[str, str]] = frozenset()
+        self._busy_told: dict[tuple[str, str], float] = {}
         self._back: Callable[[], None] = lambda: None
 
     def when_back(self, call: Callable[[], None]) -> None:
@@ -36,14 +41,14 @@ class ApiHealth:
     def succeeded(self, verb: str, what: str) -> None:
         """Report an answer. Clears an outage, and a refusal of just that."""
         self._answered()
+        self._busy -= {(verb, what)}
         if (verb, what) in self._forbidden:
             log.info("API server allows it now", extra={"verb": verb, "what": what})
             self._forbidden -= {(verb, what)}
 
     def failed(self, error: ApiError) -> None:
         """Report a failure. An answer that is about the object itself is an answer too."""
-        is_away = error.status in _AWAY and not isinstance(error, OverBudget)
-        if isinstance(error, Unreachable) or is_away:
+        if isinstance(error, Unreachable) or error.status in _AWAY:
             if self._outage is None:
                 log.error(
                     "API server does not answer; trying again until it does",
@@ -53,12 +58,26 @@ class ApiHealth:
             self._outage_seen_at = time.monotonic()
             return
         self._answered()
-        if isinstance(error, Forbidden) and (error.verb, error.what) not in self._forbidden:
+        if error.status == _BUSY and not isinstance(error, OverBudget):
+            self._tell_busy(error)
+        # one that a policy refuses is about that object: whoever wanted to write it tells it
+        is_refused = isinstance(error, Forbidden) and not isinstance(error, Denied)
+        if is_refused and (error.verb, error.what) not in self._forbidden:
             log.error(
                 "API server forbids it; grant what the chart's role nodedevice-operator has",
                 extra={"verb": error.verb, "what": error.what, "problem": error.problem},
             )
             self._forbidden |= {(error.verb, error.what)}
+
+    def _tell_busy(self, error: ApiError) -> None:
+        asked = (error.verb, error.what)
+        now = time.monotonic()
+        self._outage_seen_at = now
+        self._busy |= {asked}
+        if now - self._busy_told.get(asked, -math.inf) >= _BUSY_TOLD_SECONDS:
+            self._busy_told[asked] = now
+            fields = {"verb": error.verb, "what": error.what, "problem": error.problem}
+            log.warning("API server is too busy; coming back when it asks to", extra=fields)
 
     def seconds_since_outage(self) -> float:
         """How long every request has had an answer."""
@@ -73,6 +92,7 @@ class ApiHealth:
     def problems(self) -> tuple[str, ...]:
         """What is wrong now, one sentence each."""
         found = [f"API server {self.server} does not answer: {self._outage}"] if self._outage is not None else []
+        found += [f"API server is too busy for {verb} {what}" for verb, what in sorted(self._busy)]
         found += [f"API server forbids {verb} {what}" for verb, what in sorted(self._forbidden)]
         return tuple(found)
 

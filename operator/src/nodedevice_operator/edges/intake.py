@@ -4,17 +4,11 @@ Knows no watch: an object comes in its wire form, with whether that was its end.
 no news to anybody.
 """
 
-import logging
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
 
 from nodedevice_operator.edges import wire, wire_forms
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.node_work import OnNews
-
-log = logging.getLogger(__name__)
 
 
 class Intake:
@@ -50,9 +44,3 @@ class Intake:
             # its node is part of its identity, but the object may be another one with the same name
             if before is not None and before.node != record.node:
                 self._touch(before.node)
-
-
-def tell_not_understood(kind: str, name: Any, problem: msgspec.ValidationError) -> None:
-    """Log that an object of that kind is left alone."""
-    fields = {"kind": kind, "object": name, "problem": str(problem)}
-    log.error("object is not understood, and left alone", extra=fields)

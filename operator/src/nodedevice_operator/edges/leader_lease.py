@@ -7,11 +7,11 @@ import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.core.election import LeaderLease
 from nodedevice_operator.edges import wire_forms
+from nodedevice_operator.edges.answers import understood
 from nodedevice_operator.edges.client import Client
 from nodedevice_operator.errors import NotFound
 
@@ -32,14 +32,15 @@ class LeaderLeases:
             data = await self._client.request("GET", _WHAT, self._path)
         except NotFound:
             return LeaderLease()
-        return _from_wire(data)
+        return _from_wire("GET", data)
 
     async def write(self, lease: LeaderLease) -> LeaderLease:
         """Replace exactly the version that `lease` carries, or make it; the Lease as it is then.
 
         Raises Conflict, Invalid or NotFound when it is no longer that one, or another ApiError.
         """
-        return _from_wire(await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease)))
+        data = await self._client.request("PUT", _WHAT, self._path, body=self._to_wire(lease))
+        return _from_wire("PUT", data)
 
     def _to_wire(self, lease: LeaderLease) -> dict[str, Any]:
         metadata = {"name": names.OPERATOR_LEASE, "namespace": self._namespace}
@@ -61,8 +62,8 @@ def now_text() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _from_wire(data: bytes) -> LeaderLease:
-    wire = msgspec.json.decode(data, type=wire_forms.Lease)
+def _from_wire(verb: str, data: bytes) -> LeaderLease:
+    wire = understood(verb, _WHAT, data, wire_forms.Lease)
     spec = wire.spec
     return LeaderLease(
         holder=spec.holder_identity or "",

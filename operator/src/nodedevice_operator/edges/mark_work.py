@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from nodedevice_operator.core.capacity import is_real
 from nodedevice_operator.core.node_marks import label_changes, wanted
 from nodedevice_operator.core.records import NO_MARKS, Marks, NodeRecord
 from nodedevice_operator.edges.cache import Cache
@@ -70,7 +71,7 @@ class MarkWork:
         if not (self._taint or self._labels):
             return NO_MARKS
         of_node = self._cache.node_devices.of_node(node.name)
-        mine = (record for record in of_node if record.owner_uid == node.uid)
+        mine = (record for record in of_node if record.owner_uid == node.uid and is_real(record))
         return wanted(mine, taint=self._taint, labels=self._labels)
 
     async def _write(self, node: NodeRecord, want: Marks) -> None:

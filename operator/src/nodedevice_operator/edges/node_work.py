@@ -4,6 +4,7 @@ Nothing is done before every list is complete, that of the agents' Leases among 
 an apply leaves out, and a PodDevice that nothing known calls for would be deleted.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,8 @@ from nodedevice_api.names import Reason
 from nodedevice_operator.core import conditions
 from nodedevice_operator.core.agent_events import agent_events
 from nodedevice_operator.core.capacity import Verdict, is_real
-from nodedevice_operator.core.events import Event
+from nodedevice_operator.core.contradictions import contradictions
+from nodedevice_operator.core.events import WARNING, Event, EventReason, about_node_device
 from nodedevice_operator.core.history import NodeHistory
 from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges.cache import Cache
@@ -29,6 +31,9 @@ from nodedevice_operator.errors import ApiError, NotFound
 _NODE_MISSING_GRACE_SECONDS: Final = 5.0
 
 _NO_NODE: Final = Verdict(False, Reason.NODE_MISSING)
+_NOT_THE_ONE: Final = Verdict(False, Reason.WRONG_NAME)
+
+log = logging.getLogger(__name__)
 
 
 # Told when a NodeDevice is known to have changed: what was known before, and what is now.
@@ -42,6 +47,7 @@ class Memory:
     capacity: NodeHistory | None = None
     pods: PodHistory = field(default_factory=PodHistory)
     ownerless_since: float | None = None
+    contradictions: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class NodeWork:
@@ -89,6 +95,7 @@ class NodeWork:
         if outcome.has_written and self._is_crowded():
             # others wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
             return 0.0
+        self._tell_contradictions(name, memory)
         failure: ApiError | None = None
         try:
             await self._pod_devices.look(name, memory.pods)
@@ -112,7 +119,10 @@ class NodeWork:
         """Write the conditions that are not stored yet; in how many seconds an object without its Node is looked at again."""
         ownerless = False
         for record in self._cache.node_devices.of_node(name):
-            if not record.has_status or not is_real(record):
+            if not is_real(record):
+                await self._write(record, _NOT_THE_ONE)
+                continue
+            if not record.has_status:
                 continue
             if self._is_owned(record):
                 if record.resource in verdicts:
@@ -127,6 +137,20 @@ class NodeWork:
         if memory.ownerless_since is None:
             memory.ownerless_since = self._clock()
         return None if self._is_over(memory.ownerless_since) else _NODE_MISSING_GRACE_SECONDS
+
+    def _tell_contradictions(self, name: str, memory: Memory) -> None:
+        """Say, once, what in a NodeDevice does not fit together."""
+        found: dict[str, tuple[str, ...]] = {}
+        for record in filter(is_real, self._cache.node_devices.of_node(name)):
+            sentences = contradictions(record)
+            if sentences:
+                found[record.name] = sentences
+            if sentences and memory.contradictions.get(record.name) != sentences:
+                problem = "; ".join(sentences)
+                log.warning("NodeDevice contradicts itself", extra={"object": record.name, "problem": problem})
+                message = f"{record.resource} on {record.node}: {problem}"
+                self._post(Event(about_node_device(record), WARNING, EventReason.CONTRADICTION, message))
+        memory.contradictions = found
 
     def _is_owned(self, record: NodeDeviceRecord) -> bool:
         node = self._cache.nodes.get(record.node)

@@ -64,13 +64,13 @@ class PodDeviceWork:
 
     def _believed(self, node: str) -> tuple[list[NodeDeviceRecord], bool]:
         """NodeDevices of that node that speak of it as it is now, and whether all do: only then is silence an answer."""
-        records = self._cache.node_devices.of_node(node)
+        records = [record for record in self._cache.node_devices.of_node(node) if is_real(record)]
         there = self._cache.nodes.get(node)
         if there is None:
             return [], not records
         usable = [record for record in records if want(there, record) is not Want.HOLD]
         is_whole = len(usable) == len(records)
-        return [record for record in usable if is_real(record)], is_whole
+        return usable, is_whole
 
     def _prepare(self, wants: tuple[Wanted, ...], history: PodHistory) -> None:
         """Forget pods that hold nothing any more; at the first look, take what has a PodDevice for told."""

@@ -13,6 +13,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.core.required_plugins import API_VERSION, NAME, Spec, body
 from nodedevice_operator.edges import wire_forms
+from nodedevice_operator.edges.answers import understood
 from nodedevice_operator.edges.client import APPLY, Client
 from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.errors import CredentialsError, Forbidden, NotFound, Unavailable, Unreachable
@@ -34,12 +35,12 @@ class PolicyObjects:
     async def served(self) -> frozenset[str]:
         """Plurals that the API server serves in the group and version of these objects. Raises NotFound where it knows neither."""
         data = await self._client.request("GET", "apis", _ROOT)
-        return frozenset(found.name for found in msgspec.json.decode(data, type=wire_forms.ResourceList).resources)
+        return frozenset(found.name for found in understood("GET", "apis", data, wire_forms.ResourceList).resources)
 
     async def read(self, kind: str) -> tuple[Spec | None, str]:
         """Spec of the object, None where it is not there, and the version from which a watch goes on."""
         data = await self._client.request("GET", kind, f"{_ROOT}/{kind}", query={"fieldSelector": _BY_NAME})
-        page = msgspec.json.decode(data, type=_List)
+        page = understood("GET", kind, data, _List)
         return (page.items[0].spec if page.items else None), page.metadata.resource_version
 
     async def apply(self, kind: str, spec: Spec) -> Spec:
@@ -48,7 +49,7 @@ class PolicyObjects:
         data = await self._client.request(
             "PATCH", kind, f"{_ROOT}/{kind}/{NAME}", query=query, body=body(kind, spec), content_type=APPLY
         )
-        return msgspec.json.decode(data, type=_Object).spec
+        return understood("PATCH", kind, data, _Object).spec
 
     async def replace(self, kind: str, spec: Spec) -> Spec:
         """Make the spec that one and nothing else; the spec as it is then. Raises NotFound."""
@@ -57,7 +58,7 @@ class PolicyObjects:
         data = await self._client.request(
             "PATCH", kind, f"{_ROOT}/{kind}/{NAME}", query=query, body=patch, content_type=_JSON_PATCH
         )
-        return msgspec.json.decode(data, type=_Object).spec
+        return understood("PATCH", kind, data, _Object).spec
 
     async def delete(self, kind: str) -> None:
         """Raises NotFound."""
@@ -82,10 +83,10 @@ class PolicyObjects:
             ):
                 _check(kind, answer.status)
                 async for line in _lines(answer.content):
-                    event = msgspec.json.decode(line, type=_Event)
+                    event = understood("watch", kind, line, _Event)
                     if event.type == "ERROR":
                         return
-                    spec = msgspec.json.decode(event.object, type=_Object).spec
+                    spec = understood("watch", kind, event.object, _Object).spec
                     yield None if event.type == "DELETED" else spec
         except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
             raise Unreachable("watch", kind, str(exc) or type(exc).__name__) from exc

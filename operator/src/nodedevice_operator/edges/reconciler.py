@@ -21,7 +21,7 @@ _LONGEST_DELAY_SECONDS: Final = 30.0
 _TELL_AFTER: Final = 3
 
 # So many workers take only what is due at once: however long the rest takes, they are there for it.
-_KEPT_FREE: Final = 2
+_KEPT_FREE: Final = 6
 # Of so many looks one is at a node that can wait, so that it comes to its turn in a rush without end.
 _PATIENT_TURN: Final = 8
 

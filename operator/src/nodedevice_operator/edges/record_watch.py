@@ -16,11 +16,13 @@ import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.edges import wire_forms
+from nodedevice_operator.edges.answers import item, understood
+from nodedevice_operator.edges.client import retry_after_seconds
 from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.edges.health import ApiHealth
-from nodedevice_operator.edges.intake import Intake, tell_not_understood
+from nodedevice_operator.edges.intake import Intake
 from nodedevice_operator.edges.sync import Sync
-from nodedevice_operator.errors import ApiError, CredentialsError, Forbidden, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, CredentialsError, Forbidden, NotUnderstood, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +51,11 @@ class _Place:
     version: int | None = None
     failures: int = 0
 
-    async def pause(self) -> None:
+    async def pause(self, at_least_seconds: float = 0.0) -> None:
         """Wait before the next try: the longer, the more of them were in vain."""
         delay = min(_FIRST_DELAY_SECONDS * 2.0 ** min(self.failures, 10), _LONGEST_DELAY_SECONDS)
         self.failures += 1
-        await asyncio.sleep(delay * random.uniform(0.8, 1.2))
+        await asyncio.sleep(max(delay * random.uniform(0.8, 1.2), at_least_seconds))
 
 
 class RecordWatch:
@@ -84,10 +86,16 @@ class RecordWatch:
                     log.info("watch begins anew with a list", extra={"kind": kind})
                     place.version = None
                     await place.pause()
+                except NotUnderstood as error:
+                    # the same line again would be no better
+                    log.warning("watch brings what is not understood", extra={"kind": kind, "problem": error.problem})
+                    place.version = None
+                    await place.pause()
                 except ApiError as error:
                     self._health.failed(error)
                     log.debug("watch was cut", extra={"kind": kind, "problem": error.problem})
-                    await place.pause()
+                    later = error.retry_after_seconds if isinstance(error, Unavailable) else None
+                    await place.pause(later or 0.0)
 
     async def _follow(self, session: aiohttp.ClientSession, kind: str, version: int, place: _Place) -> None:
         """One watch from that version on, until the API server ends it. Raises ApiError, or _ListAnew."""
@@ -103,13 +111,13 @@ class RecordWatch:
             authorization = self._credentials.authorization()
             headers = {"Authorization": authorization} if authorization else {}
             async with session.get(url, params=query, headers=headers) as answer:
-                self._check(kind, answer.status)
+                self._check(kind, answer.status, answer.headers.get("Retry-After"))
                 async for line in _split(answer.content):
                     yield line
         except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
             raise Unreachable("watch", kind, str(exc) or type(exc).__name__) from exc
 
-    def _check(self, kind: str, status: int) -> None:
+    def _check(self, kind: str, status: int, retry_after: str | None) -> None:
         if status in _NOT_FROM_HERE:
             raise _ListAnew
         if status == 401:
@@ -117,32 +125,30 @@ class RecordWatch:
         if status in (401, 403):
             raise Forbidden("watch", kind, f"HTTP {status}", status)
         if status != 200:
-            raise Unavailable("watch", kind, f"HTTP {status}", status)
+            raise Unavailable("watch", kind, f"HTTP {status}", status, retry_after_seconds(retry_after))
         self._health.succeeded("watch", kind)
 
     def _take(self, kind: str, line: bytes, place: _Place) -> None:
-        event = msgspec.json.decode(line, type=wire_forms.WatchEvent)
+        """Raises NotUnderstood, or _ListAnew."""
+        event = understood("watch", kind, line, wire_forms.WatchEvent)
         if event.type == "ERROR":
             # its version is too old, or something that another try from there would not change
             raise _ListAnew
-        place.version = int(msgspec.json.decode(event.object, type=wire_forms.Versioned).metadata.resource_version)
+        version = understood("watch", kind, event.object, wire_forms.Versioned).metadata.resource_version
+        if not version.isdecimal():
+            raise NotUnderstood("watch", kind, f"an object has the resource version {version!r}")
         if event.type != "BOOKMARK":
             self._takes[kind](event.object, is_end=event.type == "DELETED")
+        place.version = int(version)
 
     def _take_node_device(self, line: msgspec.Raw, *, is_end: bool) -> None:
-        try:
-            form = msgspec.json.decode(line, type=wire_forms.NodeDevice)
-        except msgspec.ValidationError as exc:
-            tell_not_understood(names.NODE_DEVICE, _name(line), exc)
-        else:
+        form = item(names.NODE_DEVICE, line, wire_forms.NodeDevice)
+        if form is not None:
             self._intake.node_device(form, is_end=is_end)
 
     def _take_pod_device(self, line: msgspec.Raw, *, is_end: bool) -> None:
-        try:
-            form = msgspec.json.decode(line, type=wire_forms.PodDevice)
-        except msgspec.ValidationError as exc:
-            tell_not_understood(names.POD_DEVICE, _name(line), exc)
-        else:
+        form = item(names.POD_DEVICE, line, wire_forms.PodDevice)
+        if form is not None:
             self._intake.pod_device(form, is_end=is_end)
 
 
@@ -155,7 +161,3 @@ async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         for other in others:
             yield b"".join(parts)
             parts = [other]
-
-
-def _name(line: msgspec.Raw) -> str:
-    return msgspec.json.decode(line, type=wire_forms.Versioned).metadata.name

@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 from nodedevice_operator.core.events import About, Event, merged
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.metrics import Metrics
-from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,8 @@ class Recorder:
 
 async def _patiently(send: Callable[[], Awaitable[None]]) -> None:
     """Send it, again where the API server is away or asks to come back."""
-    passing = retry_if_exception_type((Unreachable, Unavailable))
+    # forbidden as well: an API server that has just begun has not read the roles yet
+    passing = retry_if_exception_type((Unreachable, Unavailable, Forbidden))
     wait = wait_exponential(multiplier=0.5, max=10)
     async for attempt in AsyncRetrying(retry=passing, wait=wait, stop=stop_after_attempt(_ATTEMPTS)):
         with attempt:

@@ -32,6 +32,7 @@ _SOON_SECONDS: Final = 0.25
 _ASK_AGAIN_SECONDS: Final = 300.0
 _FIRST_DELAY_SECONDS: Final = 0.5
 _LONGEST_DELAY_SECONDS: Final = 30.0
+_REMEDY: Final = {"remedy": "set required_plugins of the runtime's default_validator, as docs/install.md shows"}
 
 
 class Keeping(Enum):
@@ -89,6 +90,11 @@ class RequiredPlugins:
 
     async def work(self) -> None:
         """Bring the policy to what the NodeDevices ask for, again and again."""
+        if self.keeping is Keeping.OFF:
+            log.info(
+                "policy is switched off: pods wait for their node's agent only where the runtime requires it",
+                extra=_REMEDY,
+            )
         while True:
             is_kept = self.keeping in (Keeping.UNKNOWN, Keeping.KEPT)
             pause = await self._look_once() if is_kept else _LOOK_SECONDS
@@ -134,7 +140,7 @@ class RequiredPlugins:
         if self.keeping is Keeping.NOT_SERVED and before is Keeping.UNKNOWN:
             log.warning(
                 "API server has no MutatingAdmissionPolicy v1: pods wait for their node's agent only where the runtime requires it",
-                extra={"remedy": "set required_plugins of the runtime's default_validator, as docs/install.md shows"},
+                extra=_REMEDY,
             )
             self._touch_all()
         return self.keeping is Keeping.KEPT

@@ -12,17 +12,18 @@ from collections.abc import Callable
 from typing import Final
 
 from nodedevice_api import names
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
-from nodedevice_operator.errors import ApiError
+from nodedevice_operator.errors import ApiError, Forbidden, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
 
 NODES: Final = "nodes"
 KINDS: Final = (NODES, names.NODE_DEVICES, names.POD_DEVICES)
 _LONGEST_DELAY_SECONDS: Final = 15.0
+_backoff: Final = wait_random_exponential(0.2, _LONGEST_DELAY_SECONDS)
 
 
 class Sync:
@@ -51,7 +52,7 @@ class Sync:
     async def list_whole(self, kind: str) -> int:
         """Take in all objects of that kind (its plural); the version of the list. Tries until it is done."""
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(ApiError), wait=wait_random_exponential(0.2, _LONGEST_DELAY_SECONDS)
+            retry=retry_if_exception_type(ApiError), wait=_pause, before_sleep=lambda state: _tell_failure(kind, state)
         ):
             with attempt:
                 return await self._list(kind)
@@ -82,3 +83,17 @@ class Sync:
             return self._cache.node_devices.replace(node_devices, version), len(node_devices), version
         pod_devices, version = await self._cluster.list_pod_devices()
         return self._cache.pod_devices.replace(pod_devices, version), len(pod_devices), version
+
+
+def _pause(state: RetryCallState) -> float:
+    """Seconds until the next try: as long as the API server asks for, where that is longer."""
+    failure = state.outcome.exception() if state.outcome else None
+    asked = failure.retry_after_seconds if isinstance(failure, Unavailable) else None
+    return max(_backoff(state), asked or 0.0)
+
+
+def _tell_failure(kind: str, state: RetryCallState) -> None:
+    """Once: what is forbidden, and an API server that is away, is told by whoever watches over it."""
+    failure = state.outcome.exception() if state.outcome else None
+    if state.attempt_number == 1 and not isinstance(failure, (Forbidden, Unreachable)):
+        log.warning("list failed and begins anew", extra={"kind": kind, "problem": str(failure)})

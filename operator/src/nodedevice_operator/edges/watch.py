@@ -12,9 +12,10 @@ import kopf
 import msgspec
 
 from nodedevice_operator.edges import wire, wire_forms
+from nodedevice_operator.edges.answers import tell_not_understood
 from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.edges.health import ApiHealth
-from nodedevice_operator.edges.intake import Intake, tell_not_understood
+from nodedevice_operator.edges.intake import Intake
 from nodedevice_operator.edges.kopf_settings import tuned
 from nodedevice_operator.edges.sync import NODES, Sync
 from nodedevice_operator.errors import CredentialsError, Forbidden, Unavailable, Unreachable

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from nodedevice_operator.core import records
-from nodedevice_operator.core.node_marks import PREFIX, TAINT
+from nodedevice_operator.core.node_marks import TAINT, is_ours
 from nodedevice_operator.core.pod_devices import Content, HeldDevice, HeldResource, HoldingContainer
 from nodedevice_operator.core.quantities import count
 from nodedevice_operator.core.records import OURS
@@ -69,7 +69,7 @@ def node(wire: forms.Node) -> records.NodeRecord:
 
 
 def _marks(wire: forms.Node) -> records.Marks:
-    labels = {key: value for key, value in wire.metadata.labels.items() if key.startswith(PREFIX)}
+    labels = {key: value for key, value in wire.metadata.labels.items() if is_ours(key)}
     is_tainted = any(taint.key == TAINT for taint in wire.spec.taints)
     return records.Marks(is_tainted, labels) if labels or is_tainted else records.NO_MARKS
 
@@ -101,6 +101,7 @@ def node_device(wire: forms.NodeDevice) -> records.NodeDeviceRecord:
         listed=tuple(ids),
         devices_omitted=status.devices_omitted,
         allocations=tuple(_allocation(a, ids) for a in status.allocations),
+        allocations_omitted=status.allocations_omitted,
         waiting=tuple(_waiting(w) for w in status.waiting),
         conditions={intern(c.type): _condition(c) for c in status.conditions},
     )

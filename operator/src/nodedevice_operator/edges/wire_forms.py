@@ -148,6 +148,7 @@ class NodeDeviceStatus(Wire):
     devices: list[DeviceStatus] = []
     devices_omitted: int = 0
     allocations: list[AllocationStatus] = []
+    allocations_omitted: int = 0
     waiting: list[WaitingStatus] = []
     conditions: list[ConditionStatus] = []
 

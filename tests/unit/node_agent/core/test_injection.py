@@ -3,6 +3,7 @@
 import pytest
 from nodedevice_agent.core.checkpoint import Checkpoint
 from nodedevice_agent.core.container_edits import DeviceFile
+from nodedevice_agent.core.effects import CallPreStart
 from nodedevice_agent.core.injection import Given, Refusal, is_held_for_us
 from nodedevice_agent.core.resources import PluginOptions
 from nodedevice_agent.core.runtime import Sandbox
@@ -226,6 +227,27 @@ class TestPreStart:
         scenario.create("p", "main")
         assert scenario.manager.checkpoint().pre_starts == ()
         assert scenario.prepare(scenario.passes(120.0)) == []
+
+    def test_is_called_again_for_what_ended_while_the_runtime_was_away(self) -> None:
+        scenario = with_plugin(pre_start_required=True)
+        scenario.sync()
+        scenario.run(pod("p", gpu=1))
+        scenario.prepare(scenario.effects)
+        scenario.create("p")
+        scenario.runtime.lost()
+        (call,) = scenario.prepare(scenario.sync())
+        assert call.container == "main"
+
+    def test_a_call_for_another_that_shares_the_device_is_waited_for(self) -> None:
+        scenario = with_plugin(1, pre_start_required=True)
+        scenario.run(pod("p", init("prep"), container("main", gpu=1)))
+        (first,) = (effect for effect in scenario.effects if isinstance(effect, CallPreStart))
+        (second,) = scenario.happens("pre_started", first.ticket)[-1:]
+        assert isinstance(second, CallPreStart)
+        assert scenario.refusal("p", "prep").may_pass_soon
+        scenario.happens("pre_start_failed", second.ticket, "cannot reset")
+        assert isinstance(scenario.ask("p", "prep"), Given), "its own has been answered"
+        assert "cannot reset" in scenario.refusal("p", "main").message
 
     def test_after_a_restart_the_plugin_is_awaited_a_while(self) -> None:
         scenario = with_plugin(pre_start_required=True)

@@ -334,7 +334,8 @@ class TestConditions:
     def test_healthy_names_a_few_of_the_broken(self) -> None:
         scenario = Scenario()
         scenario.plugin([Device(name, healthy=False) for name in device_ids(5)])
-        assert condition(status(scenario), "Healthy")[2] == "5 of 5 devices are not healthy: d0, d1, d2, …"
+        named = ", ".join(f"{name} (ReportedUnhealthy)" for name in ("d0", "d1", "d2"))
+        assert condition(status(scenario), "Healthy")[2] == f"5 of 5 devices not healthy: {named}, …"
 
     def test_registered(self) -> None:
         scenario = Scenario()

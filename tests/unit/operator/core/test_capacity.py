@@ -122,7 +122,8 @@ def test_drift_is_repaired_and_told_once(
     assert seen.is_capacity_ours
     assert len(model.applies) == 1
     assert model.repairs == [cause]
-    assert [event.message for event in model.events] == [f"{GPU}: {before}, put back to 4"]
+    message = f"{GPU}: {before}, put back to 4"
+    assert [(event.about.kind, event.message) for event in model.events] == [("Node", message), ("NodeDevice", message)]
     assert model.condition(Condition.ADVERTISED).status == "True"
 
 

@@ -9,7 +9,7 @@ from nodedevice_operator.core.capacity import Verdict
 from nodedevice_operator.core.leases import ALIVE, MISSING, AgentState, expired
 from nodedevice_operator.core.records import Condition, NodeDeviceRecord
 
-from tests.fakes.operator_model import node_device
+from tests.fakes.operator_model import GPU, node_device
 
 GOOD = Verdict(True, Reason.ADVERTISED)
 TAKEN = Verdict(False, Reason.FOREIGN_OWNER, "kubelet", Reason.FOREIGN_OWNER)
@@ -111,4 +111,13 @@ def test_every_reason_has_its_sentence() -> None:
     ):
         answers = conditions.answers(record, Verdict(False, reason, "kubelet", reason), ALIVE)
         assert answers["Advertised"].message
-        assert answers["Conflict"].message.startswith("kubelet owns this name on the Node: ")
+        assert answers["Conflict"].message.startswith("kubelet owns this name on the Node: stop it")
+
+
+def test_what_ends_a_conflict_depends_on_how_it_began() -> None:
+    remedies = {
+        reason: conditions.answers(node_device(), Verdict(False, reason, "x", reason), ALIVE)["Conflict"].message
+        for reason in (Reason.FOREIGN_OWNER, Reason.CHANGED_REPEATEDLY)
+    }
+    assert f"take {GPU} out of Node node-a's status" in remedies[Reason.FOREIGN_OWNER]
+    assert "after a pause" in remedies[Reason.CHANGED_REPEATEDLY]

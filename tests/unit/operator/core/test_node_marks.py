@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from nodedevice_operator.core.node_marks import PREFIX, label_changes, wanted
+from nodedevice_operator.core.node_marks import PREFIX, is_ours, label_changes, wanted
 from nodedevice_operator.core.records import NO_MARKS, Device, Marks
 
 from tests.fakes.operator_model import node_device
@@ -34,6 +34,12 @@ def test_every_label_is_valid_and_of_one_resource(resource: str) -> None:
     for key in keys:
         assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key.removeprefix(PREFIX)), key
     assert not keys.keys() & wanted([node_device(f"{resource}2")], taint=False, labels=True).labels.keys()
+
+
+def test_an_administrators_label_with_our_prefix_is_not_ours() -> None:
+    ours = wanted([node_device("a/b")], taint=False, labels=True).labels
+    assert all(map(is_ours, ours))
+    assert not any(map(is_ours, ("nodedevice.io/rack", "nodedevice.io/played-by", "example.com/gpu.total")))
 
 
 def test_changes_set_what_differs_and_take_away_what_is_left() -> None:

@@ -51,7 +51,10 @@ def test_after_the_grace_only_what_is_held_stays_and_all_comes_back_at_once(mode
     assert shown(model) == (4, 1)
     assert len(model.applies) == 2
     assert model.told() == [Reason.LEASE_EXPIRED] * 2 + [Reason.FREE_WITHDRAWN] * 2 + [Reason.LEASE_RENEWED] * 2
-    assert "3 free devices are offered no more, 1 held ones stay" in model.events[2].message
+    assert (
+        "3 free devices are offered no more, what pods hold stays (1); all are back when the agent is"
+        in model.events[2].message
+    )
     assert "offered again" in model.events[-1].message
     assert model.condition(Condition.ADVERTISED).reason == Reason.ADVERTISED
 

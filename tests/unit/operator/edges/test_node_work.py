@@ -150,7 +150,7 @@ async def test_a_conflict_is_met_by_reading_the_node_again(edges: Look) -> None:
     edges.cluster.node.update("kubelet", GPU, 9)
     assert (await edges.look())[0] == f"apply {{'{NIC}': 1}}"
     assert edges.cluster.node.seen(GPU).capacity == 9
-    assert edges.recorder.reasons() == ["CapacityConflict"]
+    assert edges.recorder.reasons() == ["CapacityConflict"] * 2
 
 
 async def test_a_node_that_keeps_refusing_is_tried_later(edges: Look) -> None:
@@ -172,7 +172,7 @@ async def test_a_failed_write_is_neither_told_nor_counted(edges: Look) -> None:
         await edges.look()
     assert edges.recorder.reasons() == []
     await edges.look()
-    assert edges.recorder.reasons() == ["CapacityRepaired"]
+    assert edges.recorder.reasons() == ["CapacityRepaired"] * 2
 
 
 async def test_a_node_made_anew_meanwhile_is_not_written_as_the_old_one(edges: Look) -> None:

@@ -11,7 +11,7 @@ from nodedevice_operator.core.records import PodRecord
 from nodedevice_operator.edges import recorder as module
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.recorder import Recorder
-from nodedevice_operator.errors import Conflict, Forbidden, NotFound, Unreachable
+from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
 
 from tests.fakes.cluster_model import ClusterModel
 
@@ -61,10 +61,11 @@ async def test_an_outage_is_waited_for_and_a_refusal_is_not(
     recorder: Recorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
-    refused = Forbidden("post", "events", "no", 403)
+    refused = Invalid("post", "events", "no", 422)
+    forbidden = Forbidden("post", "events", "no role is known yet", 403)
     arrived = Conflict("post", "events", "already exists", 409)
     away = Unreachable("post", "events", "away")
-    cluster.failures["post_event"] = [away, away]
+    cluster.failures["post_event"] = [away, forbidden]
     recorder.post(event("a"))
     assert await posted(recorder, cluster) == ["a"]
     cluster.events.clear()

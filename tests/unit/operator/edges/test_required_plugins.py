@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -88,13 +89,28 @@ async def test_a_name_waits_until_the_policy_has_settled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_served", "is_on"), [pytest.param(False, True, id="not served"), pytest.param(True, False, id="switched off")]
+    ("is_served", "is_on", "why"),
+    [
+        pytest.param(False, True, "API server has no MutatingAdmissionPolicy v1", id="not served"),
+        pytest.param(True, False, "policy is switched off", id="switched off"),
+    ],
 )
-async def test_nothing_is_waited_for_where_there_is_no_policy(is_served: bool, is_on: bool) -> None:
+async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_says_what_to_do(
+    is_served: bool, is_on: bool, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def told() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.message.startswith(why)]
+
     bench = Bench(Objects(is_served=is_served), is_on=is_on)
     async with running(bench):
-        await until(lambda: bench.unguarded == frozenset())
+        await until(lambda: bench.unguarded == frozenset() and bool(told()))
+        for _ in range(3):
+            bench.keeper.wake()
+            await asyncio.sleep(0)
     assert bench.objects.specs == {}
+    assert ["docs/install.md" in str(record.__dict__["remedy"]) for record in told()] == [True]
 
 
 async def test_refused_is_told_once_and_the_name_goes_on_waiting(caplog: pytest.LogCaptureFixture) -> None:

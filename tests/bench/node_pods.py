@@ -1,0 +1,39 @@
+"""How long a pod takes to start, with and without a device, by each way of giving it one. Seconds."""
+
+import statistics
+import time
+from collections.abc import Mapping
+
+from tests.bench.results import Result, judged, worst
+from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
+from tests.e2e.real_node.pods import container, pod
+
+_RUNS = 20
+# what is added by us, at the median, with one device and with none
+_ADDED_SECONDS = 0.005
+_WAYS = ((BARE, 0), (NRI, 0), (BARE, 1), (NRI, 1), (KUBELET, 1))
+
+
+def starts(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
+    """A pod is created -> its process runs. Each goal is the bare kubelet's median of the same run and what may be added."""
+    measured: dict[tuple[str, int], list[float]] = {way: [] for way in _WAYS}
+    for run in range(_RUNS):
+        for runtime, count in _WAYS:
+            measured[runtime, count].append(_start(nodes[runtime], f"start-{count}-{run}", count))
+    bare = {count: statistics.median(measured[BARE, count]) for count in (0, 1)}
+    return {
+        f"pod_start_{runtime}_{count}": judged(
+            statistics.median(values), worst(values), "s", round(bare[count] + _ADDED_SECONDS, 5), len(values)
+        )
+        for (runtime, count), values in measured.items()
+    }
+
+
+def _start(on: NodeUnderTest, name: str, count: int) -> float:
+    resource = on.kinds["many"].resource
+    body = pod(name, [container("main", {resource: count} if count else None)])
+    began = time.time()
+    on.create(body)
+    started = on.started_at(name)
+    on.delete(name)
+    return started - began

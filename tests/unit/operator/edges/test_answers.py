@@ -1,0 +1,52 @@
+"""Answers that no API server gives, and lists in which one object is not understood."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_api import names
+from nodedevice_operator.edges import wire_forms
+from nodedevice_operator.edges.answers import item, page_of, understood
+from nodedevice_operator.errors import NotUnderstood
+
+
+def node_device(name: str, **more: Any) -> dict[str, Any]:
+    spec = {"nodeName": "node-a", "resourceName": "example.com/gpu"}
+    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec, "status": {"total": 1}, **more}
+
+
+def a_list(*items: Any) -> bytes:
+    return json.dumps({"metadata": {"resourceVersion": "7", "continue": "next"}, "items": items}).encode()
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>", b"\xff\xfe", b"{", b"[]", b"{}", b'{"metadata": 1}'])
+def test_anything_else_is_one_error(data: bytes) -> None:
+    with pytest.raises(NotUnderstood, match="GET nodes: the answer is not what an API server says"):
+        understood("GET", "nodes", data, wire_forms.Node)
+    with pytest.raises(NotUnderstood):
+        page_of("nodes", data, wire_forms.NodeList)
+
+
+def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    odd = node_device("odd", status={"total": "many"})
+    page = page_of(names.NODE_DEVICES, a_list(node_device("a"), odd, node_device("b")), wire_forms.NodeDeviceList)
+    assert [(one.metadata.name, one.status.total) for one in page.items] == [("a", 1), ("odd", None), ("b", 1)]
+    assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "next")
+    [told] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert told.message == "object is not understood, and left alone"
+    assert told.__dict__["object"] == "odd"
+
+
+def test_one_of_which_not_even_that_is_known_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    odd = [node_device("odd", spec=[]), {"metadata": 3}, 4, None]
+    page = page_of(names.NODE_DEVICES, a_list(*odd, node_device("a")), wire_forms.NodeDeviceList)
+    assert [one.metadata.name for one in page.items] == ["a"]
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 4
+    assert item(names.NODE_DEVICE, msgspec.Raw(b"[]"), wire_forms.NodeDevice) is None
+
+
+def test_a_node_without_a_status_is_none() -> None:
+    odd = {"metadata": {"name": "odd"}, "status": {"capacity": []}}
+    page = page_of("nodes", a_list(odd, {"metadata": {"name": "a"}}), wire_forms.NodeList)
+    assert [one.metadata.name for one in page.items] == ["a"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from nodedevice_operator.edges import credentials
-from nodedevice_operator.edges.client import APPLY, Client
+from nodedevice_operator.edges.client import APPLY, Client, retry_after_seconds
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.metrics import Metrics
@@ -20,6 +20,7 @@ from nodedevice_operator.errors import (
     ApiError,
     Conflict,
     CredentialsError,
+    Denied,
     FieldConflict,
     Forbidden,
     Invalid,
@@ -249,4 +250,46 @@ async def test_a_disruption_budget_is_no_outage(server: Server, client: Client, 
     server.answers = [(429, {"message": "not now", "details": {"causes": [{"reason": "DisruptionBudget"}]}})]
     with pytest.raises(OverBudget, match="not now"):
         await client.request("POST", "pods/eviction", "/x", body={})
+    assert health.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("header", "stated", "seconds"),
+    [
+        (None, None, None),
+        ("1", None, 1),
+        ("1", 3, 3),
+        ("Sat, 21 Nov 2026 12:00:00 GMT", None, None),
+        ("-1", None, None),
+        ("9" * 400, None, 60),
+        (None, 86400, 60),
+    ],
+)
+def test_when_to_come_back(header: str | None, stated: float | None, seconds: float | None) -> None:
+    assert retry_after_seconds(header, stated) == seconds
+
+
+async def test_a_busy_api_server_is_told_now_and_then_and_is_no_outage(
+    server: Server, client: Client, health: ApiHealth, caplog: pytest.LogCaptureFixture
+) -> None:
+    back: list[str] = []
+    health.when_back(lambda: back.append("back"))
+    for _ in range(3):
+        server.answers = [(429, b"Too many requests, please try again later."), (200, {})]
+        with pytest.raises(Unavailable):
+            await client.request("PATCH", "nodes/status", "/x", body={})
+        assert health.problems() == ("API server is too busy for PATCH nodes/status",)
+        await client.request("PATCH", "nodes/status", "/x", body={})
+        assert health.problems() == ()
+    assert [record.message for record in caplog.records] == ["API server is too busy; coming back when it asks to"]
+    assert back == [], "nobody is asked to try again sooner than the API server wants"
+    assert health.seconds_since_outage() < 3600
+
+
+async def test_a_policy_that_refuses_one_write_says_nothing_of_our_rights(
+    server: Server, client: Client, health: ApiHealth
+) -> None:
+    server.answers = [(403, {"message": "denied request: no", "details": {"causes": [{"message": "no"}]}})]
+    with pytest.raises(Denied, match="denied request: no"):
+        await client.request("PATCH", "nodes/status", "/x", body={})
     assert health.problems() == ()

@@ -15,6 +15,7 @@ from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.leader_lease import LeaderLeases
 from nodedevice_operator.edges.metrics import Metrics
+from nodedevice_operator.errors import NotFound
 
 from tests.unit.operator.edges.test_client import Server, kubeconfig
 
@@ -116,3 +117,22 @@ async def test_a_cleared_lease_has_no_holder_and_a_new_one_no_version(server: Se
     sent = server.asked[-1][3]
     assert "holderIdentity" not in sent["spec"]
     assert "resourceVersion" not in sent["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "pod"),
+    [
+        ("default", "../../nodes"),
+        ("..", "pod-a"),
+        ("default", "a/log"),
+        ("default", "a?b"),
+        ("default", ""),
+        ("A", "a"),
+    ],
+)
+async def test_what_no_pod_can_be_called_is_not_asked_for(
+    server: Server, client: Client, namespace: str, pod: str
+) -> None:
+    with pytest.raises(NotFound):
+        await Cluster(client, "agents").read_pod(namespace, pod)
+    assert server.asked == []

@@ -220,3 +220,26 @@ async def test_poddevices_touch_the_node_they_are_on_and_were_on(watched: Watche
         }
         watched.watch._take_pod_device(json.dumps(body).encode(), is_end=False)  # type: ignore[arg-type]
     assert watched.touched == ["node-a", "node-b", "node-a"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"<html>", id="no JSON"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\xff\xfe", id="no text"),
+        pytest.param(event(205, 1)[:40], id="half of a line"),
+        pytest.param(b'{"type":"MODIFIED","object":{"metadata":7}}', id="no object"),
+        pytest.param(bookmark(1).replace(b'"1"', b'"one"').strip(), id="no version"),
+    ],
+)
+async def test_a_line_that_no_api_server_writes_is_told_and_a_list_made(
+    watched: Watched, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.server.answers = [[event(201, 1), line + b"\n", event(202, 2)], [LAST]]
+    watched.start()
+    await watched.until(2)
+    assert [node for node, *_ in watched.news] == ["node-a", "node-z"]
+    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["watch brings what is not understood"]
+    assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "102"]

@@ -1,0 +1,37 @@
+"""What ends the operator: a task that has to go on for ever, and did not."""
+
+import asyncio
+
+import pytest
+from nodedevice_operator.errors import Behind, TaskEnded
+from nodedevice_operator.operator import _raise_for
+
+
+async def _ended(failure: Exception | None) -> asyncio.Task[None]:
+    async def work() -> None:
+        if failure is not None:
+            raise failure
+
+    task = asyncio.create_task(work(), name="leases")
+    await asyncio.wait([task])
+    return task
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (ValueError("two\nlines"), "the task leases has ended (ValueError: two lines), which is a bug"),
+        (None, "the task leases has ended (it returned), which is a bug"),
+    ],
+)
+async def test_a_bug_is_one_line(failure: Exception | None, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(TaskEnded) as ended:
+        _raise_for(await _ended(failure))
+    assert str(ended.value).startswith(said)
+    assert "\n" not in str(ended.value)
+    assert [record.message for record in caplog.records] == ["a task that never ends has ended"]
+
+
+async def test_what_was_raised_on_purpose_is_passed_on() -> None:
+    with pytest.raises(Behind):
+        _raise_for(await _ended(Behind("NodeDevice", "a", 7, 10.0)))

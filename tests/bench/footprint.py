@@ -9,6 +9,7 @@ import psutil
 
 from tests.bench.load import GPUS, PODS, available, event_loop, full_node
 from tests.bench.results import Result, judged, result, worst
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.observe import Observer, Seen
 from tests.cluster.stack import GPU, NODE_A, NODE_B, Program, Stack
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -100,6 +101,7 @@ def _cpu_seconds(pid: int) -> float:
 
 def _agent_writes(stack: Stack) -> int:
     """Writes of all agents so far that were no renewal of a Lease."""
+    assert isinstance(stack.control_plane, ControlPlane)
     return sum(
         event["verb"] in _WRITES
         and event["user"]["username"].endswith(":nodedevice-agent")

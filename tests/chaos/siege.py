@@ -26,6 +26,7 @@ from tests.chaos import schedule
 from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import Round, Step
 from tests.chaos.witness import Witness
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.errors import ComponentError
 from tests.cluster.observe import NodeDevice
 from tests.cluster.processes import tail
@@ -66,6 +67,7 @@ class Siege:
         with ExitStack() as undo:
             stack = undo.enter_context(Stack.start(folder, plugins=plugins))
             programs = {"operator": stack.operator, **stack.agents}
+            assert isinstance(stack.control_plane, ControlPlane)
             port = int(stack.control_plane.url.rpartition(":")[2])
             proxies = {name: undo.enter_context(Proxy(port)) for name in programs}
             for name, program in programs.items():
@@ -121,6 +123,7 @@ class Siege:
             program = self._stack.operator if step.what == schedule.OPERATOR else self._stack.agents[step.node]
             program.process.kill()
             return program.process.start
+        assert isinstance(control_plane, ControlPlane)
         if step.what == schedule.API_SERVER:
             control_plane.stop_apiserver()
             return control_plane.start_apiserver

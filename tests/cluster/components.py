@@ -10,6 +10,7 @@ from tests.cluster.certificates import Certificate
 
 HOST = "127.0.0.1"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
+SERVICE_NETWORK = "10.96.0.0/16"
 
 # What a client does between two writes must be countable in the audit log, so: everything, once, when it is done.
 AUDIT_POLICY = """\
@@ -76,7 +77,13 @@ def etcd(binary: Path, data: Path, ports: Ports, certificates: Certificates) -> 
 
 
 def apiserver(
-    binary: Path, ports: Ports, certificates: Certificates, audit_policy: Path, audit_log: Path, folder: Path
+    binary: Path,
+    ports: Ports,
+    certificates: Certificates,
+    audit_policy: Path,
+    audit_log: Path,
+    folder: Path,
+    service_network: str,
 ) -> list[str]:
     return [
         str(binary),
@@ -85,7 +92,7 @@ def apiserver(
         f"--secure-port={ports.apiserver}",
         # an API server on loopback cannot be an endpoint of the kubernetes Service
         "--endpoint-reconciler-type=none",
-        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--service-cluster-ip-range={service_network}",
         f"--etcd-servers=https://{HOST}:{ports.etcd}",
         f"--etcd-cafile={certificates.etcd_authority}",
         f"--etcd-certfile={certificates.etcd_client.certificate}",
@@ -128,7 +135,7 @@ def controller_manager(binary: Path, kubeconfig: Path, ports: Ports, certificate
     ]
 
 
-def kwok(binary: Path, kubeconfig: Path, configuration: Path, ports: Ports, node_selector: str) -> list[str]:
+def kwok(binary: Path, kubeconfig: Path, configuration: Path, port: int, node_selector: str) -> list[str]:
     return [
         str(binary),
         f"--kubeconfig={kubeconfig}",
@@ -137,7 +144,7 @@ def kwok(binary: Path, kubeconfig: Path, configuration: Path, ports: Ports, node
         # as a kubelet's: 40 s, renewed well before
         "--node-lease-duration-seconds=40",
         "--cidr=10.64.0.0/10",
-        f"--server-address={HOST}:{ports.kwok}",
+        f"--server-address={HOST}:{port}",
     ]
 
 

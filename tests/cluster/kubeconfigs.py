@@ -18,23 +18,27 @@ def write_for_certificate(path: Path, url: str, authority: Path, certificate: Ce
         "client-certificate-data": _encoded(certificate.certificate),
         "client-key-data": _encoded(certificate.key),
     }
-    return _write(path, url, authority, user)
+    return _write(path, {"server": url, "certificate-authority-data": _encoded(authority)}, user)
 
 
-def write_for_token(path: Path, url: str, authority: Path, token: str) -> Path:
-    """Kubeconfig of a ServiceAccount. The token lies beside it as `<path>.token`, as mounted tokens do. Both mode 0600."""
+def write_for_token(path: Path, admin: Path, token: str) -> Path:
+    """Kubeconfig of a ServiceAccount of the cluster that the one file of `admin` names.
+
+    The token lies beside it as `<path>.token`, as mounted tokens do. Both mode 0600.
+    """
     token_file = path.with_name(f"{path.name}.token").absolute()
     write_private(token_file, token.encode())
-    return _write(path, url, authority, {"tokenFile": str(token_file)})
+    [entry] = yaml.safe_load(admin.read_text())["clusters"]
+    return _write(path, entry["cluster"], {"tokenFile": str(token_file)})
 
 
-def _write(path: Path, url: str, authority: Path, user: dict[str, Any]) -> Path:
+def _write(path: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
     name = "nodedevice-test"
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
-        "clusters": [{"name": name, "cluster": {"server": url, "certificate-authority-data": _encoded(authority)}}],
+        "clusters": [{"name": name, "cluster": cluster}],
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
     }

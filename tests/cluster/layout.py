@@ -6,6 +6,7 @@ Starts nothing.
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 
 from tests.cluster import components, kubeconfigs
@@ -13,7 +14,7 @@ from tests.cluster.certificates import MASTERS, Authority, Identity
 from tests.cluster.components import Certificates, Ports
 from tests.cluster.errors import FolderError
 from tests.cluster.health import trusting
-from tests.cluster.nodes import NODE_SELECTOR
+from tests.cluster.nodes import node_selector
 from tests.cluster.processes import Process
 
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
@@ -62,27 +63,29 @@ def claim(folder: Path) -> None:
         raise FolderError(folder, "not empty")
 
 
-def lay_out(folder: Path, binaries: Mapping[str, Path], ports: Ports) -> Layout:
-    """Fill a claimed folder. binaries: a path for each name in BINARIES."""
+def lay_out(
+    folder: Path, binaries: Mapping[str, Path], ports: Ports, service_network: str = components.SERVICE_NETWORK
+) -> Layout:
+    """Fill a claimed folder. binaries: a path for each name in BINARIES. service_network: of the addresses of Services."""
     logs, data = folder / "logs", folder / "etcd"
     logs.mkdir()
     data.mkdir(mode=0o700)
     audit_policy, audit_log = folder / "audit-policy.yaml", folder / "audit.log"
     audit_policy.write_text(components.AUDIT_POLICY)
     authority = Authority(folder / "certificates")
-    certificates = _issue(authority, Authority(folder / "etcd-certificates"))
+    certificates = _issue(authority, Authority(folder / "etcd-certificates"), api_address(service_network))
     kubeconfig = _write_kubeconfigs(folder, ports.url, authority)
     manager = "kube-controller-manager"
     commands = {
         "etcd": components.etcd(binaries["etcd"], data, ports, certificates),
         "kube-apiserver": components.apiserver(
-            binaries["kube-apiserver"], ports, certificates, audit_policy, audit_log, folder
+            binaries["kube-apiserver"], ports, certificates, audit_policy, audit_log, folder, service_network
         ),
         "kube-scheduler": components.scheduler(
             binaries["kube-scheduler"], kubeconfig["kube-scheduler"], ports, certificates
         ),
         manager: components.controller_manager(binaries[manager], kubeconfig[manager], ports, certificates),
-        "kwok": components.kwok(binaries["kwok"], kubeconfig["kwok"], HERE / "kwok.yaml", ports, NODE_SELECTOR),
+        "kwok": components.kwok(binaries["kwok"], kubeconfig["kwok"], HERE / "kwok.yaml", ports.kwok, node_selector()),
     }
     process = {name: Process(name, command, logs / f"{name}.log") for name, command in commands.items()}
     return Layout(
@@ -101,10 +104,15 @@ def lay_out(folder: Path, binaries: Mapping[str, Path], ports: Ports) -> Layout:
     )
 
 
-def _issue(authority: Authority, etcd_authority: Authority) -> Certificates:
+def api_address(service_network: str) -> str:
+    """The address at which pods find the API server: the first of the network is the Service `kubernetes`'s."""
+    return str(ip_network(service_network)[1])
+
+
+def _issue(authority: Authority, etcd_authority: Authority, service_address: str) -> Certificates:
     return Certificates(
         authority=authority.file,
-        apiserver=authority.server("kube-apiserver"),
+        apiserver=authority.server("kube-apiserver", service_address),
         components=authority.server("components"),
         service_accounts=authority.client("service-accounts", Identity("nodedevice-test:service-accounts")),
         etcd_authority=etcd_authority.file,

@@ -17,12 +17,14 @@ from pathlib import Path
 import click
 
 from tests.cluster.binaries import find
+from tests.cluster.current import open_cluster
 from tests.cluster.errors import ClusterError
 from tests.cluster.stack import GPU, NODE_A, Stack
 
 _ROOT = Path(__file__).parents[2]
 _UP_SECONDS = 1800.0
-_DOWN_SECONDS = 20.0
+# taking everything out of a cluster that stays waits for namespaces to end
+_DOWN_SECONDS = 120.0
 
 
 @click.group()
@@ -75,7 +77,7 @@ def keep() -> None:
     folder = _folder()
     (folder / "pid").write_text(str(os.getpid()))
     try:
-        with Stack.start(folder / "run", say=lambda line: print(line, flush=True)) as stack:
+        with Stack.start(folder / "run", lambda line: print(line, flush=True), open_cluster=open_cluster) as stack:
             _write_ready(folder, stack)
             stack.control_plane.wait()
     except ClusterError as exc:

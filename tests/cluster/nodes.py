@@ -19,13 +19,17 @@ from tests.cluster.waiting import wait_until
 # not in nodedevice.io/ itself: what is there on a Node is the operator's, which takes away what it did not put there
 PLAYED_LABEL = "test.nodedevice.io/played-by"
 PLAYED_BY_KWOK = "kwok"
-NODE_SELECTOR = f"{PLAYED_LABEL}={PLAYED_BY_KWOK}"
 
 _FIELD_MANAGER = "kubelet"
 _CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "250"}
 
 
-def create_node(client: Client, name: str, kubelet_version: str) -> None:
+def node_selector(played_by: str = PLAYED_BY_KWOK) -> str:
+    """Which Nodes a KWOK plays."""
+    return f"{PLAYED_LABEL}={played_by}"
+
+
+def create_node(client: Client, name: str, kubelet_version: str, played_by: str = PLAYED_BY_KWOK) -> None:
     """Make the Node; KWOK sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
 
     In two writes, as a kubelet does it: only a write of the status makes its manager the owner of capacity.
@@ -34,7 +38,7 @@ def create_node(client: Client, name: str, kubelet_version: str) -> None:
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
-        PLAYED_LABEL: PLAYED_BY_KWOK,
+        PLAYED_LABEL: played_by,
     }
     status = NodeStatus(
         capacity=dict(_CAPACITY),

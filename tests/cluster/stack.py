@@ -18,6 +18,7 @@ from typing import Any, Self
 import yaml
 
 from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.errors import ComponentError
 from tests.cluster.processes import Process, reserved_ports
@@ -67,7 +68,7 @@ class Program:
 class Stack:
     """Everything, running. Use start() as a context manager; all of it ends with it."""
 
-    def __init__(self, control_plane: ControlPlane, operator: Program, agents: dict[str, Program]) -> None:
+    def __init__(self, control_plane: Cluster, operator: Program, agents: dict[str, Program]) -> None:
         self.control_plane = control_plane
         self.operator = operator
         self.agents = agents
@@ -79,6 +80,7 @@ class Stack:
         folder: Path,
         say: Callable[[str], None] = lambda _: None,
         plugins: dict[str, dict[str, Any]] | None = None,
+        open_cluster: Callable[[Path, Callable[[str], None]], Cluster] = ControlPlane.start,
     ) -> Self:
         """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name.
 
@@ -86,7 +88,7 @@ class Stack:
         """
         plugins = PLUGINS if plugins is None else plugins
         with ExitStack() as undo:
-            control_plane = undo.enter_context(ControlPlane.start(folder / "cluster", say))
+            control_plane = undo.enter_context(open_cluster(folder / "cluster", say))
             install_chart(control_plane)
             control_plane.add_nodes(list(plugins))
             say("chart and nodes are in")
@@ -135,7 +137,7 @@ class Stack:
         self.stop()
 
 
-def operator_program(control_plane: ControlPlane, folder: Path, port: int) -> Program:
+def operator_program(control_plane: Cluster, folder: Path, port: int) -> Program:
     """The operator with its own account's token, not started yet. port: where it answers over HTTP."""
     home = _home(folder, "operator")
     kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", home / "kubeconfig")
@@ -144,7 +146,7 @@ def operator_program(control_plane: ControlPlane, folder: Path, port: int) -> Pr
     return Program(Process("nodedevice-operator", command, home / "log"), address, home)
 
 
-def _agent(control_plane: ControlPlane, folder: Path, node_name: str, port: int, plugins: dict[str, Any]) -> Program:
+def _agent(control_plane: Cluster, folder: Path, node_name: str, port: int, plugins: dict[str, Any]) -> Program:
     home = _home(folder, node_name)
     kubeconfig = control_plane.service_account_kubeconfig(
         SYSTEM_NAMESPACE, "nodedevice-agent", home / "kubeconfig", node_name=node_name

@@ -15,11 +15,12 @@ from typing import Any
 import yaml
 from nodedevice_agent.plugins import control
 
+from tests.cluster.current import open_cluster
 from tests.cluster.errors import ClusterError
 from tests.cluster.observe import Observer, capacity
 from tests.cluster.stack import FILES, GPU, NODE_A, NODE_B, Stack
 
-_NAMESPACE = "demo"
+_NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
 
 
@@ -36,7 +37,7 @@ def main() -> int:
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     try:
         _tell("A Kubernetes control plane, two nodes, an agent on each, the operator")
-        with Stack.start(folder, say=lambda line: print(f"  {line}", flush=True)) as stack:
+        with Stack.start(folder, lambda line: print(f"  {line}", flush=True), open_cluster=open_cluster) as stack:
             kubeconfig = stack.control_plane.admin_kubeconfig
             with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as devices:
                 _Demo(stack, nodes, devices).run()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,3 +89,66 @@ def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
     assert (down.returncode, down.stdout) == (0, "the local cluster is down\n")
     once_more = subprocess.run([*_LOCAL, "down"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (once_more.returncode, once_more.stdout) == (0, "no local cluster is up\n")
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[ControlPlane]:
+    with tempfile.TemporaryDirectory(prefix="nd-theirs-") as folder, ControlPlane.start(Path(folder) / "c") as made:
+        yield made
+
+
+class TestTheClusterYouHave:
+    """CLUSTER=current, tried on a control plane that stands for kind or minikube."""
+
+    @staticmethod
+    def _objects(cluster: ControlPlane) -> set[str]:
+        """Whatever a visitor could leave behind, by kind and name."""
+        kinds = (
+            "nodes,namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies,"
+            "validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+        )
+        everywhere = cluster.kubectl(
+            "get", "serviceaccounts,configmaps,leases,roles,rolebindings,pods", "-A", "-o", "name"
+        )
+        return {*cluster.kubectl("get", kinds, "-o", "name").split(), *everywhere.split()}
+
+    def _demo(self, kubeconfig: Path) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "CLUSTER": "current", "KUBECONFIG": str(kubeconfig)}
+        return subprocess.run(
+            _DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False, env=environment
+        )
+
+    def test_demo_uses_it_and_leaves_it_as_it_was(self, own_temp: Path, theirs: ControlPlane) -> None:
+        before = self._objects(theirs)
+        done = self._demo(theirs.admin_kubeconfig)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "using the cluster of the context nodedevice-test" in done.stdout
+        assert done.stdout.splitlines()[-1].startswith("OK: ")
+        assert self._objects(theirs) == before
+
+    def test_what_is_there_already_is_left_alone(self, own_temp: Path, theirs: ControlPlane) -> None:
+        theirs.kubectl("create", "namespace", "nodedevice-system")
+        done = self._demo(theirs.admin_kubeconfig)
+        assert done.returncode == 1
+        assert "has nodedevice already (nodedevice-system), and is left alone" in done.stdout
+        assert "nodedevice-system" in theirs.kubectl("get", "namespaces", "-o", "name")
+        theirs.kubectl("delete", "namespace", "nodedevice-system")
+
+    @pytest.mark.parametrize(
+        ("cluster", "content", "said"),
+        [
+            ("current", "", "no current kubeconfig"),
+            ("current", "{{{", "no current kubeconfig"),
+            ("kind", "", "CLUSTER is 'kind'"),
+        ],
+    )
+    def test_no_cluster_to_use(self, own_temp: Path, tmp_path: Path, cluster: str, content: str, said: str) -> None:
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(content)
+        environment = {**os.environ, "CLUSTER": cluster, "KUBECONFIG": str(kubeconfig)}
+        done = subprocess.run(
+            _DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False, env=environment
+        )
+        assert done.returncode == 1
+        assert said in done.stdout
+        assert done.stderr == ""

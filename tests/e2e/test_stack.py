@@ -2,37 +2,25 @@
 
 import asyncio
 import json
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.observe import Observer, capacity
 from tests.cluster.processes import Process
 from tests.cluster.stack import FILES, GPU, NODE_A, NODE_B, Stack
+from tests.e2e.conftest import gpus
 from tests.fakes import sample_plugin
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 _IDLE_SECONDS = 12.0
 _AGENT = "system:serviceaccount:nodedevice-system:nodedevice-agent"
 _OPERATOR = "system:serviceaccount:nodedevice-system:nodedevice-operator"
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    folder = Path(tempfile.mkdtemp(prefix="nd-e2e-"))
-    try:
-        with Stack.start(folder) as running:
-            running.wait_for("all is advertised", lambda: _gpus(running, NODE_A) == 4 and _gpus(running, NODE_B) == 2)
-            yield running
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +79,7 @@ async def test_registration_that_is_refused_harms_nobody(stack: Stack) -> None:
             await plugin.register()
     finally:
         await plugin.stop()
-    assert _gpus(stack, NODE_B) == 2
+    assert gpus(stack, NODE_B) == 2
 
 
 def test_pods_share_what_may_be_shared_and_nothing_else(stack: Stack) -> None:
@@ -113,6 +101,7 @@ def test_pods_share_what_may_be_shared_and_nothing_else(stack: Stack) -> None:
 
 
 async def test_idle_writes_nothing_but_leases(stack: Stack) -> None:
+    assert isinstance(stack.control_plane, ControlPlane)
     await asyncio.sleep(2)  # what earlier tests set in motion has come to rest
     before = len(list(stack.control_plane.audit_events()))
     await asyncio.sleep(_IDLE_SECONDS)
@@ -123,11 +112,6 @@ async def test_idle_writes_nothing_but_leases(stack: Stack) -> None:
     ]
     writes = [(verb, kind) for verb, kind in ours if verb not in ("get", "list", "watch")]
     assert {kind for _, kind in writes} <= {"leases"}
-
-
-def _gpus(stack: Stack, node_name: str) -> int:
-    node = json.loads(stack.control_plane.kubectl("get", "node", node_name, "-o", "json"))
-    return int(node["status"]["capacity"].get(GPU, -1))
 
 
 def _event_reasons(stack: Stack, name: str) -> list[str]:

@@ -1,0 +1,175 @@
+"""The cluster that you have, of the current kubeconfig (kind, minikube, a test cluster), lent for as long as somebody needs it.
+
+Only with CLUSTER=current. Into it come Nodes of our own, played by a KWOK that runs here, and the project's chart; agents and
+operator run here too. All of it is taken away again at the end, and a cluster that has any of it already is left alone.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+from lightkube import Client, KubeConfig
+from lightkube.core.exceptions import ConfigError
+from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
+from nodedevice_operator.core import required_plugins
+
+from tests.cluster import components, nodes
+from tests.cluster.binaries import find
+from tests.cluster.certificates import write_private
+from tests.cluster.chart import SYSTEM_NAMESPACE, installed_manifests
+from tests.cluster.cluster import Cluster
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.errors import ClusterError, CommandError
+from tests.cluster.health import answers
+from tests.cluster.layout import HERE, claim
+from tests.cluster.processes import Process, removed_at_the_end, reserved_ports
+
+_READY_SECONDS = 60.0
+_OLDEST_MINOR: Final = 33
+
+
+class CurrentClusterError(ClusterError):
+    """The cluster of the current kubeconfig cannot be used."""
+
+
+def open_cluster(folder: Path, say: Callable[[str], None]) -> Cluster:
+    """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError."""
+    wanted = os.environ.get("CLUSTER", "")
+    if wanted == "current":
+        return CurrentCluster.start(folder, say)
+    if wanted:
+        raise CurrentClusterError(
+            f"CLUSTER is {wanted!r}: leave it empty for a cluster made for this, or say `current`"
+        )
+    return ControlPlane.start(folder, say)
+
+
+class CurrentCluster(Cluster):
+    """Made by `start`. It knows what it has put into the cluster, and takes that away in stop()."""
+
+    # another KWOK in that cluster, if there is one, leaves our Nodes alone
+    played_by = "nodedevice"
+
+    def __init__(
+        self, folder: Path, kubeconfig: Path, client: Client, kubectl: Path, version: str, kwok: Process
+    ) -> None:
+        super().__init__(folder, kubeconfig, client, kubectl, version)
+        self._kwok = kwok
+
+    @classmethod
+    def start(cls, folder: Path, say: Callable[[str], None] = lambda _: None) -> Self:
+        """Look at the cluster, and begin to play Nodes in it. folder: made for it, and removed at the end.
+
+        Raises CurrentClusterError, with a remedy, when there is none, or it is not to be used; BinaryError; ComponentError.
+        """
+        binaries = find(["kubectl", "kwok"], say)
+        folder = folder.absolute()
+        claim(folder)
+        with ExitStack() as undo:
+            undo.enter_context(removed_at_the_end(folder))
+            kubeconfig, context = _take_kubeconfig(binaries["kubectl"], folder)
+            [port] = undo.enter_context(reserved_ports(1))
+            command = components.kwok(
+                binaries["kwok"], kubeconfig, HERE / "kwok.yaml", port, nodes.node_selector(cls.played_by)
+            )
+            kwok = Process("kwok", command, folder / "kwok.log")
+            client = undo.enter_context(Client(_config(kubeconfig), trust_env=False))
+            cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", kwok)
+            cluster.version = cluster._usable_version(context)
+            say(f"using the cluster of the context {context}, Kubernetes {cluster.version}")
+            undo.callback(kwok.kill)
+            kwok.start()
+            kwok.wait_ready(lambda: answers(port, "/readyz", tls=None), _READY_SECONDS)
+            undo.callback(cluster._clean_up, say)
+            cluster._undo = undo.pop_all()
+            return cluster
+
+    def verify_alive(self) -> None:
+        self._kwok.verify_alive()
+
+    def wait(self) -> None:
+        pid = self._kwok.pid
+        if pid is not None:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        self.verify_alive()
+
+    def add_namespace(self, name: str) -> None:
+        if self._names("namespaces", f"metadata.name={name}"):
+            raise CurrentClusterError(
+                f"the cluster has a namespace {name} already: delete it first, or use another cluster"
+            )
+        super().add_namespace(name)
+        self._undo.callback(self._delete, "namespace", name)
+
+    def _usable_version(self, context: str) -> str:
+        """Its version. Raises CurrentClusterError when it is too old, or has anything of ours."""
+        try:
+            version = yaml.safe_load(self.kubectl("version", "-o", "yaml"))["serverVersion"]
+            taken = [name for name in self._names("crds") if name.endswith(f".{GROUP}")]
+            taken += [name for name in self._names("namespaces") if name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
+        except CommandError as exc:
+            raise CurrentClusterError(f"the cluster of the context {context} cannot be used: {exc}") from exc
+        if int("".join(filter(str.isdigit, version["minor"]))) < _OLDEST_MINOR:
+            raise CurrentClusterError(
+                f"the cluster of the context {context} has Kubernetes {version['gitVersion']}; 1.{_OLDEST_MINOR} or newer is needed"
+            )
+        if taken:
+            raise CurrentClusterError(
+                f"the cluster of the context {context} has nodedevice already ({', '.join(taken)}), and is left alone:"
+                " uninstall it there, or use another cluster"
+            )
+        return str(version["gitVersion"])
+
+    def _names(self, kind: str, field_selector: str = "") -> list[str]:
+        path = '{range .items[*]}{.metadata.name}{"\\n"}{end}'
+        return self.kubectl("get", kind, f"--field-selector={field_selector}", "-o", f"jsonpath={path}").split()
+
+    def _clean_up(self, say: Callable[[str], None]) -> None:
+        """Everything that came from us, the objects of our kinds with their definitions; programs have ended before."""
+        # a second Ctrl-C would leave half of it there
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        say("taking everything out of the cluster again")
+        selector = nodes.node_selector(self.played_by)
+        ours = self.kubectl("get", "nodes", "-l", selector, "-o", "name", check=False).split()
+        for node in ours:
+            # what DaemonSets of the cluster have started there, as if on a real node
+            on_it = f"--field-selector=spec.nodeName={node.removeprefix('node/')}"
+            self.kubectl("delete", "pods", "-A", on_it, "--grace-period=0", "--force", check=False)
+        self._delete("nodes", "-l", selector)
+        for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy"):
+            # kept by the operator; an API server without them has none
+            self.kubectl("delete", kind, required_plugins.NAME, "--ignore-not-found", check=False)
+        manifests = yaml.safe_dump_all(installed_manifests())
+        self.kubectl("delete", "--ignore-not-found", "--wait", "-f", "-", stdin=manifests, check=False)
+        self._delete("namespace", SYSTEM_NAMESPACE, AGENTS_NAMESPACE)
+
+    def _delete(self, kind: str, *which: str) -> None:
+        """One thing that cannot be deleted does not keep the others."""
+        self.kubectl("delete", kind, *which, "--ignore-not-found", "--wait", "--timeout=60s", check=False)
+
+
+def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:
+    """A copy with the current context alone, and that context's name: whatever is made current meanwhile changes nothing."""
+    view = [str(kubectl), "config", "view", "--minify", "--flatten", "--raw", "-o", "yaml"]
+    done = subprocess.run(view, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    content: dict[str, Any] = (yaml.safe_load(done.stdout) or {}) if done.returncode == 0 else {}
+    if not content.get("clusters"):
+        said = done.stderr.strip() or "it names no cluster"
+        raise CurrentClusterError(
+            f"no current kubeconfig: {said}\n  remedy: set KUBECONFIG, or `kubectl config use-context`"
+        )
+    path = folder / "admin.kubeconfig"
+    write_private(path, done.stdout.encode())
+    return path, str(content["current-context"])
+
+
+def _config(kubeconfig: Path) -> Any:
+    try:
+        return KubeConfig.from_file(kubeconfig).get()
+    except ConfigError as exc:
+        raise CurrentClusterError(f"the current kubeconfig cannot be used: {exc}") from exc

@@ -1,0 +1,28 @@
+"""The whole product, running, anew for each file of tests here."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.stack import GPU, NODE_A, NODE_B, Stack
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    folder = Path(tempfile.mkdtemp(prefix="nd-e2e-"))
+    try:
+        with Stack.start(folder) as running:
+            running.wait_for("all is advertised", lambda: (gpus(running, NODE_A), gpus(running, NODE_B)) == (4, 2))
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def gpus(stack: Stack, node_name: str) -> int:
+    """How many GPUs the Node offers; -1: the name is not there."""
+    node = json.loads(stack.control_plane.kubectl("get", "node", node_name, "-o", "json"))
+    return int(node["status"]["capacity"].get(GPU, -1))

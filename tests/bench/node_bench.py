@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.bench import node_footprint, node_health, node_pods
+from tests.bench import node_away, node_create, node_footprint, node_health, node_pods
 from tests.bench.results import Result, show, write
 from tests.cluster.chart import install_chart
 from tests.cluster.control_plane import ControlPlane
@@ -47,6 +47,10 @@ def measure(folder: Path, say: Say) -> dict[str, Result]:
         }
         say("measuring starts of pods")
         results = node_pods.starts(nodes)
+        say("measuring starts of pods while the agent is away")
+        results |= node_away.starts_meanwhile(nodes)
+        say("measuring answers to the runtime")
+        results |= node_create.create_container(nodes[NRI])
         say("measuring changes of health")
         results |= node_health.health_to_node(nodes[NRI], nodes[BARE])
         say("measuring the agent beside 110 pods")

@@ -10,7 +10,7 @@ from tests.e2e.real_node.pods import container, pod
 
 _RUNS = 20
 # what is added by us, at the median, with one device and with none
-_ADDED_SECONDS = 0.005
+ADDED_SECONDS = 0.005
 _WAYS = ((BARE, 0), (NRI, 0), (BARE, 1), (NRI, 1), (KUBELET, 1))
 
 
@@ -19,17 +19,18 @@ def starts(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
     measured: dict[tuple[str, int], list[float]] = {way: [] for way in _WAYS}
     for run in range(_RUNS):
         for runtime, count in _WAYS:
-            measured[runtime, count].append(_start(nodes[runtime], f"start-{count}-{run}", count))
+            measured[runtime, count].append(start(nodes[runtime], f"start-{count}-{run}", count))
     bare = {count: statistics.median(measured[BARE, count]) for count in (0, 1)}
     return {
         f"pod_start_{runtime}_{count}": judged(
-            statistics.median(values), worst(values), "s", round(bare[count] + _ADDED_SECONDS, 5), len(values)
+            statistics.median(values), worst(values), "s", round(bare[count] + ADDED_SECONDS, 5), len(values)
         )
         for (runtime, count), values in measured.items()
     }
 
 
-def _start(on: NodeUnderTest, name: str, count: int) -> float:
+def start(on: NodeUnderTest, name: str, count: int) -> float:
+    """Of one pod, which is gone again when this returns."""
     resource = on.kinds["many"].resource
     body = pod(name, [container("main", {resource: count} if count else None)])
     began = time.time()

@@ -15,6 +15,7 @@ from tests.cluster.certificates import Certificate
 ROOT = "/var/lib/kubelet"
 PLUGIN_DIR = f"{ROOT}/device-plugins"
 POD_RESOURCES_SOCKET = f"{ROOT}/pod-resources/kubelet.sock"
+MANIFESTS = f"{ROOT}/manifests"
 HEALTH_PORT = 10248
 
 
@@ -53,6 +54,9 @@ def configuration(settings: KubeletSettings) -> str:
             **_reachable(settings),
             **_on_a_small_machine(settings),
             "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
+            "staticPodPath": MANIFESTS,
+            # the folder is made when the first manifest comes, and one that is not there is not watched
+            "fileCheckFrequency": "1s",
             "nodeStatusUpdateFrequency": f"{settings.status_seconds}s",
             # many pods start at once in tests, and nothing here is a registry or a shared API server
             "registryPullQPS": 0,

@@ -113,6 +113,7 @@ class FakePlugin:
         self._server: grpc.aio.Server | None = None
         self._version = 0
         self._end_streams = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._happened = asyncio.Condition()
 
     @property
@@ -122,7 +123,15 @@ class FakePlugin:
         return self._dir / self.socket_name
 
     async def start(self, plugin_dir: Path) -> None:
-        """Serve on `<plugin_dir>/<socket_name>`; a socket that is there is replaced, as careless plugins do."""
+        """Serve on `<plugin_dir>/<socket_name>`; a socket that is there is replaced, as careless plugins do.
+
+        After a stop it may be started again, in another event loop too.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            # a condition belongs to the loop in which it was first waited for
+            self._happened = asyncio.Condition()
+        self._loop = loop
         self._dir = plugin_dir
         self._end_streams = False
         self._server = grpc.aio.server()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.core import waiting
 from nodedevice_agent.core.checkpoint import PluginSocket
 from nodedevice_agent.core.pods import Container, Pod
 from nodedevice_agent.edges import checkpoint_file, reach_back
@@ -12,7 +13,7 @@ from nodedevice_agent.edges.plugin_directory import PluginDirectory
 from nodedevice_agent.errors import DirectoryServed
 
 from tests.fakes.device_manager import Manager
-from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 RESOURCE = "example.com/fake"
@@ -104,6 +105,25 @@ async def test_only_one_connection_is_left_when_a_plugin_registers_again(tmp_pat
         # the one that was replaced holds nothing alive
         await manager.until(lambda: is_available(manager, 0))
     assert sockets(tmp_path) == ()
+
+
+async def test_a_call_in_flight_when_its_connection_is_replaced_is_made_again(
+    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart: the plugin is dialled, asked at once, and registers again before it has answered."""
+    monkeypatch.setattr(waiting, "FIRST_PAUSE_SECONDS", 0.01)
+    async with hosted(tmp_path) as manager:
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await manager.until(lambda: is_available(manager, 2))
+    gate = plugin.knobs.allocate_gate = asyncio.Event()
+    async with hosted(tmp_path, [POD]) as manager:
+        await plugin.wait_for_calls("Allocate")
+        await plugin.register()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await plugin.wait_for_calls("Allocate", 2)
+        gate.set()
+        await manager.until(lambda: [a.device_ids for a in manager.manager.book] == [("a",)])
 
 
 async def test_a_plugin_that_hangs_or_died_holds_up_nobody(

@@ -42,11 +42,12 @@ def _why_not() -> str:
 
 
 @pytest.fixture(autouse=True)
-def no_pod_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that failed leaves its pods, which the next one is not to trip over."""
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that failed leaves its pods and what it killed, which the next one is not to trip over."""
     yield
     for name in _NODES & set(request.fixturenames):
         under_test: NodeUnderTest = request.getfixturevalue(name)
+        under_test.bring_back()
         under_test.remove_pods()
 
 

@@ -1,25 +1,22 @@
-"""A real node with plugins and, but for the bare kubelet, the agent; and what pods on it come to.
+"""A real node with plugins and, but for the bare kubelet, the agent; and what the API shows of its devices.
 
     under_test.run(pod("a", [container("main", {rw.resource: 1})]))     until all of its containers run
-    under_test.seen("a", "main")                                        what the container found
+    under_test.wait_numbers(rw.resource, allocated=1)
 
-Everything waits for what the API or a container says, and gives up with the last that was said.
+What pods come to is in pods_on_node.
 """
 
 import asyncio
 import json
-import time
+import signal
 import urllib.error
 import urllib.request
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-from lightkube import ApiError
-from lightkube.resources.core_v1 import Node, Pod
+from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
 from tests.cluster.chart import SYSTEM_NAMESPACE
@@ -32,20 +29,17 @@ from tests.cluster.real_node import RealNode
 from tests.cluster.stack import program_path
 from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.given import Kind, Plugins, kinds
-from tests.e2e.real_node.pods import CONTAINER_ENV, HELD, REPORTS, UID_ENV, Json, Seen
+from tests.e2e.real_node.pods import Json
+from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS, PodsOnNode
 
 BARE, NRI, KUBELET = "bare", "nri", "kubelet"
 AGENT_PLUGIN_DIR = "/var/lib/nodedevice/device-plugins"
-_OURS = "/var/lib/e2e"
-_MOUNTED = f"{_OURS}/mounted"
+_MOUNTED = f"{OURS}/mounted"
 _CDI_FILE = "/run/cdi/e2e.json"
-# A kubelet tries a container that it could not create again after ten seconds and more.
-PATIENCE_SECONDS = 60.0
-_NUDGE_SECONDS = 1.0
 
 
-class NodeUnderTest:
-    """runtime: one of bare, nri, kubelet. Pods are made in a namespace named as the node. loop: plugins run in it.
+class NodeUnderTest(PodsOnNode):
+    """runtime: one of bare, nri, kubelet. loop: plugins run in it.
 
     of: what plugins there are; each of the usual ones unless it is given.
     """
@@ -58,16 +52,12 @@ class NodeUnderTest:
         loop: asyncio.AbstractEventLoop,
         of: Sequence[Kind] | None = None,
     ) -> None:
-        self.control_plane, self.node, self.runtime, self.namespace = control_plane, node, runtime, node.name
+        super().__init__(control_plane, node)
+        self.runtime = runtime
         self.kinds: Mapping[str, Kind] = {kind.name: kind for kind in (of or kinds())}
-        self.reports = node.outside(f"{_OURS}/reports")
-        self.held = node.outside(f"{_OURS}/held")
-        for folder in (self.reports, self.held):
-            folder.mkdir(parents=True)
         self.plugins = Plugins(
             loop, node.outside(self.plugin_dir), list(self.kinds.values()), node.outside(_MOUNTED), Path(_MOUNTED)
         )
-        self._uids: dict[str, str] = {}
         self._agent: MachineProcess | None = None
         self._agent_address = ""
 
@@ -87,7 +77,8 @@ class NodeUnderTest:
         with reserved_ports(1) as (port,):
             self.write_cdi()
             if self.runtime != BARE:
-                self._agent = self._agent_process(f"127.0.0.1:{port}")
+                self._agent_address = f"127.0.0.1:{port}"
+                self._agent = self._agent_process({})
                 self.start_agent()
             try:
                 with self.plugins:
@@ -106,6 +97,37 @@ class NodeUnderTest:
     def wait_agent(self) -> None:
         """Wait until it says that it is ready."""
         self.agent.wait_ready(self._agent_answers, PATIENCE_SECONDS)
+
+    @contextmanager
+    def agent_with(self, flags: Mapping[str, str]) -> Iterator[None]:
+        """For the length of the block an agent with further flags is in the place of the usual one."""
+        usual = self.agent
+        self._exchange_agent(self._agent_process(flags))
+        try:
+            yield
+        finally:
+            self._exchange_agent(usual)
+
+    def _exchange_agent(self, agent: MachineProcess) -> None:
+        self.agent.kill()
+        self._agent = agent
+        self.start_agent()
+
+    def bring_back(self) -> None:
+        """What a test that failed left dead or stopped is there again. All is well: nothing happens."""
+        node = self.node
+        for process, start in (
+            (node.containerd, node.start_containerd),
+            (node.kubelet, node.start_kubelet),
+            (self._agent, self.start_agent),
+        ):
+            if process is None:
+                continue
+            if process.pid is None:
+                process.kill()  # dead already: its starter is waited for
+                start()
+            else:
+                process.signal(signal.SIGCONT)
 
     def reboot(self) -> None:
         """Everything of the node, agent and plugins too, gone at once and started again."""
@@ -137,127 +159,17 @@ class NodeUnderTest:
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 
-    def create(self, body: Json) -> None:
-        """Make a pod, for this node; the scheduler binds it."""
-        body["metadata"]["namespace"] = self.namespace
-        spec = body["spec"]
-        spec.setdefault("nodeSelector", {"kubernetes.io/hostname": self.node.name})
-        spec["volumes"] = [
-            {"name": name, "hostPath": {"path": f"{_OURS}/{path.strip('/')}", "type": "Directory"}}
-            for name, path in (("reports", REPORTS), ("held", HELD))
-        ]
-        asked: Any = Pod.from_dict(body)
-        made = self.control_plane.client.create(asked)
-        self._uids[made.metadata.name] = made.metadata.uid
+    def create(self, body: Json) -> Any:
+        made = super().create(body)
         if self.runtime == NRI and self._asks_for_ours(body):
             # from the moment in which a resource is advertised, nobody slips past the policy
             assert names.REQUIRED_PLUGINS_ANNOTATION in (made.metadata.annotations or {}), "the pod is not marked"
+        return made
 
-    def run(self, body: Json) -> Json:
-        """Make a pod and wait until all of its containers run. Returns it as the API shows it then."""
-        self.create(body)
-        return self.wait_running(body["metadata"]["name"])
-
-    def wait_running_nudged(self, name: str) -> None:
-        """As wait_running, but the kubelet is made to look at the pod again and again; by itself it takes ten seconds and more."""
-        nudged = time.monotonic()
-
-        def runs(found: Json) -> bool:
-            nonlocal nudged
-            if time.monotonic() > nudged + _NUDGE_SECONDS:
-                nudged = time.monotonic()
-                again = f"e2e.example.com/nudged={uuid.uuid4().hex}"
-                self.control_plane.kubectl("annotate", "pod", name, "-n", self.namespace, "--overwrite", again)
-            return _all_run(found)
-
-        self.wait(name, runs, "all of its containers run")
-
-    def wait_running(self, name: str) -> Json:
-        return self.wait(name, _all_run, "all of its containers run")
-
-    def wait(self, name: str, is_so: Callable[[Json], bool], what: str) -> Json:
-        """Wait until a pod is as asked; one that is gone is empty. Raises TimeoutError with its last status."""
-        last: list[Json] = [{}]
-
-        def look() -> bool:
-            last[0] = self.pod(name)
-            self.node.verify_alive()
-            return is_so(last[0])
-
-        try:
-            wait_until(look, f"pod {name}: {what}", PATIENCE_SECONDS)
-        except TimeoutError as exc:
-            exc.add_note(yaml.safe_dump({"status": last[0].get("status"), "events": self.events(name)}))
-            raise
-        return last[0]
-
-    def pod(self, name: str) -> Json:
-        try:
-            found: Json = self.control_plane.client.get(Pod, name, namespace=self.namespace).to_dict()
-        except ApiError as exc:
-            if exc.status.code != 404:
-                raise
-            return {}
-        return found
-
-    def delete(self, *pods: str, force: bool = False) -> None:
-        """Delete pods, with their own grace period, or by force: then the API forgets them before their processes end."""
-        for name in pods:
-            self.control_plane.client.delete(Pod, name, namespace=self.namespace, grace_period=0 if force else None)
-        for name in pods:
-            self.wait(name, lambda found: not found, "is gone")
-
-    def remove_pods(self) -> None:
-        """Delete what pods are there, by force. None: nothing happens."""
-        listed = self.control_plane.kubectl("get", "pods", "-n", self.namespace, "-o", "name")
-        self.delete(*(name.removeprefix("pod/") for name in listed.split()), force=True)
-
-    def pid_of(self, name: str, of: str) -> int:
-        """Process ID, as seen from here, of a running container."""
-        uid = self._uids[name]
-        for environment in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                found = environment.read_bytes().split(b"\0")
-                if f"{UID_ENV}={uid}".encode() in found and f"{CONTAINER_ENV}={of}".encode() in found:
-                    return int(environment.parent.name)
-        raise LookupError(f"no process of {name}/{of} is running")
-
-    def events(self, name: str) -> list[str]:
-        """What Events say about a pod."""
-        listed = self.control_plane.kubectl("get", "events", "-n", self.namespace, "-o", "json")
-        return [
-            f"{event['reason']}: {event['message']}"
-            for event in json.loads(listed)["items"]
-            if event["involvedObject"].get("name") == name
-        ]
-
-    # -- what containers found ----------------------------------------------------------------------------------------------
-
-    def seen(self, name: str, of: str = "main") -> Seen:
-        """What a container found when it started for the last time; waits for its first word."""
-        self.wait(name, lambda _: bool(self.starts(name, of)), f"container {of} has said what it found")
-        return self.starts(name, of)[-1]
-
-    def started_at(self, name: str) -> float:
-        """When the only container of a pod started, as time.time() counts; waits for it."""
-        self.seen(name)
-        (report,) = [path for path in self.reports.glob("*.json") if self._uids[name] in path.read_text()]
-        return report.stat().st_mtime
-
-    def wait_starts(self, name: str, count: int) -> None:
-        """Wait until a pod's containers have started so often, all together."""
-        self.wait(name, lambda _: len(self.starts(name)) >= count, f"has started {count} times")
-
-    def starts(self, name: str, of: str | None = None) -> list[Seen]:
-        """What a pod's containers, or one of them, found at each start so far, oldest first.
-
-        Of the last pod of that name, also when it is gone.
-        """
-        files = sorted(self.reports.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-        found = [Seen.from_json(path.read_text()) for path in files]
-        return [
-            seen for seen in found if seen.env[UID_ENV] == self._uids[name] and of in (None, seen.env[CONTAINER_ENV])
-        ]
+    def _asks_for_ours(self, body: Json) -> bool:
+        containers = [*body["spec"]["containers"], *body["spec"]["initContainers"]]
+        asked = {resource for each in containers for resource in each["resources"]["limits"]}
+        return not asked.isdisjoint(kind.resource for kind in self.kinds.values())
 
     # -- numbers ----------------------------------------------------------------------------------------------------------
 
@@ -299,22 +211,17 @@ class NodeUnderTest:
             yield found
             found += [dict(seen.object.status or {}) for seen in observer.seen() if seen.object.metadata.name == name]
 
-    def _asks_for_ours(self, body: Json) -> bool:
-        containers = [*body["spec"]["containers"], *body["spec"]["initContainers"]]
-        asked = {resource for each in containers for resource in each["resources"]["limits"]}
-        return not asked.isdisjoint(kind.resource for kind in self.kinds.values())
-
-    def _agent_process(self, address: str) -> MachineProcess:
-        self._agent_address = address
+    def _agent_process(self, more: Mapping[str, str]) -> MachineProcess:
         kubeconfig = self.control_plane.service_account_kubeconfig(
             SYSTEM_NAMESPACE, "nodedevice-agent", self.node.folder / "agent.kubeconfig", node_name=self.node.name
         )
         flags: dict[str, Any] = {
             "--node-name": self.node.name,
             "--kubeconfig": kubeconfig,
-            "--http-address": address,
+            "--http-address": self._agent_address,
             "--runtime": self.runtime,
             "--log-format": "json",
+            **more,
         }
         command = [program_path("nodedevice-agent"), "run"]
         for flag, value in flags.items():
@@ -327,11 +234,3 @@ class NodeUnderTest:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
-
-
-def _all_run(found: Json) -> bool:
-    status = found.get("status", {})
-    states = status.get("containerStatuses", [])
-    return len(states) == len(found.get("spec", {}).get("containers", [])) > 0 and all(
-        "running" in state.get("state", {}) for state in states
-    )

@@ -1,5 +1,8 @@
 """A container has what its plugin gave, with the permitted modes and nothing else; the same on every path by which it comes."""
 
+import os
+import signal
+
 import pytest
 
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
@@ -85,8 +88,7 @@ def test_a_sidecar_keeps_its_device(any_node: NodeUnderTest) -> None:
 def test_a_container_that_starts_again_has_the_same(any_node: NodeUnderTest) -> None:
     rw = any_node.kinds["rw"]
     any_node.run(pod("again", [container("main", {rw.resource: 1})]))
-    kill = ["exec", "again", "-n", any_node.namespace, "--", "kill", "-TERM", "1"]
-    any_node.control_plane.kubectl(*kill)
+    os.kill(any_node.pid_of("again", "main"), signal.SIGTERM)
     any_node.wait_starts("again", 2)
     first, second = any_node.starts("again")
     assert first.env[rw.env] == second.env[rw.env]

@@ -47,7 +47,7 @@ def test_no_container_starts_without_its_device(nri_node: NodeUnderTest, away: A
     with away(nri_node):
         nri_node.create(pod("asks", [container("main", {rw.resource: 1})]))
         nri_node.run(pod("plain", [container("main")]))
-        nri_node.wait("asks", lambda _: bool(_refusals(nri_node, "asks")), "was refused by the runtime")
+        nri_node.wait_refused("asks")
         assert not nri_node.starts("asks")
     # the kubelet tries again by itself
     nri_node.wait_running("asks")
@@ -75,9 +75,3 @@ def _is_decided(found: Json) -> bool:
     return status.get("phase") == "Failed" or any(
         condition["type"] == "PodScheduled" for condition in status.get("conditions", [])
     )
-
-
-def _refusals(of: NodeUnderTest, name: str) -> list[str]:
-    states = of.pod(name).get("status", {}).get("containerStatuses", [])
-    waiting = [state.get("state", {}).get("waiting", {}) for state in states]
-    return [found["message"] for found in waiting if found.get("reason") == "CreateContainerError"]

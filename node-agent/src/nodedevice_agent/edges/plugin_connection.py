@@ -10,7 +10,7 @@ import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -32,6 +32,10 @@ PRE_START_SECONDS = 30.0
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 # grpc hands over None, and no error, for a message that it cannot parse
 _NOT_UNDERSTOOD = "the answer is no message of the device plugin API"
+_HUNG_UP = "its connection was closed before it answered: the plugin is gone, or has registered again"
+
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
 
 _CHANNEL_OPTIONS = [
     # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
@@ -81,6 +85,8 @@ class PluginConnection:
 
     async def device_lists(self) -> AsyncIterator[DeviceList]:
         """Complete device lists as they come, until the stream ends in whatever way. Raises PluginFailed if it broke."""
+        if self._is_closed:
+            return
         stream = self._plugin.ListAndWatch(api_pb2.Empty())
         try:
             async for message in stream:
@@ -90,8 +96,7 @@ class PluginConnection:
         except grpc.RpcError as exc:
             raise PluginFailed(self.resource_name, "ListAndWatch", _detail(exc)) from exc
         except asyncio.CancelledError:
-            # grpc raises this too when close() ends the call: then the stream has ended, and nobody cancelled who reads it
-            if not self._is_closed:
+            if _is_cancelled():
                 raise
         finally:
             stream.cancel()
@@ -99,22 +104,14 @@ class PluginConnection:
     async def preferred(self, available: tuple[str, ...], must_include: tuple[str, ...], size: int) -> tuple[str, ...]:
         """The plugin's advice. Raises PluginFailed."""
         request = wire.preferred_request(available, must_include, size)
-        try:
-            answer = await self._plugin.GetPreferredAllocation(request, timeout=PREFERRED_SECONDS)
-        except grpc.RpcError as exc:
-            raise PluginFailed(self.resource_name, "GetPreferredAllocation", _detail(exc)) from exc
-        if answer is None:
-            raise PluginFailed(self.resource_name, "GetPreferredAllocation", _NOT_UNDERSTOOD)
+        method = self._plugin.GetPreferredAllocation
+        answer = await self._ask("GetPreferredAllocation", method, request, PREFERRED_SECONDS)
         return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
 
     async def allocate(self, device_ids: tuple[str, ...]) -> bytes:
         """The ContainerAllocateResponse, protobuf bytes. Raises PluginFailed, also for an answer without one."""
-        try:
-            answer = await self._plugin.Allocate(wire.allocate_request(device_ids), timeout=ALLOCATE_SECONDS)
-        except grpc.RpcError as exc:
-            raise PluginFailed(self.resource_name, "Allocate", _detail(exc)) from exc
-        if answer is None:
-            raise PluginFailed(self.resource_name, "Allocate", _NOT_UNDERSTOOD)
+        request = wire.allocate_request(device_ids)
+        answer = await self._ask("Allocate", self._plugin.Allocate, request, ALLOCATE_SECONDS)
         if len(answer.container_responses) != 1:
             detail = f"{len(answer.container_responses)} container responses for one container"
             raise PluginFailed(self.resource_name, "Allocate", detail)
@@ -124,12 +121,28 @@ class PluginConnection:
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """A container is about to use these. Raises PluginFailed."""
         request = api_pb2.PreStartContainerRequest(devices_ids=device_ids)
+        await self._ask("PreStartContainer", self._plugin.PreStartContainer, request, PRE_START_SECONDS)
+
+    async def _ask(
+        self, call: str, method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Answer], request: _Request, seconds: float
+    ) -> _Answer:
+        """Whatever becomes of the call, also that its connection is closed meanwhile, is told to who asked.
+
+        Raises PluginFailed.
+        """
+        if self._is_closed:
+            raise PluginFailed(self.resource_name, call, _HUNG_UP)
         try:
-            answer = await self._plugin.PreStartContainer(request, timeout=PRE_START_SECONDS)
+            answer: _Answer | None = await method(request, timeout=seconds)
         except grpc.RpcError as exc:
-            raise PluginFailed(self.resource_name, "PreStartContainer", _detail(exc)) from exc
+            raise PluginFailed(self.resource_name, call, _detail(exc)) from exc
+        except asyncio.CancelledError as exc:
+            if _is_cancelled():
+                raise
+            raise PluginFailed(self.resource_name, call, _HUNG_UP) from exc
         if answer is None:
-            raise PluginFailed(self.resource_name, "PreStartContainer", _NOT_UNDERSTOOD)
+            raise PluginFailed(self.resource_name, call, _NOT_UNDERSTOOD)
+        return answer
 
     async def close(self) -> None:
         self._is_closed = True
@@ -147,6 +160,16 @@ class PluginConnection:
 def _stub(channel: grpc.aio.Channel) -> "api_pb2_grpc.DevicePluginAsyncStub":
     # the asynchronous stub exists for the type checker alone
     return cast("api_pb2_grpc.DevicePluginAsyncStub", api_pb2_grpc.DevicePluginStub(channel))
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task itself is being cancelled.
+
+    grpc raises CancelledError also from a call whose channel is closed. Taken for a cancellation, that would end whoever asked
+    without a word, and the device manager would wait for the answer for ever.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _check_socket(resource_name: str, socket: Path) -> None:

@@ -1,10 +1,10 @@
 """A connection to one device plugin that does what it should not: every way ends in PluginFailed, and in time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import grpc
 import pytest
@@ -207,6 +207,57 @@ class TestPreferred:
         with pytest.raises(PluginFailed, match=r"GetPreferredAllocation.*DEADLINE_EXCEEDED"):
             await connection.preferred(("d0",), (), 1)
         plugin.knobs.preferred_gate.set()
+
+
+Ask = Callable[[PluginConnection], Awaitable[object]]
+
+
+class TestClosedMeanwhile:
+    """Whoever waits for an answer has to hear that none will come: grpc raises CancelledError, which ends a task silently."""
+
+    CALLS: ClassVar[dict[str, Ask]] = {
+        "Allocate": lambda connection: connection.allocate(("d0",)),
+        "GetPreferredAllocation": lambda connection: connection.preferred(("d0",), (), 1),
+        "PreStartContainer": lambda connection: connection.pre_start(("d0",)),
+    }
+
+    @pytest.fixture
+    def gate(self, plugin: FakePlugin) -> asyncio.Event:
+        gate = asyncio.Event()
+        plugin.knobs.allocate_gate = plugin.knobs.preferred_gate = plugin.knobs.pre_start_gate = gate
+        return gate
+
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_a_call_in_flight_fails(
+        self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
+    ) -> None:
+        asking = asyncio.ensure_future(self.CALLS[call](connection))
+        await plugin.wait_for_calls(call)
+        await connection.close()
+        with pytest.raises(PluginFailed, match=rf"{call}.*its connection was closed"):
+            await asking
+        gate.set()
+
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_a_call_that_comes_later_fails(self, connection: PluginConnection, call: str) -> None:
+        await connection.close()
+        with pytest.raises(PluginFailed, match=rf"{call}.*its connection was closed"):
+            await self.CALLS[call](connection)
+
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_who_asks_and_is_cancelled_is_cancelled(
+        self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
+    ) -> None:
+        asking = asyncio.ensure_future(self.CALLS[call](connection))
+        await plugin.wait_for_calls(call)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        gate.set()
+
+    async def test_lists_of_a_closed_connection_have_ended(self, connection: PluginConnection) -> None:
+        await connection.close()
+        assert [listed async for listed in connection.device_lists()] == []
 
 
 async def test_a_plugin_that_starts_anew_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:

@@ -6,21 +6,25 @@ Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stu
 """
 
 import asyncio
+import inspect
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, RuntimeHandler, Sandbox
+from nodedevice_agent.edges import metrics
 from nodedevice_agent.edges.nri import wire
 from nodedevice_agent.edges.nri.adjustment import adjustment
 from nodedevice_agent.edges.nri.cdi_support import check_cdi
 from nodedevice_agent.edges.nri.host_nodes import look_up
 from nodedevice_agent.edges.nri.mux import Mux
-from nodedevice_agent.edges.nri.ttrpc import CallFailed, Client, Code, Handler, Server
+from nodedevice_agent.edges.nri.ttrpc import CallFailed, Code
+from nodedevice_agent.edges.nri.ttrpc_client import Client
+from nodedevice_agent.edges.nri.ttrpc_server import Handler, Server
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +144,7 @@ class Session:
             "RunPodSandbox": _nothing,
             "StopPodSandbox": _nothing,
         }
-        return {(PLUGIN_SERVICE, method): handler for method, handler in methods.items()}
+        return {(PLUGIN_SERVICE, method): _timed(method, handler) for method, handler in methods.items()}
 
     def _configure(self, payload: bytes) -> bytes:
         request = api_pb2.ConfigureRequest.FromString(payload)
@@ -259,6 +263,23 @@ class Session:
             return b""
 
         return handle
+
+
+def _timed(method: str, handler: Handler) -> Handler:
+    """A method's series come into being with its first call: a runtime makes few of them."""
+    if inspect.iscoroutinefunction(handler):
+
+        async def answer(payload: bytes) -> bytes:
+            with metrics.NRI_SECONDS.labels(method).time():
+                return bytes(await handler(payload))
+
+        return answer
+
+    def answer_at_once(payload: bytes) -> bytes | Coroutine[None, None, bytes]:
+        with metrics.NRI_SECONDS.labels(method).time():
+            return handler(payload)
+
+    return answer_at_once
 
 
 def _nothing(payload: bytes) -> bytes:

@@ -29,9 +29,13 @@ class Package:
         return f"{self.name}-{self.version.replace(':', '_')}"
 
 
+_PROMETHEUS = "2.42.0+ds-5+deb12u1"
+
 PACKAGES = {
     "runc": Package("runc", "1.1.5+ds1-1+deb12u1", "usr/sbin/runc"),
     "busybox": Package("busybox-static", "1:1.35.0-4+deb12u1+b1", "bin/busybox"),
+    "prometheus": Package("prometheus", _PROMETHEUS, "usr/bin/prometheus"),
+    "promtool": Package("prometheus", _PROMETHEUS, "usr/bin/promtool"),
 }
 
 

@@ -1,31 +1,42 @@
 """What Prometheus may ask the operator. Labels are bounded: kinds, verbs, causes, and the first resource names."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Final
-
 import prometheus_client
-from nodedevice_api import names
-from prometheus_client.core import GaugeMetricFamily
 
-from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator import __version__
 from nodedevice_operator.edges.cache import Cache
-
-# Resource names come from whatever registers on a node; past this many they are counted together.
-_MOST_RESOURCES: Final = 100
-_OTHER: Final = "other"
-_STATES: Final = ("total", "healthy", "cordoned", "allocated", "releasing", "available")
+from nodedevice_operator.edges.inventory_metrics import InventoryCollector
 
 
 class Metrics:
     """Counters and histograms of the operator; gauges are taken from the cache when they are asked for."""
 
     def __init__(self) -> None:
+        # a second series beside each counter, which nobody asks for
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = prometheus_client.CollectorRegistry()
+        # memory and CPU of this process, which are budgets of ours
+        prometheus_client.ProcessCollector(registry=self.registry)
+        prometheus_client.Gauge(
+            "nodedevice_operator_info", "1; the release this is.", ["version"], registry=self.registry
+        ).labels(version=__version__).set(1)
         self.reconcile_seconds = prometheus_client.Histogram(
             "nodedevice_operator_reconcile_duration_seconds",
             "How long one look at one node took, writes included.",
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
+            registry=self.registry,
+        )
+        self.change_to_node_seconds = prometheus_client.Histogram(
+            "nodedevice_operator_change_to_node_seconds",
+            "From when a NodeDevice was seen to have changed to when its Node had been written.",
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0),
+            registry=self.registry,
+        )
+        self.waiting_nodes = prometheus_client.Gauge(
+            "nodedevice_operator_waiting_nodes", "Nodes that wait for a look.", registry=self.registry
+        )
+        self.failing_nodes = prometheus_client.Gauge(
+            "nodedevice_operator_failing_nodes",
+            "Nodes whose last look failed; they are looked at again, ever less often.",
             registry=self.registry,
         )
         self.reconcile_failures = prometheus_client.Counter(
@@ -35,8 +46,8 @@ class Metrics:
         )
         self.writes = prometheus_client.Counter(
             "nodedevice_operator_api_writes_total",
-            "Write requests sent to the API server.",
-            ["kind", "verb"],
+            "Write requests sent to the API server, by kind and how they ended: ok, or the kind of error.",
+            ["kind", "verb", "outcome"],
             registry=self.registry,
         )
         self.drift_repairs = prometheus_client.Counter(
@@ -77,49 +88,4 @@ class Metrics:
 
     def watch(self, cache: Cache) -> None:
         """Count what is in `cache` at every scrape."""
-        self.registry.register(_CacheCollector(cache))
-
-
-class _CacheCollector:
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        records = self._cache.node_devices.values()
-        label = _labels(records)
-        yield _by_resource(
-            "nodedevice_operator_nodedevices",
-            "NodeDevices by resource and whether they are ready.",
-            ("resource", "ready"),
-            Counter((label[r.resource], _readiness(r)) for r in records),
-        )
-        devices: Counter[tuple[str, str]] = Counter()
-        for record in records:
-            for state in _STATES:
-                devices[label[record.resource], state] += getattr(record, state)
-        yield _by_resource(
-            "nodedevice_operator_devices", "Devices by resource and state.", ("resource", "state"), devices
-        )
-        conflicts = sum(record.is_condition(names.Condition.CONFLICT, "True") for record in records)
-        yield GaugeMetricFamily(
-            "nodedevice_operator_conflicts", "NodeDevices whose name somebody else holds on the Node.", value=conflicts
-        )
-
-
-def _labels(records: Iterable[NodeDeviceRecord]) -> dict[str, str]:
-    resources = sorted({record.resource for record in records})
-    return {name: name if place < _MOST_RESOURCES else _OTHER for place, name in enumerate(resources)}
-
-
-def _readiness(record: NodeDeviceRecord) -> str:
-    ready = record.conditions.get(names.Condition.READY)
-    return ready.status if ready else "Unknown"
-
-
-def _by_resource(
-    name: str, sentence: str, labels: tuple[str, str], counts: Counter[tuple[str, str]]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, sentence, labels=labels)
-    for key, number in sorted(counts.items()):
-        family.add_metric(list(key), number)
-    return family
+        self.registry.register(InventoryCollector(cache))

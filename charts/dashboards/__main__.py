@@ -1,0 +1,32 @@
+"""Write the dashboards that the chart ships: `python -m charts.dashboards`, a step of `make generate`."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from charts.dashboards.fleet import fleet
+from charts.dashboards.holders import holders
+
+FOLDER: Final = Path(__file__).parents[1] / "nodedevice" / "dashboards"
+DASHBOARDS: Final = {"fleet.json": fleet, "who-uses-what.json": holders}
+
+
+def as_json(board: dashboard.Dashboard) -> str:
+    """As Grafana imports it. Panels are numbered, so that a link to one lasts from one build to the next."""
+    built = board.build()
+    for number, panel in enumerate(built.panels or (), start=1):
+        panel.id_val = number
+    return json.dumps(built, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, make in DASHBOARDS.items():
+        (FOLDER / name).write_text(as_json(make()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The Fleet dashboard: is every device there, healthy and offered, and do operator and agents keep up?
+
+From top to bottom as one asks: is something wrong, where, and is it us.
+"""
+
+from grafana_foundation_sdk.builders import dashboard
+
+from charts.dashboards import queries as q
+from charts.dashboards.frame import FLEET_UID, HOLDERS_UID, KEPT, frame
+from charts.dashboards.panels import PERCENT, WARN, any_is_bad, bars, listing, number, over_time, row, steps
+from charts.dashboards.programs import agents, operator
+
+_NODE_LINK = f"/d/{FLEET_UID}?{KEPT}&var-node=${{__value.text}}"
+_HOLDERS_LINK = f"/d/{HOLDERS_UID}?{KEPT}&var-node=${{__value.text}}"
+
+
+def fleet() -> dashboard.Dashboard:
+    board = frame(
+        FLEET_UID,
+        "nodedevice / Fleet",
+        "Devices of all nodes: how many there are, work, are held and can be had; and whether operator and agents keep up.",
+    )
+    for add in (_now, _devices, _trouble, operator, agents):
+        add(board)
+    return board
+
+
+def _now(board: dashboard.Dashboard) -> None:
+    silent = q.once("nodedevice_operator_agents", "state", f'{q.CLUSTER}, state!="alive"')
+    not_ready = q.once("nodedevice_operator_not_ready", "node, resource_name, reason", q.OF_BOTH)
+    for panel in (
+        number("Devices", "Every device that a device plugin lists.", q.devices("total")),
+        number("Held", "Devices that pods hold.", q.devices("allocated")),
+        number("Available", "Devices that a pod could get now.", q.devices("available")),
+        number("Broken", "Devices that are not healthy, held or not.", q.unhealthy(), thresholds=any_is_bad()),
+        number(
+            "Cordoned", "Devices that an administrator took out.", q.devices("cordoned"), thresholds=any_is_bad(WARN)
+        ),
+        number(
+            "In use",
+            "Share of the healthy devices that pods hold.",
+            f"{q.devices('allocated')} / {q.devices('healthy')}",
+            unit=PERCENT,
+            thresholds=steps(0.9, 0.98),
+        ),
+        number(
+            "NodeDevices not ready",
+            "Resources of a node where something that pods need is not there; the table below names them.",
+            f"count({not_ready}) or vector(0)",
+            thresholds=any_is_bad(),
+        ),
+        number(
+            "Conflicts",
+            "Resources that somebody else sets on the Node: they are left alone, and not offered.",
+            f"sum({q.once('nodedevice_operator_conflicts')})",
+            thresholds=any_is_bad(),
+        ),
+        number("Silent agents", "Agents that do not renew their Lease.", f"sum({silent})", thresholds=any_is_bad()),
+        number(
+            "Pods waiting",
+            "Pods that are bound to a node and wait for devices there.",
+            f"sum(nodedevice_agent_pods_waiting{{{q.OF_BOTH}}})",
+            thresholds=any_is_bad(WARN),
+        ),
+        number(
+            "Run without devices",
+            "Containers that run without the devices they asked for; delete their pods.",
+            f"sum(nodedevice_agent_containers_without_devices{{{q.OF_BOTH}}}) or vector(0)",
+            thresholds=any_is_bad(),
+        ),
+        number(
+            "Operators that lead",
+            "One writes; 0 means that nobody does, and more than one for longer than a moment cannot be.",
+            f"sum(nodedevice_operator_leader{{{q.CLUSTER}}})",
+        ),
+    ):
+        board.with_panel(panel)
+
+
+def _devices(board: dashboard.Dashboard) -> None:
+    board.with_row(row("Devices"))
+    states = ("available", "allocated", "releasing", "cordoned")
+    board.with_panel(
+        over_time(
+            "Devices by state",
+            "Of the selected resources, in the whole cluster. Releasing: the pod is over and its container is not.",
+            {**{state: q.devices(state) for state in states}, "broken": q.unhealthy()},
+        )
+    )
+    board.with_panel(
+        bars(
+            "In use by resource",
+            "Share of each resource's healthy devices that pods hold.",
+            "{{resource_name}}",
+            f"{q.devices('allocated', 'resource_name')} / ({q.devices('healthy', 'resource_name')} > 0)",
+            unit=PERCENT,
+            most=1,
+            thresholds=steps(0.9, 0.98),
+        )
+    )
+    board.with_panel(
+        over_time(
+            "Broken by resource",
+            "Devices that are not healthy. A resource whose plugin is away has all of them here.",
+            {"{{resource_name}}": q.unhealthy("resource_name")},
+            stacked=True,
+        )
+    )
+    per_node = f'sum by (node, resource_name, state) (nodedevice_agent_devices{{{q.OF_BOTH}, state="%s"}})'
+    board.with_panel(
+        listing(
+            "Available by node",
+            "As each node's agent tells; the nodes with most available devices first.",
+            f"topk(100, {per_node % 'available'})",
+            {"node": "Node", "resource_name": "Resource", "Value": "Available"},
+            links={"Node": _HOLDERS_LINK},
+        )
+    )
+
+
+def _trouble(board: dashboard.Dashboard) -> None:
+    board.with_row(row("What is wrong, and where"))
+    board.with_panel(
+        listing(
+            "Not ready",
+            "The reason is the first thing that is not; docs/troubleshooting.md says what to do about each.",
+            q.once("nodedevice_operator_not_ready", "node, resource_name, reason", q.OF_BOTH),
+            {"node": "Node", "resource_name": "Resource", "reason": "Reason", "Value": "Not ready"},
+            links={"Node": _NODE_LINK},
+        )
+    )
+    board.with_panel(
+        listing(
+            "Broken devices",
+            "Nodes with devices that are not healthy; the NodeDevice names each device, with its reason.",
+            q.once("nodedevice_operator_unhealthy_devices", "node, resource_name", q.OF_BOTH),
+            {"node": "Node", "resource_name": "Resource", "Value": "Broken"},
+            links={"Node": _NODE_LINK},
+        )
+    )
+    board.with_panel(
+        over_time(
+            "Agents",
+            "By their Lease. Withdrawn: silent for so long that free devices are not offered any more.",
+            {"{{state}}": f"sum by (state) ({q.once('nodedevice_operator_agents', 'state')})"},
+            width=8,
+        )
+    )
+    board.with_panel(
+        over_time(
+            "Repaired drift",
+            "Foreign changes of advertised capacity that were put right, by what had happened to the number.",
+            {"{{cause}}": q.count_in_range("nodedevice_operator_drift_repairs_total", "cause")},
+            width=8,
+        )
+    )
+    board.with_panel(
+        over_time(
+            "Device plugins connected",
+            "Nodes where the resource's plugin is connected to the agent.",
+            {"{{resource_name}}": f"sum by (resource_name) (nodedevice_agent_endpoint_running{{{q.OF_BOTH}}})"},
+            width=8,
+        )
+    )

@@ -1,0 +1,60 @@
+"""What both dashboards have around their panels: identity, variables, and the link from one to the other."""
+
+from typing import Final
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models import dashboard as models
+
+from charts.dashboards.panels import SOURCE
+
+FLEET_UID: Final = "nodedevice-fleet"
+HOLDERS_UID: Final = "nodedevice-holders"
+TAG: Final = "nodedevice"
+# with them an address leads to the same cluster, time and data source
+KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+
+
+def frame(uid: str, title: str, description: str) -> dashboard.Dashboard:
+    """A dashboard without panels and with the variables that both have."""
+    return (
+        dashboard.Dashboard(title)
+        .uid(uid)
+        .description(description)
+        .tags([TAG])
+        .refresh("30s")
+        .time("now-6h", "now")
+        .timezone("browser")
+        .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .annotations([])
+        .link(
+            dashboard.DashboardLink("nodedevice")
+            .type(models.DashboardLinkType.DASHBOARDS)
+            .tags([TAG])
+            .tooltip("The other dashboards of nodedevice")
+            .as_dropdown(False)
+            .include_vars(True)
+            .keep_time(True)
+        )
+        .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+        .with_variable(variable("cluster", "Cluster", "nodedevice_operator_info"))
+        .with_variable(
+            variable("resource", "Resource", 'nodedevice_operator_devices{cluster=~"$cluster"}', "resource_name")
+        )
+        .with_variable(variable("node", "Node", 'nodedevice_agent_info{cluster=~"$cluster"}'))
+    )
+
+
+def variable(name: str, label: str, series: str, of: str = "") -> dashboard.QueryVariable:
+    """Values of a label of these series, several or all. All is any value, and none as well: one cluster alone has no name."""
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .datasource(SOURCE)
+        .query({"query": f"label_values({series}, {of or name})", "refId": "PrometheusVariableQueryEditor"})
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.NATURAL_ASC)
+        .multi(True)
+        .include_all(True)
+        .all_value(".*")
+        .current(models.VariableOption(selected=True, text="All", value="$__all"))
+    )

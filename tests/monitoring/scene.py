@@ -1,0 +1,230 @@
+"""Three nodes with real agents, a real operator, and everything going wrong that an alert or a panel tells of.
+
+busy      devices held, broken, waited for; a plugin that fails; a resource of somebody else's; a damaged checkpoint
+runtime   devices given through the container runtime; a container that runs without; one that was refused
+refused   the API server takes no change of its Node's capacity and no renewal of its Lease
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightkube import ApiError
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Node
+from nodedevice_agent.edges import checkpoint_file
+from nodedevice_agent.edges.nri.ttrpc import CallFailed
+from nodedevice_api import names
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
+from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.integration.agent_process import GPU, AgentNode, condition
+from tests.integration.operator_process import OperatorProcess
+from tests.monitoring.prometheus import Target
+
+FAILING, TAKEN = "example.com/failing", "example.com/taken"
+# more than the alert wants, each by another writer: one alone would soon be a conflict
+_DRIFTS = 5
+_PATIENCE_SECONDS = 60.0
+_HELD = {names.REQUIRED_PLUGINS_ANNOTATION: f"[ {names.NRI_PLUGIN} ]"}
+_POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NAME}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: [v1], resources: [nodes/status], operations: [UPDATE], resourceNames: [NAME]}
+      - {apiGroups: [coordination.k8s.io], apiVersions: [v1], resources: [leases], operations: [UPDATE], resourceNames: [NAME]}
+  validations:
+    - expression: "request.resource.resource == 'nodes' && object.status.capacity == oldObject.status.capacity"
+      message: nothing of this node is written
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NAME}
+spec: {policyName: NAME, validationActions: [Deny]}
+"""
+
+
+@dataclass
+class Scene:
+    """What runs. devices: the plugin of the busy node, d3 of which is broken. refused_pod: on the node with a runtime, by uid."""
+
+    control_plane: ControlPlane
+    operator: OperatorProcess
+    busy: AgentNode
+    runtime: AgentNode
+    refused: AgentNode
+    devices: FakePlugin
+    elsewhere: FakePlugin
+    containers: FakeRuntime
+    connection: PluginConnection
+    refused_pod: str
+
+    async def targets(self) -> list[Target]:
+        """As the chart's monitors would name them."""
+        found = [Target("operator", self.operator.address, {"cluster": "test"})]
+        for node in (self.busy, self.runtime, self.refused):
+            address = await node.agent.address()
+            # the agent's own pod, as the monitors add it
+            labels = {"node": node.name, "cluster": "test", "namespace": "nodedevice-system", "pod": "nodedevice-agent"}
+            found.append(Target("agent", address, labels))
+        return found
+
+    async def refuse_writes(self) -> None:
+        """From now on nothing of that node is written; and there is something to write."""
+        name = self.refused.name
+        await asyncio.to_thread(self.control_plane.apply, _POLICY.replace("NAME", name))
+        # the API server takes a policy in some time after it has it
+        await asyncio.to_thread(wait_until, lambda: _is_refused(self.refused), f"nothing of {name} is written")
+        await self.elsewhere.set_health("d0", False)
+
+    async def silence(self) -> None:
+        """The agents of two nodes end, and with them their Leases."""
+        for node in (self.runtime, self.refused):
+            node.agent.kill()
+            await asyncio.to_thread(
+                self.control_plane.client.delete, Lease, node.name, namespace=names.AGENTS_NAMESPACE
+            )
+
+    async def mend(self) -> None:
+        """What was broken works, and nobody is refused any more."""
+        await self.allow_writes()
+        await self.devices.set_health("d3", True)
+        await self.elsewhere.set_health("d0", True)
+
+    async def allow_writes(self) -> None:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            args = ("delete", kind, self.refused.name, "--ignore-not-found")
+            await asyncio.to_thread(self.control_plane.kubectl, *args)
+
+
+@asynccontextmanager
+async def staged(control_plane: ControlPlane, namespace: str, folder: Path) -> AsyncIterator[Scene]:
+    """The scene, set; all of it is gone afterwards. folder: its path short, as sockets lie below it."""
+    async with AsyncExitStack() as undo:
+        operator = OperatorProcess(control_plane, folder / "o", "--agent-look-seconds", "1")
+        undo.callback(operator.close)
+        await asyncio.to_thread(operator.start)
+        nodes = [await _node(control_plane, namespace, folder / name) for name in "bru"]
+        for node in nodes:
+            undo.push_async_callback(node.close)
+        busy, runtime, refused = nodes
+        containers = await undo.enter_async_context(FakeRuntime(runtime.folder / "nri.sock"))
+        devices = await _set_busy(busy)
+        connection, refused_pod = await _set_runtime(runtime, containers)
+        refused.start_agent()
+        elsewhere = await refused.plugin(2)
+        await refused.until(lambda seen: condition(seen, "Ready").get("status") == "True")
+        scene = Scene(
+            control_plane, operator, busy, runtime, refused, devices, elsewhere, containers, connection, refused_pod
+        )
+        undo.push_async_callback(scene.allow_writes)
+        yield scene
+
+
+async def act(scene: Scene) -> None:
+    """What rates and quantiles are made of: changes while somebody counts."""
+    busy = scene.busy
+    for number in range(_DRIFTS):
+        await _write_capacity(busy, GPU, "77", f"stranger-{number}")
+        await asyncio.to_thread(_wait_capacity, busy, 3)
+    await busy.pod("second")
+    await busy.until_numbers(total=4, allocated=2, available=1)
+    for healthy, capacity in ((False, 2), (True, 3)):
+        # free, and so it leaves at once
+        await scene.devices.set_health("d2", healthy)
+        await asyncio.to_thread(_wait_capacity, busy, capacity)
+    await _create_refused(scene.connection, scene.refused_pod)
+
+
+async def _node(control_plane: ControlPlane, namespace: str, folder: Path) -> AgentNode:
+    folder.mkdir()
+    name = f"mon-{uuid.uuid4().hex[:8]}"
+    await asyncio.to_thread(control_plane.add_node, name, wait_ready=False)
+    return AgentNode(control_plane, namespace, name, folder)
+
+
+async def _set_busy(node: AgentNode) -> FakePlugin:
+    """Returns the plugin of the devices that work."""
+    node.state_dir.mkdir()
+    (node.state_dir / checkpoint_file.FILE_NAME).write_text("{ no checkpoint")
+    await _write_capacity(node, TAKEN, "1", "somebody-else")
+    node.start_agent()
+    four = {f"d{number}": FakeDevice(healthy=number < 3) for number in range(4)}
+    devices = await node.plugin(four, pre_start_required=True)
+    failing = await node.plugin(1, FAILING)
+    failing.knobs.allocate_error = RpcFailure()
+    await node.plugin(1, TAKEN)
+    await node.pod("holder")
+    await node.until_numbers(total=4, allocated=1, available=2)
+    await node.pod("waits", limits=(9,))
+    await node.pod("fails", resource=FAILING)
+    await node.edit({"spec": {"cordonedDevices": [{"id": "d3", "reason": "fan"}]}})
+    await node.until(lambda seen: condition(seen, "Conflict").get("status") == "True", TAKEN)
+    await node.until(lambda seen: condition(seen, "Ready").get("status") == "True")
+    return devices
+
+
+async def _set_runtime(node: AgentNode, containers: FakeRuntime) -> tuple[PluginConnection, str]:
+    """A container that runs without its device, and one that has its own. Returns also a pod for which there is none left."""
+    node.start_agent({"--runtime": "nri", "--nri-socket": str(containers.socket), "--runtime-grace-seconds": "1"})
+    connection = await containers.plugin()
+    early = await node.pod("early")
+    await node.agent.until_logged("a pod here asks for a resource that no device plugin has registered yet")
+    # its name is not managed here yet, so that nothing is asked of the agent
+    await connection.create_container(_sandbox(early, "early"), _container(early))
+    await connection.about_container("PostStartContainer", _sandbox(early, "early"), _container(early))
+    await node.plugin(2)
+    await node.until(lambda seen: any(each.get("runsWithout") for each in seen.get("allocations", ())))
+    one = await node.pod("one")
+    await node.until_numbers(total=2, allocated=2, available=0)
+    await connection.create_container(_sandbox(one, "one"), _container(one))
+    return connection, await node.pod("two")
+
+
+async def _create_refused(connection: PluginConnection, uid: str) -> None:
+    try:
+        await connection.create_container(_sandbox(uid, "held", _HELD), _container(uid))
+    except CallFailed:
+        return
+    raise AssertionError("a container was created without its device")
+
+
+async def _write_capacity(node: AgentNode, resource_name: str, number: str, manager: str) -> None:
+    status = {"status": {"capacity": {resource_name: number}}}
+    await asyncio.to_thread(node.client.patch, Node.Status, node.name, status, field_manager=manager)
+
+
+def _is_refused(node: AgentNode) -> bool:
+    """Whether a change of the Node's capacity is refused; nothing is changed."""
+    try:
+        node.client.patch(Node.Status, node.name, {"status": {"capacity": {"example.com/probe": "1"}}}, dry_run=True)
+    except ApiError as error:
+        return error.status.code == 422
+    return False
+
+
+def _wait_capacity(node: AgentNode, number: int) -> None:
+    def is_so() -> bool:
+        status = node.client.get(Node, node.name).status
+        assert status is not None
+        return (status.capacity or {}).get(GPU) == str(number)
+
+    wait_until(is_so, f"capacity of {node.name} is {number}", _PATIENCE_SECONDS)
+
+
+def _sandbox(uid: str, name: str, annotations: dict[str, str] | None = None) -> api_pb2.PodSandbox:
+    return api_pb2.PodSandbox(id=f"s-{uid}", name=name, namespace="n", uid=uid, annotations=annotations or {})
+
+
+def _container(uid: str) -> api_pb2.Container:
+    running = api_pb2.CONTAINER_RUNNING
+    return api_pb2.Container(id=f"{uid}-1", pod_sandbox_id=f"s-{uid}", name="c0", state=running)

@@ -1,0 +1,93 @@
+"""The dashboards as they are checked in: whole, of metrics that there are, and readable without knowing them."""
+
+import re
+from typing import Any
+
+import pytest
+from nodedevice_agent.edges import metrics as agent
+from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.metrics import Metrics
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from charts.dashboards.__main__ import DASHBOARDS, as_json
+from tests.monitoring import expressions
+
+BOARDS = expressions.dashboards()
+PANELS = [(name, panel) for name, board in BOARDS.items() for panel in expressions.panels(board)]
+_METRIC = re.compile(r"\b(?:nodedevice|process)_\w+")
+_SUFFIX = re.compile(r"_(bucket|count|sum|total)$")
+_VARIABLES = ["datasource", "cluster", "resource", "node"]
+
+
+def exported() -> set[str]:
+    """Names of all metric families of both programs."""
+    operator = Metrics()
+    operator.watch(Cache())
+    agent.begin("example.com/gpu", pre_start_required=True)
+    return _families(operator.registry) | _families(REGISTRY)
+
+
+def test_checked_in_is_what_the_code_makes() -> None:
+    made = {name: as_json(make()) for name, make in DASHBOARDS.items()}
+    assert {path.name: path.read_text() for path in sorted((expressions.CHART / "dashboards").iterdir())} == made
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_dashboard_has_its_frame(name: str) -> None:
+    board = BOARDS[name]
+    assert board["uid"].startswith("nodedevice-")
+    assert board["tags"] == ["nodedevice"]
+    assert [variable["name"] for variable in expressions.variables(board)][:4] == _VARIABLES
+    identifiers = [panel["id"] for panel in board["panels"]]
+    assert identifiers == sorted(set(identifiers))
+    # links between dashboards carry cluster and time along
+    assert board["links"][0]["includeVars"]
+    assert board["links"][0]["keepTime"]
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_panels_do_not_overlap_and_fill_their_lines(name: str) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in BOARDS[name]["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert cells.isdisjoint(taken), panel["title"]
+        assert at["x"] + at["w"] <= 24, panel["title"]
+        taken |= cells
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=[f"{name}-{panel['title']}" for name, panel in PANELS])
+def test_a_panel_says_what_it_shows(name: str, panel: dict[str, Any]) -> None:
+    assert panel["description"].endswith("."), "a sentence"
+    assert panel["datasource"]["uid"] == "$datasource"
+    assert panel["targets"]
+    if panel["type"] != "table":
+        assert panel["fieldConfig"]["defaults"]["unit"]
+    for target in panel["targets"]:
+        # what is not of one cluster would add up all that one Prometheus has
+        assert "$cluster" in target["expr"]
+        assert target["datasource"]["uid"] == "$datasource"
+
+
+def test_all_that_is_asked_for_is_exported() -> None:
+    asked = [target["expr"] for _, panel in PANELS for target in panel["targets"]]
+    asked += [rule["expr"] for rule in expressions.alerts()]
+    known = exported()
+    unknown = {name for expr in asked for name in _METRIC.findall(expr) if _SUFFIX.sub("", name) not in known}
+    assert unknown == set()
+
+
+def test_every_metric_is_in_the_documentation() -> None:
+    page = (expressions.CHART.parents[1] / "docs" / "monitoring.md").read_text()
+    told = {_SUFFIX.sub("", name) for name in re.findall(r"^\| `(nodedevice_\w+)`", page, re.MULTILINE)}
+    assert told == {name for name in exported() if name.startswith("nodedevice_")}
+
+
+def test_every_alert_is_in_the_documentation() -> None:
+    page = (expressions.CHART.parents[1] / "docs" / "monitoring.md").read_text()
+    told = re.findall(r"^\| (NodeDevice\w+) \| (\w+) \|", page, re.MULTILINE)
+    assert told == [(rule["alert"], rule["labels"]["severity"]) for rule in expressions.alerts()]
+
+
+def _families(registry: CollectorRegistry) -> set[str]:
+    return {family.name for family in registry.collect()}

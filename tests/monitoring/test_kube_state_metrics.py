@@ -1,0 +1,112 @@
+"""The configuration for kube-state-metrics: it keeps to the documented schema, and each path is one of our CRDs'.
+
+That each finds something in real objects is tests/monitoring/test_live.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from nodedevice_api import names
+
+from tests.monitoring import kube_state_metrics as ksm
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "charts" / "nodedevice" / "kube-state-metrics" / "nodedevice.yaml"
+_KINDS = {names.NODE_DEVICE: names.NODE_DEVICES, names.POD_DEVICE: names.POD_DEVICES}
+# of every object, and in no CRD's schema
+_METADATA = ("name", "namespace", "creationTimestamp")
+
+
+def resources() -> list[ksm.Resource]:
+    return ksm.read(CONFIG.read_text()).spec.resources
+
+
+def test_it_is_about_our_kinds() -> None:
+    for resource in resources():
+        about = resource.group_version_kind
+        assert (about.group, about.version) == (names.GROUP, names.VERSION)
+        assert resource.resource_plural == _KINDS[about.kind]
+    assert len(resources()) == len(_KINDS)
+
+
+def test_names_are_unique_and_info_is_called_info() -> None:
+    for resource in resources():
+        metrics = [metric.name for metric in resource.metrics]
+        assert len(set(metrics)) == len(metrics)
+        for metric in resource.metrics:
+            assert metric.name.endswith("info") == (metric.each.type == "Info"), metric.name
+
+
+@pytest.mark.parametrize("resource", resources(), ids=lambda resource: resource.group_version_kind.kind)
+def test_every_path_is_in_the_crd(resource: ksm.Resource) -> None:
+    crd = yaml.safe_load((ROOT / "crds" / f"{resource.resource_plural}.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["metadata"] = {"properties": {key: {} for key in _METADATA}}
+    for path in _paths(resource):
+        at = schema
+        for part in path:
+            at = at.get("items", at)["properties"].get(part)
+            assert at is not None, f"{resource.group_version_kind.kind} has no {'.'.join(path)}: {part}"
+
+
+def test_what_is_not_documented_is_refused() -> None:
+    config = yaml.safe_load(CONFIG.read_text())
+    config["spec"]["resources"][0]["metrics"][0]["each"]["info"]["labelFromPath"] = {}
+    with pytest.raises(msgspec.ValidationError, match="labelFromPath"):
+        ksm.read(yaml.safe_dump(config))
+
+
+def test_what_it_makes_of_an_object_is_what_the_documentation_says() -> None:
+    """The documentation's own examples, in its own words."""
+    conditions = ksm.Gauge(["status", "conditions"], {"type": ["type"]}, value_from=["status"])
+    phase = ksm.StateSet(["status", "phase"], "phase", ["Pending", "Bar"])
+    refs = ksm.Info(["spec", "order"], {"id": ["id"]})
+    metrics = [
+        ksm.Metric("status", "", ksm.Each("Gauge", gauge=conditions)),
+        ksm.Metric("phase", "", ksm.Each("StateSet", state_set=phase)),
+        ksm.Metric("order", "", ksm.Each("Info", info=refs)),
+    ]
+    kind = ksm.GroupVersionKind("myteam.io", "v1", "Foo")
+    resource = ksm.Resource(kind, metrics, "foo", labels_from_path={"name": ["metadata", "name"]})
+    foo: dict[str, Any] = {
+        "metadata": {"name": "foo"},
+        "spec": {"order": [{"id": 1}, {"id": 3}]},
+        "status": {"phase": "Pending", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    assert [(one.name, dict(one.labels), one.value) for one in ksm.samples(resource, [foo])] == [
+        ("foo_status", {"name": "foo", "type": "Ready"}, 1.0),
+        ("foo_phase", {"name": "foo", "phase": "Pending"}, 1.0),
+        ("foo_phase", {"name": "foo", "phase": "Bar"}, 0.0),
+        ("foo_order", {"name": "foo", "id": "1"}, 1.0),
+        ("foo_order", {"name": "foo", "id": "3"}, 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(True, 1), (3, 3), ("True", 1), ("Unknown", 0), ("1970-01-01T00:01:00Z", 60), ("43.21", 43.21)],
+)
+def test_numbers(value: Any, expected: float) -> None:
+    assert ksm.number(value) == expected
+
+
+def test_no_number() -> None:
+    with pytest.raises(ValueError, match="Running"):
+        ksm.number("Running")
+
+
+def _paths(resource: ksm.Resource) -> Iterator[ksm.Path]:
+    """Every path that is looked up, from the object's root."""
+    yield from resource.labels_from_path.values()
+    for metric in resource.metrics:
+        each = metric.each
+        what = each.gauge or each.info or each.state_set
+        assert what is not None
+        yield what.path
+        yield from ([*what.path, *label] for label in what.labels_from_path.values())
+        if not isinstance(what, ksm.Info):
+            yield [*what.path, *what.value_from]

@@ -1,0 +1,124 @@
+"""A real Prometheus that scrapes real agents and a real operator: every panel shows something, every alert fires.
+
+What is told of devices is compared with what is so; that alerts resolve is tests/monitoring/test_rules.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from nodedevice_api import names
+
+from tests.cluster.control_plane import ControlPlane
+from tests.integration.agent_process import GPU
+from tests.monitoring import expressions, scene
+from tests.monitoring import kube_state_metrics as ksm
+from tests.monitoring.prometheus import Prometheus, run
+from tests.monitoring.test_kube_state_metrics import CONFIG as KSM_CONFIG
+
+# of all that has to come about in one go: scraped, evaluated, shown
+_PATIENCE_SECONDS = 60.0
+_ASK_EVERY_SECONDS = 0.25
+
+
+async def test_every_panel_shows_something_and_every_alert_fires(
+    installed: ControlPlane, namespace: str, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    async with scene.staged(installed, namespace, tmp_path_factory.mktemp("m")) as stage:
+        rules = expressions.impatient(expressions.rules())
+        with run(tmp_path / "prometheus", await stage.targets(), rules) as prometheus:
+            await asyncio.to_thread(prometheus.until, "count(nodedevice_agent_info) == 3", "the first scrapes")
+            await scene.act(stage)
+            await asyncio.to_thread(_verify_variables, prometheus)
+            await asyncio.to_thread(_verify_panels, prometheus)
+            await asyncio.to_thread(_verify_numbers, prometheus, stage.busy.name, namespace)
+            await asyncio.to_thread(_verify_kube_state_metrics, installed, stage, namespace)
+            await _verify_alerts(stage, prometheus)
+
+
+def _verify_variables(prometheus: Prometheus) -> None:
+    for board in expressions.dashboards().values():
+        for variable in expressions.variables(board):
+            if variable["type"] == "query":
+                label, series = expressions.label_values(variable)
+                prometheus.until(series, f"variable {variable['name']}", _PATIENCE_SECONDS)
+                assert prometheus.label_values(label, series), variable["name"]
+
+
+def _verify_panels(prometheus: Prometheus) -> None:
+    for name, board in expressions.dashboards().items():
+        for panel in expressions.panels(board):
+            for target in panel["targets"]:
+                what = f"{name}: {panel['title']}"
+                prometheus.until(expressions.filled(target["expr"]), what, _PATIENCE_SECONDS)
+
+
+def _verify_numbers(prometheus: Prometheus, node: str, namespace: str) -> None:
+    """The labels are those of who holds, not of who tells."""
+    held = prometheus.query(f'nodedevice_agent_allocated_devices{{node="{node}"}}')
+    labels = [(one["metric"]["namespace"], one["metric"]["pod"], one["metric"]["container"]) for one in held]
+    assert sorted(labels) == [(namespace, "holder", "c0"), (namespace, "second", "c0")]
+    (by_namespace,) = prometheus.query(f'nodedevice_operator_allocated_devices{{namespace="{namespace}"}}')
+    # two on the busy node, two on the one with a runtime
+    assert by_namespace["value"][1] == "4"
+    (broken,) = prometheus.query(f'nodedevice_operator_unhealthy_devices{{node="{node}"}}')
+    assert (broken["metric"]["resource_name"], broken["value"][1]) == (GPU, "1")
+
+
+def _verify_kube_state_metrics(control_plane: ControlPlane, stage: scene.Scene, namespace: str) -> None:
+    """Each of its paths finds something in what the real programs wrote."""
+    for resource in ksm.read(KSM_CONFIG.read_text()).spec.resources:
+        asked = control_plane.kubectl("get", resource.resource_plural, "--all-namespaces", "--output=json")
+        made = list(ksm.samples(resource, json.loads(asked)["items"]))
+        for metric in resource.metrics:
+            what = metric.each.gauge or metric.each.info or metric.each.state_set
+            assert what is not None
+            name = f"{resource.metric_name_prefix}_{metric.name}"
+            mine = [one for one in made if one.name == name]
+            labels = {*resource.labels_from_path, *what.labels_from_path}
+            assert any(labels <= set(one.labels) for one in mine), f"{name}: none has all of {sorted(labels)}"
+            each_once = {tuple(sorted(one.labels.items())) for one in mine}
+            assert len(each_once) == len(mine), f"{name} has a series twice"
+        if resource.group_version_kind.kind == names.NODE_DEVICE:
+            busy = {"node": stage.busy.name, "resource_name": GPU}
+            total = [
+                o.value for o in made if o.name == "kube_nodedevice_status_total" and busy.items() <= o.labels.items()
+            ]
+            assert total == [4]
+        else:
+            assert (namespace, "holder") in {(one.labels["namespace"], one.labels["pod"]) for one in made}
+
+
+async def _verify_alerts(stage: scene.Scene, prometheus: Prometheus) -> None:
+    wanted = frozenset(rule["alert"] for rule in expressions.alerts())
+    seen: set[str] = set()
+
+    async def until(*names: str) -> None:
+        """These fire, or have fired; the others that fire meanwhile are noted."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
+        while not seen.issuperset(names):
+            seen.update(await asyncio.to_thread(prometheus.firing))
+            missing = sorted(set(names) - seen)
+            assert asyncio.get_running_loop().time() < deadline, f"did not fire: {missing}"
+            await asyncio.sleep(_ASK_EVERY_SECONDS)
+
+    await stage.refuse_writes()
+    await until("NodeDeviceOperatorCannotWrite", "NodeDeviceAgentWritesRefused", "NodeDeviceAllocateFails")
+    await stage.containers.__aexit__(None, None, None)
+    await until("NodeDeviceRuntimeAway")
+    await until("NodeDeviceDevicesBroken")
+    await stage.mend()
+    await _until_silent(prometheus, "NodeDeviceDevicesBroken", "NodeDeviceOperatorCannotWrite")
+    await stage.silence()
+    await until("NodeDeviceAgentsSilent", "NodeDeviceAgentsSilentTogether")
+    await asyncio.to_thread(stage.operator.stop)
+    await until(*wanted)
+
+
+async def _until_silent(prometheus: Prometheus, *names: str) -> None:
+    """None of these fires any more."""
+    deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
+    while firing := (await asyncio.to_thread(prometheus.firing)) & set(names):
+        assert asyncio.get_running_loop().time() < deadline, f"still fire: {sorted(firing)}"
+        await asyncio.sleep(_ASK_EVERY_SECONDS)

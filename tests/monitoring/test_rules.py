@@ -1,0 +1,93 @@
+"""The alert rules by promtool: each fires when it should and not sooner, says what to do and where to read, and resolves."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.monitoring import expressions
+from tests.monitoring.alerts import CASES, Case
+from tests.monitoring.prometheus import program
+
+DOCS = Path(__file__).parents[2]
+_RULES = {rule["alert"]: rule for rule in expressions.alerts()}
+_SEVERITIES = {"warning", "critical"}
+
+
+def promtool(*args: str | Path, folder: Path) -> str:
+    """What it printed. Raises AssertionError with it where it found fault."""
+    command = [str(program("promtool")), *map(str, args)]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_rules_are_rules(tmp_path: Path) -> None:
+    assert f"{len(_RULES)} rules found" in promtool("check", "rules", expressions.RULES, folder=tmp_path)
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {case.alert for case in CASES} == set(_RULES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.alert for case in CASES])
+def test_it_fires_and_resolves(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(_as_promtool_wants(case)))
+    promtool("test", "rules", "test.yaml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.alert for case in CASES])
+def test_a_case_that_is_wrong_is_found(case: Case, tmp_path: Path) -> None:
+    """promtool looks at the moments that the case names: the same with nothing firing is refused."""
+    asked = _as_promtool_wants(case)
+    for moment in asked["tests"][0]["alert_rule_test"]:
+        moment["exp_alerts"] = []
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(asked))
+    with pytest.raises(AssertionError, match=case.alert):
+        promtool("test", "rules", "test.yaml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("rule", _RULES.values(), ids=list(_RULES))
+def test_whoever_is_woken_knows_what_to_do(rule: dict[str, Any]) -> None:
+    annotations = rule["annotations"]
+    assert rule["labels"]["severity"] in _SEVERITIES
+    assert annotations["summary"].endswith(".")
+    assert annotations["description"].rstrip().endswith(".")
+    page, _, anchor = annotations["runbook_url"].partition("#")
+    assert anchor == rule["alert"].lower()
+    assert anchor in _anchors((DOCS / page).read_text())
+
+
+def _as_promtool_wants(case: Case) -> dict[str, Any]:
+    annotations = {key: _filled(text, case) for key, text in _RULES[case.alert]["annotations"].items()}
+    assert case.says in annotations["description"]
+    alert = {"exp_labels": {"severity": case.severity, **case.labels}, "exp_annotations": annotations}
+    moments = [(case.quiet_at, []), (case.fires_at, [alert]), (case.resolved_at, [])]
+    return {
+        "rule_files": [str(expressions.RULES)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": series, "values": values} for series, values in case.series.items()],
+                "alert_rule_test": [
+                    {"eval_time": f"{minute}m", "alertname": case.alert, "exp_alerts": alerts}
+                    for minute, alerts in moments
+                ],
+            }
+        ],
+    }
+
+
+def _filled(text: str, case: Case) -> str:
+    """As Prometheus fills in what these rules use of its templates."""
+    text = re.sub(r"\{\{ (printf \"%\.0f\" )?\$value \}\}", case.value or "no value", text)
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels[found[1]], text)
+
+
+def _anchors(page: str) -> set[str]:
+    """Of its headings, as GitHub makes them of one word."""
+    return {heading.lower() for heading in re.findall(r"^#+ (\w+)$", page, re.MULTILINE)}

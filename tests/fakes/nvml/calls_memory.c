@@ -1,0 +1,125 @@
+/* Calls about memory: how much there is, and what went wrong in it. */
+#include <string.h>
+
+#include "gate.h"
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, memory);
+    if (IS_FINE(call)) {
+        /* the first version counts as used what the driver keeps for itself */
+        memory->total = (unsigned long long)call.gpu->memory;
+        memory->used = (unsigned long long)(call.gpu->used + call.gpu->reserved);
+        memory->free = memory->used < memory->total ? memory->total - memory->used : 0;
+    }
+    return leave(&call);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, memory);
+    CHECK(call, memory->version == NVML_MEMORY_V2, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    if (IS_FINE(call)) {
+        memory->total = (unsigned long long)call.gpu->memory;
+        memory->reserved = (unsigned long long)call.gpu->reserved;
+        memory->used = (unsigned long long)call.gpu->used;
+        unsigned long long taken = memory->reserved + memory->used;
+        memory->free = taken < memory->total ? memory->total - taken : 0;
+    }
+    return leave(&call);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, current);
+    WANTED(call, pending);
+    CHECK(call, call.gpu->ecc != UNSUPPORTED, NVML_ERROR_NOT_SUPPORTED);
+    if (IS_FINE(call)) *current = *pending = (unsigned)call.gpu->ecc;
+    return leave(&call);
+}
+
+static unsigned long long ecc_errors(const struct gpu *gpu, unsigned is_uncorrected, unsigned is_aggregate) {
+    long long errors = is_uncorrected ? (is_aggregate ? gpu->uncorrected_aggregate : gpu->uncorrected_volatile)
+                                      : (is_aggregate ? gpu->corrected_aggregate : gpu->corrected_volatile);
+    return (unsigned long long)errors;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, unsigned counter,
+                                                unsigned long long *count) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, count);
+    CHECK(call, type < 2 && counter < 2, NVML_ERROR_INVALID_ARGUMENT);
+    CHECK(call, call.gpu->ecc == ENABLED, NVML_ERROR_NOT_SUPPORTED);
+    if (IS_FINE(call)) *count = ecc_errors(call.gpu, type, counter);
+    return leave(&call);
+}
+
+/* All errors of ours are in DRAM. */
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, unsigned type, unsigned counter,
+                                                    unsigned location, unsigned long long *count) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, count);
+    CHECK(call, type < 2 && counter < 2 && location < NVML_MEMORY_LOCATION_COUNT, NVML_ERROR_INVALID_ARGUMENT);
+    CHECK(call, call.gpu->ecc == ENABLED, NVML_ERROR_NOT_SUPPORTED);
+    if (IS_FINE(call)) *count = location == NVML_MEMORY_LOCATION_DRAM ? ecc_errors(call.gpu, type, counter) : 0;
+    return leave(&call);
+}
+
+static nvmlReturn_t retired_pages(const char *function, nvmlDevice_t device, unsigned cause, unsigned *count,
+                                  unsigned long long *addresses, unsigned long long *times) {
+    struct call call = enter_device(function, device);
+    WANTED(call, count);
+    CHECK(call, cause < 2, NVML_ERROR_INVALID_ARGUMENT);
+    if (IS_FINE(call)) {
+        unsigned room = addresses == NULL ? 0 : *count;
+        *count = (unsigned)(cause == 0 ? call.gpu->retired_single : call.gpu->retired_double);
+        CHECK(call, *count <= room, NVML_ERROR_INSUFFICIENT_SIZE);
+        for (unsigned i = 0; IS_FINE(call) && i < *count; i++) {
+            addresses[i] = 0x1000ULL * (i + 1) + 0x100000ULL * cause;
+            if (times != NULL) times[i] = 1700000000000000ULL + i;
+        }
+    }
+    return leave(&call);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, unsigned cause, unsigned *count,
+                                              unsigned long long *addresses) {
+    return retired_pages(__func__, device, cause, count, addresses, NULL);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, unsigned cause, unsigned *count,
+                                                 unsigned long long *addresses, unsigned long long *times) {
+    return retired_pages(__func__, device, cause, count, addresses, times);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, unsigned *is_pending) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, is_pending);
+    if (IS_FINE(call)) *is_pending = (unsigned)call.gpu->retired_pending;
+    return leave(&call);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *corrected, unsigned *uncorrected,
+                                              unsigned *is_pending, unsigned *has_failed) {
+    struct call call = enter_device(__func__, device);
+    CHECK(call, corrected && uncorrected && is_pending && has_failed, NVML_ERROR_INVALID_ARGUMENT);
+    if (IS_FINE(call)) {
+        *corrected = (unsigned)call.gpu->remapped_corrected;
+        *uncorrected = (unsigned)call.gpu->remapped_uncorrected;
+        *is_pending = (unsigned)call.gpu->remap_pending;
+        *has_failed = (unsigned)call.gpu->remap_failed;
+    }
+    return leave(&call);
+}
+
+/* By how many rows a bank could still be mended: all of them, but for the banks that lost one. */
+EXPORT nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *banks) {
+    struct call call = enter_device(__func__, device);
+    WANTED(call, banks);
+    if (IS_FINE(call)) {
+        unsigned remapped = (unsigned)(call.gpu->remapped_corrected + call.gpu->remapped_uncorrected);
+        unsigned all = 2560;
+        *banks = (nvmlRowRemapperHistogramValues_t){.max = remapped < all ? all - remapped : 0, .high = remapped};
+    }
+    return leave(&call);
+}

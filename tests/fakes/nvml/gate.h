@@ -1,0 +1,59 @@
+/* The way into and out of every call: one lock, the files read anew, faults that were ordered, a record of calls.
+ *
+ * Between enter and leave the lock is held and nothing changes; a call that hangs waits in enter without the lock.
+ */
+#ifndef FAKE_NVML_GATE_H
+#define FAKE_NVML_GATE_H
+
+#include <pthread.h>
+
+#include "machine.h"
+
+struct call {
+    const char *function;
+    int slot;               /* ANY_GPU where the call is about no GPU */
+    struct gpu *gpu;
+    nvmlReturn_t result;    /* what is wrong already; NVML_SUCCESS: go on */
+};
+
+struct call enter(const char *function);
+struct call enter_device(const char *function, nvmlDevice_t device);
+nvmlReturn_t leave(const struct call *call);
+
+/* For calls about two GPUs and for those that wait: is this handle one that may be used now? */
+nvmlReturn_t device_state(nvmlDevice_t device, int *slot);
+nvmlReturn_t ordered_fault(const struct call *call);
+bool is_usable(int slot);
+bool is_initialized(void);
+
+/* State, all of it under the lock. */
+extern pthread_mutex_t lock;
+extern pthread_cond_t changed;
+extern struct machine machine;
+extern int listed[MAX_GPUS], listed_count; /* slots, in NVML's order of GPUs */
+
+/* files.c: what the files say. */
+bool load_files(void);
+void refresh_files(void);
+void watch_files(void);
+
+/* gate.c, told by files.c */
+void gpu_is_gone(int slot);
+void list_gpus(void);
+
+/* calls_events.c */
+void queue_event(int slot, unsigned long long type, unsigned long long data);
+void free_event_sets(void);
+
+__attribute__((format(printf, 1, 2))) void say(const char *format, ...);
+
+#define CHECK(call, condition, error)                                                                                   \
+    do {                                                                                                                \
+        if ((call).result == NVML_SUCCESS && !(condition)) (call).result = (error);                                     \
+    } while (0)
+#define WANTED(call, pointer) CHECK(call, (pointer) != NULL, NVML_ERROR_INVALID_ARGUMENT)
+#define IS_FINE(call) ((call).result == NVML_SUCCESS)
+
+nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length);
+
+#endif

@@ -1,0 +1,56 @@
+/* A line cut into words, and what every statement can ask of it.
+ *
+ * A statement returns whether it did what it says; if not, nothing is changed and the reason is told.
+ */
+#ifndef FAKE_NVML_STATEMENTS_H
+#define FAKE_NVML_STATEMENTS_H
+
+#include "machine.h"
+
+enum { MAX_WORDS = 64 };
+
+struct statement {
+    struct machine *machine;
+    const struct listener *listener;
+    int count;
+    char *words[MAX_WORDS];
+    char *why;
+    size_t why_size;
+};
+
+/* Do it to one GPU, or to each. */
+#define FOR_EACH_GPU(slot, machine, i)                                                                                  \
+    for (int i = (slot) == ANY_GPU ? 0 : (slot); i < ((slot) == ANY_GPU ? (machine)->gpu_count : (slot) + 1); i++)
+
+__attribute__((format(printf, 2, 3))) bool refuse(struct statement *statement, const char *format, ...);
+
+/* A GPU as people name it: its slot, its UUID or its PCI bus ID; `*` where all may be meant. */
+bool find_gpu(struct statement *statement, const char *written, bool any_allowed, int *slot);
+
+/* Set what the words from this one on say, all of it or nothing. */
+bool set_attributes(struct statement *statement, struct gpu *gpu, int from);
+
+/* The number in this word, from 1 to most; 1 where there is no such word. */
+bool count_word(struct statement *statement, int at, long long most, long long *count);
+
+/* statements_machine.c, statements_events.c */
+bool state_model(struct statement *statement);
+bool state_gpu(struct statement *statement);
+bool state_join(struct statement *statement);
+bool state_join_switch(struct statement *statement);
+bool state_turn_link(struct statement *statement);
+bool state_set(struct statement *statement);
+bool state_lose(struct statement *statement);
+bool state_add(struct statement *statement);
+bool state_reset(struct statement *statement);
+bool state_break_function(struct statement *statement);
+bool state_hang(struct statement *statement);
+bool state_repair(struct statement *statement);
+bool state_xid(struct statement *statement);
+bool state_event(struct statement *statement);
+bool state_version(struct statement *statement);
+bool state_cuda(struct statement *statement);
+bool state_init(struct statement *statement);
+bool state_lists(struct statement *statement);
+
+#endif

@@ -1,0 +1,138 @@
+/* Statements that say what happens to it: changes, losses, faults, events. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "statements.h"
+
+bool names_function(const char *written, size_t length, const char *symbol) {
+    size_t whole = strlen(symbol);
+    const char *version = strrchr(symbol, '_');
+    if (length == 1 && *written == '*') return true;
+    if (length == whole && strncmp(written, symbol, length) == 0) return true;
+    return version != NULL && version[1] == 'v' && length == (size_t)(version - symbol) &&
+           strncmp(written, symbol, length) == 0;
+}
+
+bool state_set(struct statement *statement) {
+    int slot;
+    if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
+    FOR_EACH_GPU(slot, statement->machine, i) {
+        if (!set_attributes(statement, &statement->machine->gpus[i], 2)) return false;
+    }
+    return true;
+}
+
+bool state_lose(struct statement *statement) {
+    bool removed = strcmp(statement->words[0], "remove") == 0;
+    int slot;
+    if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
+    FOR_EACH_GPU(slot, statement->machine, i) {
+        struct gpu *gpu = &statement->machine->gpus[i];
+        if (removed) gpu->present = false;
+        else gpu->lost = true;
+        statement->listener->on_gone(i);
+    }
+    return true;
+}
+
+bool state_add(struct statement *statement) {
+    int slot;
+    if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
+    FOR_EACH_GPU(slot, statement->machine, i) {
+        statement->machine->gpus[i].present = true;
+        statement->machine->gpus[i].lost = false;
+    }
+    return true;
+}
+
+bool state_reset(struct statement *statement) { /* reset GPU [KEY=VALUE...] */
+    int slot;
+    if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
+    FOR_EACH_GPU(slot, statement->machine, i) {
+        struct gpu *gpu = &statement->machine->gpus[i];
+        if (!set_attributes(statement, gpu, 2)) return false;
+        gpu->lost = false;
+        gpu->corrected_volatile = gpu->uncorrected_volatile = 0;
+        gpu->remap_pending = gpu->retired_pending = gpu->recovery_action = gpu->used = 0;
+        gpu->energy_mj /= 2; /* what counts from the reset on: in any case less than before */
+    }
+    return true;
+}
+
+static bool same_fault(const struct fault *fault, int slot, const char *function) {
+    return fault->gpu == slot && (function == NULL || strcmp(fault->function, function) == 0);
+}
+
+static void forget(struct machine *machine, int slot, const char *function) {
+    int kept = 0;
+    for (int i = 0; i < machine->fault_count; i++) {
+        if (!same_fault(&machine->faults[i], slot, function)) machine->faults[kept++] = machine->faults[i];
+    }
+    machine->fault_count = kept;
+}
+
+static bool remember(struct statement *statement, struct fault fault) {
+    struct machine *machine = statement->machine;
+    if (strlen(statement->words[2]) >= sizeof fault.function) return refuse(statement, "no function has so long a name");
+    if (!find_gpu(statement, statement->words[1], true, &fault.gpu)) return false;
+    strcpy(fault.function, statement->words[2]);
+    forget(machine, fault.gpu, fault.function);
+    if (machine->fault_count == MAX_FAULTS) return refuse(statement, "more than %d faults at a time", MAX_FAULTS);
+    machine->faults[machine->fault_count++] = fault;
+    return true;
+}
+
+bool state_break_function(struct statement *statement) { /* break GPU FUNCTION ERROR */
+    struct fault fault = {.hangs = false};
+    if (!error_number(statement->words[3], &fault.result))
+        return refuse(statement, "\"%.60s\" is not an error of NVML", statement->words[3]);
+    return remember(statement, fault);
+}
+
+bool state_hang(struct statement *statement) { /* hang GPU FUNCTION [SECONDS] */
+    struct fault fault = {.hangs = true};
+    if (statement->count > 3) {
+        char *end;
+        fault.seconds = strtod(statement->words[3], &end);
+        if (*end != '\0' || end == statement->words[3] || !isfinite(fault.seconds) || fault.seconds <= 0 ||
+            fault.seconds > 86400)
+            return refuse(statement, "\"%.60s\" is not a number of seconds up to a day", statement->words[3]);
+    }
+    return remember(statement, fault);
+}
+
+bool state_repair(struct statement *statement) { /* repair GPU [FUNCTION] */
+    int slot;
+    if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
+    forget(statement->machine, slot, statement->count > 2 ? statement->words[2] : NULL);
+    return true;
+}
+
+static void tell(struct statement *statement, int slot, long long type, long long data, long long times) {
+    for (long long n = 0; n < times; n++) {
+        FOR_EACH_GPU(slot, statement->machine, i) {
+            statement->listener->on_event(i, (unsigned long long)type, (unsigned long long)data);
+        }
+    }
+}
+
+bool state_xid(struct statement *statement) { /* xid GPU NUMBER [TIMES] */
+    int slot;
+    long long number, times;
+    if (!find_gpu(statement, statement->words[1], true, &slot) || !count_word(statement, 3, 100000, &times)) return false;
+    if (!read_number(statement->words[2], &number) || number < 0)
+        return refuse(statement, "\"%.60s\" is not the number of an Xid", statement->words[2]);
+    tell(statement, slot, NVML_EVENT_XID_CRITICAL_ERROR, number, times);
+    return true;
+}
+
+bool state_event(struct statement *statement) { /* event GPU TYPE DATA */
+    int slot;
+    long long type, data;
+    if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
+    if (!read_number(statement->words[2], &type) || type <= 0 || !read_number(statement->words[3], &data) || data < 0)
+        return refuse(statement, "type and data of an event are numbers");
+    tell(statement, slot, type, data, 1);
+    return true;
+}

@@ -1,0 +1,78 @@
+"""Sets what one NVML answered beside what another answered to the same questions. Pure: surveys in, findings out.
+
+Numbers are never compared, since every machine has its own. Types are: code that was tried with the one must take the other's
+answers. That one answers and the other refuses is told, and is no fault: GPUs differ in what they support.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Survey = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """is_fault: the two cannot take each other's place; otherwise it is only good to know."""
+
+    function: str
+    real: str
+    fake: str
+    is_fault: bool
+
+
+def compare(real: Survey, fake: Survey) -> list[Finding]:
+    """What differs, faults first."""
+    ours, theirs = outcomes(fake), outcomes(real)
+    findings = [*_missing(real, fake)]
+    for function in sorted(ours.keys() & theirs.keys()):
+        shapes_differ = _shapes(theirs[function]) != _shapes(ours[function])
+        # an empty list, or a refusal on one side, says nothing about types
+        is_fault = shapes_differ and bool(_shapes(theirs[function])) and bool(_shapes(ours[function]))
+        if is_fault or theirs[function] != ours[function]:
+            findings.append(Finding(function, _written(theirs[function]), _written(ours[function]), is_fault))
+    return sorted(findings, key=lambda finding: (not finding.is_fault, finding.function))
+
+
+def outcomes(survey: Survey) -> dict[str, frozenset[str]]:
+    """By function: every way in which it was answered, `error N` or the shape of the value."""
+    gathered: dict[str, set[str]] = {}
+    for function, told in _answers(survey):
+        gathered.setdefault(function, set()).add(f"error {told['error']}" if "error" in told else told["shape"])
+    return {function: frozenset(found) for function, found in gathered.items()}
+
+
+def refused(survey: Survey) -> dict[str, dict[int, int]]:
+    """By function about a GPU: which errors, and on how many GPUs."""
+    counted: dict[str, dict[int, int]] = {}
+    for gpu in survey["gpus"]:
+        for function, told in gpu["calls"].items():
+            if "error" in told:
+                errors = counted.setdefault(function, {})
+                errors[told["error"]] = errors.get(told["error"], 0) + 1
+    return counted
+
+
+def _answers(survey: Survey) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from survey["system"].items()
+    for gpu in survey["gpus"]:
+        yield from gpu["calls"].items()
+        for link in gpu["links"]:
+            yield from ((f"nvmlDeviceGetNvLink{what}()", told) for what, told in link.items())
+    for pair in survey["pairs"].values():
+        yield from pair.items()
+    for part in ("events", "wrong use"):
+        yield from ((f"{part}: {what}", told) for what, told in survey[part].items())
+
+
+def _missing(real: Survey, fake: Survey) -> Iterator[Finding]:
+    for symbol in sorted(set(fake["symbols"]) - set(real["symbols"])):
+        yield Finding(symbol, "not there", "there", is_fault=True)
+
+
+def _shapes(found: frozenset[str]) -> frozenset[str]:
+    return frozenset(one for one in found if not one.startswith("error ") and one != "[]")
+
+
+def _written(found: frozenset[str]) -> str:
+    return " or ".join(sorted(found))

@@ -1,0 +1,205 @@
+"""Asks the NVML that the loader finds everything that this project's code may ask, and prints the answers as one JSON object.
+
+It only reads, except that it makes an event set and frees it. It runs in a process of its own, so that a driver that hangs or
+crashes takes nothing else with it; it needs nothing but the standard library and pynvml.
+"""
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pynvml
+
+# What is asked about each GPU: function of pynvml, arguments after the handle.
+_OF_A_GPU: tuple[tuple[str, tuple[int, ...]], ...] = (
+    *(
+        (f"nvmlDeviceGet{what}", ())
+        for what in (
+            *("UUID", "Name", "Index", "MinorNumber", "Serial", "BoardId", "BoardPartNumber", "VbiosVersion", "Brand"),
+            *("Architecture", "CudaComputeCapability", "MemoryInfo", "PciInfo", "NumaNodeId", "MigMode"),
+            *("MaxMigDeviceCount", "PersistenceMode", "EccMode", "PowerUsage", "PowerManagementLimit"),
+            *("TotalEnergyConsumption", "UtilizationRates", "RemappedRows", "RowRemapperHistogram"),
+            *("RetiredPagesPendingStatus", "SupportedEventTypes", "MultiGpuBoard"),
+        )
+    ),
+    ("nvmlDeviceIsMigDeviceHandle", ()),
+    ("nvmlDeviceGetMemoryInfo", (pynvml.nvmlMemory_v2,)),
+    ("nvmlDeviceGetMemoryAffinity", (16, pynvml.NVML_AFFINITY_SCOPE_NODE)),
+    ("nvmlDeviceGetCpuAffinity", (64,)),
+    ("nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
+    ("nvmlDeviceGetTotalEccErrors", (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)),
+    ("nvmlDeviceGetTotalEccErrors", (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_AGGREGATE_ECC)),
+    ("nvmlDeviceGetMemoryErrorCounter", (1, 0, pynvml.NVML_MEMORY_LOCATION_DRAM)),
+    ("nvmlDeviceGetRetiredPages", (pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR,)),
+    ("nvmlDeviceGetMigDeviceHandleByIndex", (0,)),
+    *(("nvmlDeviceGetTopologyNearestGpus", (level,)) for level in (10, 20, 30, 40, 50)),
+)
+_OF_A_LINK = ("State", "Version", "RemoteDeviceType", "RemotePciInfo")
+_FIELDS = {
+    "NVML_FI_DEV_NVLINK_LINK_COUNT": pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT,
+    "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION": pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
+}
+# no call may take longer than this on its own in a table; it is only told, never judged
+_SLOW_MS = 100.0
+
+
+def plain(value: Any) -> Any:
+    """What of it is data."""
+    if isinstance(value, ctypes.Structure):
+        return {name: plain(getattr(value, name)) for name, *_ in value._fields_}
+    if isinstance(value, ctypes.Array | list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, ctypes._Pointer):
+        return "handle"
+    if isinstance(value, ctypes._SimpleCData):
+        return value.value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def shape(value: Any) -> str:
+    """Of what types it is made, without its numbers: equal for two libraries that can take each other's place."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {shape(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{' | '.join(sorted({shape(item) for item in value}))}]"
+    return "handle" if value == "handle" else type(value).__name__
+
+
+def answer(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """What a call came to: `value` and `shape`, or the number of its `error`; and how long it took."""
+    began = time.perf_counter()
+    try:
+        value = plain(function(*arguments))
+    except pynvml.NVMLError as error:
+        told: dict[str, Any] = {"error": error.value}
+    else:
+        told = {"value": value, "shape": shape(value)}
+    took = (time.perf_counter() - began) * 1000
+    return {**told, "slow_ms": round(took)} if took > _SLOW_MS else told
+
+
+def named(name: str, arguments: Iterable[int]) -> str:
+    """As it stands in tables: nvmlDeviceGetTemperature(0)."""
+    return f"{name}({', '.join(map(str, arguments))})"
+
+
+def of_a_gpu(handle: Any) -> dict[str, Any]:
+    """Everything about one GPU."""
+    calls = {named(name, arguments): answer(getattr(pynvml, name), handle, *arguments) for name, arguments in _OF_A_GPU}
+    for field, number in _FIELDS.items():
+        calls[f"nvmlDeviceGetFieldValues({field})"] = _field(handle, number)
+    return {"calls": calls, "links": _links(handle)}
+
+
+def _field(handle: Any, number: int) -> dict[str, Any]:
+    try:
+        value = pynvml.nvmlDeviceGetFieldValues(handle, [number])[0]
+    except pynvml.NVMLError as error:
+        return {"error": error.value}
+    if value.nvmlReturn != pynvml.NVML_SUCCESS:
+        return {"error": value.nvmlReturn}
+    return {"value": value.value.uiVal, "shape": f"value of type {value.valueType}"}
+
+
+def _links(handle: Any) -> list[dict[str, Any]]:
+    links = []
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        told = {what: answer(getattr(pynvml, f"nvmlDeviceGetNvLink{what}"), handle, link) for what in _OF_A_LINK}
+        links.append(told)
+        if "error" in told["State"]:
+            break
+    return links
+
+
+def of_a_pair(one: Any, other: Any) -> dict[str, Any]:
+    """What joins two GPUs."""
+    return {
+        "nvmlDeviceGetTopologyCommonAncestor()": answer(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other),
+        "nvmlDeviceGetP2PStatus(NVLINK)": answer(
+            pynvml.nvmlDeviceGetP2PStatus, one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        ),
+    }
+
+
+def wrong_use(handles: list[Any]) -> dict[str, Any]:
+    """What is answered to calls that cannot be answered; keys say what is asked for."""
+    probes: dict[str, Callable[[], Any]] = {
+        "a GPU after the last one": lambda: pynvml.nvmlDeviceGetHandleByIndex(len(handles)),
+        "an unknown UUID": lambda: pynvml.nvmlDeviceGetHandleByUUID("GPU-00000000-0000-0000-0000-000000000000"),
+        "an unknown PCI bus ID": lambda: pynvml.nvmlDeviceGetHandleByPciBusId("0000FFFF:FF:1F.0"),
+    }
+    if handles:
+        first = handles[0]
+        probes |= {
+            "an NVLink with the number 99": lambda: pynvml.nvmlDeviceGetNvLinkState(first, 99),
+            "a version of memory info that there is not": lambda: pynvml.nvmlDeviceGetMemoryInfo(first, 0x7F000028),
+            "a sensor of temperature that there is not": lambda: pynvml.nvmlDeviceGetTemperature(first, 77),
+            "P2P status with itself": lambda: pynvml.nvmlDeviceGetP2PStatus(first, first, 2),
+        }
+    return {what: answer(probe) for what, probe in probes.items()}
+
+
+def events(handles: list[Any]) -> dict[str, Any]:
+    """An event set from its making to its end. Nothing is expected to happen meanwhile."""
+    made = pynvml.nvmlEventSetCreate()
+    told = {}
+    if handles:
+        types = pynvml.nvmlEventTypeXidCriticalError
+        told["register for Xids"] = answer(pynvml.nvmlDeviceRegisterEvents, handles[0], types, made)
+        told["register for what there is not"] = answer(pynvml.nvmlDeviceRegisterEvents, handles[0], 1 << 62, made)
+    told["wait 0 ms"] = answer(pynvml.nvmlEventSetWait_v2, made, 0)
+    told["free"] = answer(pynvml.nvmlEventSetFree, made)
+    return told
+
+
+def exported(symbols: Iterable[str]) -> list[str]:
+    """Which of these symbols the library that is loaded has."""
+    return [symbol for symbol in symbols if hasattr(pynvml.nvmlLib, symbol)]
+
+
+def _handles() -> tuple[list[Any], dict[int, int]]:
+    """Handles of the GPUs that answer; of the others, by index, the error."""
+    handles, unreachable = [], {}
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
+        except pynvml.NVMLError as error:
+            unreachable[index] = error.value
+    return handles, unreachable
+
+
+def survey(symbols: Iterable[str]) -> dict[str, Any]:
+    """All of it. Raises NVMLError where NVML cannot even be initialised."""
+    pynvml.nvmlInit()
+    try:
+        handles, unreachable = _handles()
+        pairs = [(one, other) for one in range(len(handles)) for other in range(len(handles)) if one != other]
+        return {
+            "system": {
+                name: answer(getattr(pynvml, name))
+                for name in ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion", "nvmlSystemGetCudaDriverVersion")
+            },
+            "symbols": exported(symbols),
+            "unreachable": unreachable,
+            "gpus": [of_a_gpu(handle) for handle in handles],
+            "pairs": {f"{one}-{other}": of_a_pair(handles[one], handles[other]) for one, other in pairs},
+            "events": events(handles),
+            "wrong use": wrong_use(handles),
+        }
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def main() -> None:
+    try:
+        told = survey(sys.argv[1:])
+    except pynvml.NVMLError as error:
+        told = {"init": error.value, "text": str(error)}
+    json.dump(told, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

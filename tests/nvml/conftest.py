@@ -1,0 +1,35 @@
+"""A fake machine and a process that sees it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.fake_nvml import FakeNvml
+from tests.nvml.nvml_process import NvmlProcess
+
+
+@pytest.fixture
+def dgx(tmp_path: Path) -> FakeNvml:
+    """A DGX H100, nothing wrong with it yet."""
+    return FakeNvml(tmp_path, "dgx-h100")
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[FakeNvml], NvmlProcess]]:
+    """Starts processes that see a machine; ended after the test."""
+    started: list[NvmlProcess] = []
+
+    def begin(machine: FakeNvml) -> NvmlProcess:
+        started.append(NvmlProcess(machine.environment(records_calls=True)))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.end()
+
+
+@pytest.fixture
+def nvml(dgx: FakeNvml, start: Callable[[FakeNvml], NvmlProcess]) -> NvmlProcess:
+    """A process that sees the DGX."""
+    return start(dgx)

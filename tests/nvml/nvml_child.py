@@ -1,0 +1,65 @@
+"""The process in which a test's calls run: real pynvml, whatever library the loader finds.
+
+Requests come as lines of JSON on stdin; each runs in a thread of its own, and its answer goes out as a line with its number.
+A value `{"kept": NAME}` in the arguments stands for what an earlier request kept under that name: handles stay here.
+"""
+
+import ctypes
+import json
+import sys
+import threading
+from typing import Any
+
+import pynvml
+
+_kept: dict[str, Any] = {}
+_output = threading.Lock()
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        threading.Thread(target=_carry_out, args=(request,), daemon=True).start()
+
+
+def _carry_out(request: dict[str, Any]) -> None:
+    answer = {"number": request["number"], **_answer(request)}
+    with _output:
+        print(json.dumps(answer), flush=True)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        result = getattr(pynvml, request["function"])(*map(_argument, request["arguments"]))
+    except pynvml.NVMLError as error:
+        return {"error": error.value}
+    if request["keep"]:
+        _kept[request["keep"]] = result
+    return {"result": _plain(result)}
+
+
+def _argument(value: Any) -> Any:
+    return _kept[value["kept"]] if isinstance(value, dict) else value
+
+
+def _plain(value: Any) -> Any:
+    """What of it is data; a handle is told as the name under which it is kept, or as an address."""
+    if isinstance(value, ctypes.Structure):
+        return {name: _plain(getattr(value, name)) for name, *_ in value._fields_}
+    if isinstance(value, ctypes.Array | list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, ctypes._Pointer):
+        address = ctypes.cast(value, ctypes.c_void_p).value
+        names = [name for name, kept in list(_kept.items()) if _address(kept) == address]
+        return names[0] if names else address
+    if isinstance(value, ctypes._SimpleCData):
+        return value.value
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _address(value: Any) -> int | None:
+    return ctypes.cast(value, ctypes.c_void_p).value if isinstance(value, ctypes._Pointer) else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What holds for every NVML, the fake ones and the driver's own: one suite, several makers.
+
+The real one is asked where there is one, and left out by name elsewhere. Nothing here changes anything on a GPU.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from tests.fakes.fake_nvml import FakeNvml
+from tests.nvml.nvml_process import NvmlProcess, real_nvml_is_here
+
+REAL = "the real one"
+MACHINES = ["dgx-h100", "dgx1-v100", "dgx2-v100", "mixed-16", "t4-pair"]
+WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+@pytest.fixture(params=[*MACHINES, REAL])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NvmlProcess]:
+    """A process that sees one NVML or another."""
+    if request.param == REAL and not real_nvml_is_here():
+        pytest.skip("there is no NVIDIA driver here")
+    environment = os.environ if request.param == REAL else FakeNvml(tmp_path, request.param).environment()
+    with NvmlProcess(environment) as process:
+        yield process
+
+
+def told(nvml: NvmlProcess, function: str, *arguments: Any) -> Any:
+    """What it returns, or None where this GPU or driver does not have it."""
+    error = nvml.error(function, *arguments)
+    assert error in (0, *WITHOUT)
+    return None if error else nvml.call(function, *arguments)
+
+
+def test_init_counts(either: NvmlProcess) -> None:
+    uninitialized = pynvml.NVML_ERROR_UNINITIALIZED
+    either.call("nvmlInit")
+    either.call("nvmlInit")
+    either.call("nvmlShutdown")
+    assert either.error("nvmlDeviceGetCount") == 0
+    either.call("nvmlShutdown")
+    assert either.error("nvmlDeviceGetCount") == uninitialized
+    either.call("nvmlInit")
+    assert either.error("nvmlDeviceGetCount") == 0
+
+
+def test_gpus_are_found_by_what_they_say_of_themselves(either: NvmlProcess) -> None:
+    for index, gpu in enumerate(either.open()):
+        assert either.call("nvmlDeviceGetIndex", gpu) == index
+        uuid = either.call("nvmlDeviceGetUUID", gpu)
+        assert uuid.startswith("GPU-")
+        assert either.call("nvmlDeviceGetHandleByUUID", uuid) == gpu["kept"]
+        assert (
+            either.call("nvmlDeviceGetHandleByPciBusId", either.call("nvmlDeviceGetPciInfo", gpu)["busId"])
+            == gpu["kept"]
+        )
+
+
+def test_what_there_is_not_is_refused(either: NvmlProcess) -> None:
+    count = len(either.open())
+    assert either.error("nvmlDeviceGetHandleByIndex", count) == pynvml.NVML_ERROR_INVALID_ARGUMENT
+    assert either.error("nvmlDeviceGetHandleByUUID", "GPU-" + "0" * 8) in (
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_INVALID_ARGUMENT,
+    )
+
+
+def test_memory_adds_up(either: NvmlProcess) -> None:
+    for gpu in either.open():
+        memory = either.call("nvmlDeviceGetMemoryInfo", gpu)
+        assert 0 < memory["total"] == memory["used"] + memory["free"]
+        if second := told(either, "nvmlDeviceGetMemoryInfo", gpu, pynvml.nvmlMemory_v2):
+            assert second["total"] == memory["total"] >= second["used"] + second["free"]
+
+
+def test_pci_bus_ids_say_what_the_numbers_say(either: NvmlProcess) -> None:
+    for gpu in either.open():
+        pci = either.call("nvmlDeviceGetPciInfo", gpu)
+        assert pci["busId"] == f"{pci['domain']:08X}:{pci['bus']:02X}:{pci['device']:02X}.0"
+        assert pci["pciDeviceId"] & 0xFFFF == 0x10DE  # NVIDIA
+
+
+def test_what_joins_two_gpus_joins_them_both_ways(either: NvmlProcess) -> None:
+    gpus = either.open()
+    for at, one in enumerate(gpus):
+        for other in gpus[at + 1 :]:
+            for function, *arguments in (
+                ["nvmlDeviceGetTopologyCommonAncestor"],
+                ["nvmlDeviceGetP2PStatus", pynvml.NVML_P2P_CAPS_INDEX_NVLINK],
+            ):
+                there = told(either, str(function), one, other, *arguments)
+                assert there == told(either, str(function), other, one, *arguments)
+
+
+def test_links_that_end_at_a_gpu_end_here(either: NvmlProcess) -> None:
+    gpus = either.open()
+    addresses = {either.call("nvmlDeviceGetPciInfo", gpu)["busId"] for gpu in gpus}
+    for gpu in gpus:
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            if either.error("nvmlDeviceGetNvLinkState", gpu, link):
+                break
+            if not either.call("nvmlDeviceGetNvLinkState", gpu, link):
+                continue
+            remote = told(either, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link)
+            kind = told(either, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
+            if remote is not None and kind == pynvml.NVML_NVLINK_DEVICE_TYPE_GPU:
+                assert remote["busId"] in addresses
+
+
+def test_an_event_set_in_which_nothing_happens_times_out(either: NvmlProcess) -> None:
+    gpus = either.open()
+    for gpu in gpus:
+        assert either.call("nvmlDeviceGetSupportedEventTypes", gpu) & pynvml.nvmlEventTypeXidCriticalError
+    events = either.watch(*gpus)
+    assert either.error("nvmlEventSetWait_v2", events, 10) == pynvml.NVML_ERROR_TIMEOUT
+    assert either.error("nvmlEventSetFree", events) == 0

@@ -1,0 +1,346 @@
+"""The fake NVML, called by real pynvml through the real loader, in processes of their own."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from tests.cluster.waiting import wait_until
+from tests.fakes.fake_nvml import FakeNvml, machines
+from tests.nvml.nvml_process import NvmlProcess
+
+LOST = pynvml.NVML_ERROR_GPU_IS_LOST
+NOT_SUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
+INVALID = pynvml.NVML_ERROR_INVALID_ARGUMENT
+TIMEOUT = pynvml.NVML_ERROR_TIMEOUT
+UNKNOWN = pynvml.NVML_ERROR_UNKNOWN
+
+Start = Callable[[FakeNvml], NvmlProcess]
+
+
+def uuid_of(nvml: NvmlProcess, gpu: dict[str, str]) -> str:
+    uuid = nvml.call("nvmlDeviceGetUUID", gpu)
+    assert isinstance(uuid, str)
+    return uuid
+
+
+@pytest.mark.parametrize("name", machines())
+def test_every_machine_that_is_shipped_is_understood(name: str, tmp_path: Path, start: Start) -> None:
+    nvml = start(FakeNvml(tmp_path, name))
+    error = nvml.error("nvmlInit")
+    refusals = {"mismatch": pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "no-driver": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
+    assert error == refusals.get(name, 0)
+    if not error:
+        gpus = [nvml.handle(index) for index in range(nvml.call("nvmlDeviceGetCount"))]
+        assert len({uuid_of(nvml, gpu) for gpu in gpus}) == len(gpus)
+        addresses = [nvml.call("nvmlDeviceGetPciInfo", gpu)["busId"] for gpu in gpus]
+        assert addresses == sorted(set(addresses))
+    assert nvml.end() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("dgx-h100", 8), ("dgx1-v100", 8), ("dgx2-v100", 16), ("t4-pair", 2), ("none", 0), ("mixed-16", 16)],
+)
+def test_a_machine_has_its_gpus(name: str, count: int, tmp_path: Path, start: Start) -> None:
+    assert len(start(FakeNvml(tmp_path, name)).open()) == count
+
+
+def test_what_a_gpu_is(nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[5]
+    assert nvml.call("nvmlDeviceGetName", gpu) == "NVIDIA H100 80GB HBM3"
+    assert nvml.call("nvmlDeviceGetMinorNumber", gpu) == nvml.call("nvmlDeviceGetIndex", gpu) == 5
+    memory = nvml.call("nvmlDeviceGetMemoryInfo", gpu, pynvml.nvmlMemory_v2)
+    assert memory["total"] == 81559 << 20 == memory["free"] + memory["used"] + memory["reserved"]
+    assert nvml.call("nvmlDeviceGetMemoryInfo", gpu)["used"] == memory["used"] + memory["reserved"]
+    pci = nvml.call("nvmlDeviceGetPciInfo", gpu)
+    assert (pci["busId"], pci["bus"], pci["busIdLegacy"]) == ("00000000:C3:00.0", 0xC3, "0000:C3:00.0")
+    assert nvml.call("nvmlDeviceGetCudaComputeCapability", gpu) == [9, 0]
+    assert nvml.call("nvmlDeviceGetMigMode", gpu) == [0, 0]
+    assert nvml.error("nvmlDeviceGetNumaNodeId", gpu) == NOT_SUPPORTED
+    assert nvml.call("nvmlDeviceGetMemoryAffinity", gpu, 1, pynvml.NVML_AFFINITY_SCOPE_NODE) == [1 << 1]
+    assert nvml.call("nvmlDeviceGetCpuAffinity", gpu, 4) == [
+        0xFF << 56,
+        (1 << 48) - 1,
+        0xFFFFFF << 40,
+        0xFFFFFFFF,
+    ]
+
+
+def test_what_a_t4_lacks(tmp_path: Path, start: Start) -> None:
+    nvml = start(FakeNvml(tmp_path, "t4-pair"))
+    gpu, other = nvml.open()
+    for function, arguments in (
+        ("nvmlDeviceGetMigMode", ()),
+        ("nvmlDeviceGetRemappedRows", ()),
+        ("nvmlDeviceGetNvLinkState", (0,)),
+    ):
+        assert nvml.error(function, gpu, *arguments) == NOT_SUPPORTED
+    assert nvml.call("nvmlDeviceGetRetiredPages", gpu, pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR) == []
+    assert nvml.call("nvmlDeviceGetP2PStatus", gpu, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK) != 0
+
+
+def nvlinks(nvml: NvmlProcess, gpu: dict[str, str], count: int) -> list[str]:
+    return [nvml.call("nvmlDeviceGetNvLinkRemotePciInfo", gpu, link)["busId"] for link in range(count)]
+
+
+def test_nvlinks_of_a_dgx_h100_end_at_switches(nvml: NvmlProcess) -> None:
+    gpus = nvml.open()
+    far_ends = nvlinks(nvml, gpus[0], 18)
+    assert [far_ends.count(end) for end in sorted(set(far_ends))] == [4, 5, 5, 4]
+    assert not set(far_ends) & {nvml.call("nvmlDeviceGetPciInfo", gpu)["busId"] for gpu in gpus}
+    assert nvml.call("nvmlDeviceGetNvLinkRemoteDeviceType", gpus[0], 0) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+    assert nvml.error("nvmlDeviceGetNvLinkState", gpus[0], 18) == INVALID
+    status = [nvml.call("nvmlDeviceGetP2PStatus", gpus[0], gpu, pynvml.NVML_P2P_CAPS_INDEX_NVLINK) for gpu in gpus[1:]]
+    assert status == [pynvml.NVML_P2P_STATUS_OK] * 7
+
+
+def test_nvlinks_of_a_dgx1_are_a_hybrid_cube_mesh(tmp_path: Path, start: Start) -> None:
+    nvml = start(FakeNvml(tmp_path, "dgx1-v100"))
+    gpus = nvml.open()
+    addresses = [nvml.call("nvmlDeviceGetPciInfo", gpu)["busId"] for gpu in gpus]
+    ends = [nvlinks(nvml, gpu, 6) for gpu in gpus]
+    mesh = [[own.count(address) for address in addresses] for own in ends]
+    assert mesh == [list(column) for column in zip(*mesh, strict=True)]
+    assert [sorted(row) for row in mesh] == [[0, 0, 0, 0, 1, 1, 2, 2]] * 8
+    levels = [nvml.call("nvmlDeviceGetTopologyCommonAncestor", gpus[0], gpu) for gpu in gpus]
+    assert levels == [0, 10, 30, 30, 50, 50, 50, 50]
+    near = nvml.call("nvmlDeviceGetTopologyNearestGpus", gpus[0], pynvml.NVML_TOPOLOGY_HOSTBRIDGE)
+    assert near == ["gpu2", "gpu3"]
+
+
+def test_gpus_without_nvlink_are_joined_to_nobody(tmp_path: Path, start: Start) -> None:
+    nvml = start(FakeNvml(tmp_path, "mixed-16"))
+    gpus = nvml.open()
+    kinds = [nvml.call("nvmlDeviceGetName", gpu) for gpu in gpus]
+    joined = [nvml.call("nvmlDeviceGetP2PStatus", gpus[0], gpu, pynvml.NVML_P2P_CAPS_INDEX_NVLINK) for gpu in gpus[1:]]
+    assert [status == pynvml.NVML_P2P_STATUS_OK for status in joined] == [kind == kinds[0] for kind in kinds[1:]]
+
+
+def test_a_link_that_goes_down_is_not_active(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[0]
+    dgx.write("nvlink 0 3 down")
+    assert [nvml.call("nvmlDeviceGetNvLinkState", gpu, link) for link in (2, 3, 4)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("by", ["UUID", "PciBusId"])
+def test_a_gpu_is_found_by_what_it_says_of_itself(by: str, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[2]
+    written = uuid_of(nvml, gpu) if by == "UUID" else nvml.call("nvmlDeviceGetPciInfo", gpu)["busId"]
+    assert nvml.call(f"nvmlDeviceGetHandleBy{by}", written) == "gpu2"
+    assert nvml.error(f"nvmlDeviceGetHandleBy{by}", "0000:FF:00.0") == pynvml.NVML_ERROR_NOT_FOUND
+
+
+def test_an_xid_wakes_whoever_waits(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    events = nvml.watch(*nvml.open())
+    waiting = nvml.start("nvmlEventSetWait_v2", events, 60_000)
+    dgx.xid(3, 79)
+    event = waiting.result(60)
+    assert (event["device"], event["eventType"], event["eventData"]) == ("gpu3", 8, 79)
+    assert event["gpuInstanceId"] == event["computeInstanceId"] == 0xFFFFFFFF
+    assert nvml.error("nvmlEventSetWait_v2", events, 0) == TIMEOUT
+
+
+def test_xids_come_in_order_and_only_to_those_registered(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpus = nvml.open()
+    events = nvml.watch(gpus[1], gpus[2])
+    dgx.write("xid 1 13", "xid 0 79", "xid 2 31", "event 1 2 5")
+    seen = [nvml.call("nvmlEventSetWait_v2", events, 1000) for _ in range(2)]
+    assert [(event["device"], event["eventData"]) for event in seen] == [("gpu1", 13), ("gpu2", 31)]
+    assert nvml.error("nvmlEventSetWait_v2", events, 0) == TIMEOUT
+
+
+def test_a_storm_of_xids_arrives_whole(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    events = nvml.watch(*nvml.open())
+    dgx.xid(0, 13, times=500)
+    dgx.xid(7, 48)
+    seen = [nvml.call("nvmlEventSetWait_v2", events, 1000)["eventData"] for _ in range(501)]
+    assert seen == [13] * 500 + [48]
+
+
+def test_an_unsupported_type_of_event_is_refused(nvml: NvmlProcess) -> None:
+    gpus = nvml.open()
+    nvml.watch()
+    types = nvml.call("nvmlDeviceGetSupportedEventTypes", gpus[0])
+    assert types & pynvml.nvmlEventTypeXidCriticalError
+    assert nvml.error("nvmlDeviceRegisterEvents", gpus[0], 1 << 40, {"kept": "events"}) == NOT_SUPPORTED
+
+
+def test_events_of_the_past_are_not_told(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    dgx.xid(0, 79)
+    events = nvml.watch(*nvml.open())
+    assert nvml.error("nvmlEventSetWait_v2", events, 0) == TIMEOUT
+
+
+def test_an_event_set_that_is_freed_ends_the_wait_in_it(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    events = nvml.watch(*nvml.open())
+    waiting = nvml.start("nvmlEventSetWait_v2", events, 60_000)
+    nvml.call("nvmlEventSetFree", events)
+    assert getattr(waiting.exception(60), "number", 0) == INVALID
+    assert nvml.error("nvmlEventSetFree", events) == INVALID
+
+
+def test_a_lost_gpu_answers_nothing_and_the_others_do(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpus = nvml.open()
+    events = nvml.watch(*gpus)
+    dgx.write("xid 4 79", "lose 4")
+    assert nvml.call("nvmlEventSetWait_v2", events, 1000)["device"] == "gpu4"
+    assert nvml.error("nvmlEventSetWait_v2", events, 60_000) == LOST
+    assert [nvml.error("nvmlDeviceGetUUID", gpu) for gpu in gpus] == [0, 0, 0, 0, LOST, 0, 0, 0]
+    assert nvml.error("nvmlDeviceGetHandleByIndex", 4) == LOST
+    assert nvml.call("nvmlDeviceGetCount") == 8
+
+
+def test_a_removed_gpu_leaves_the_list_with_the_next_init(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpus = nvml.open()
+    last = uuid_of(nvml, gpus[7])
+    dgx.remove(2)
+    assert (nvml.call("nvmlDeviceGetCount"), nvml.error("nvmlDeviceGetUUID", gpus[2])) == (8, LOST)
+    dgx.add(2)
+    assert nvml.error("nvmlDeviceGetUUID", gpus[2]) == LOST
+    dgx.remove(2)
+    nvml.call("nvmlShutdown")
+    assert len(nvml.open()) == 7
+    assert uuid_of(nvml, nvml.handle(6)) == last
+    dgx.add(2)
+    nvml.call("nvmlShutdown")
+    assert len(nvml.open()) == 8
+
+
+def test_gpus_can_be_listed_at_once(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    nvml.open()
+    dgx.write("lists at-once", "remove 2")
+    assert nvml.call("nvmlDeviceGetCount") == 7
+    dgx.add(2)
+    assert nvml.call("nvmlDeviceGetCount") == 8
+
+
+def test_a_reset_brings_another_uuid_and_forgets_what_is_volatile(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[1]
+    uncorrected = "nvmlDeviceGetTotalEccErrors", gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    dgx.set(1, uncorrected_volatile=3, uncorrected_aggregate=4, remap_pending=1)
+    assert nvml.call(*uncorrected, pynvml.NVML_VOLATILE_ECC) == 3
+    assert nvml.call("nvmlDeviceGetRemappedRows", gpu) == [0, 0, 1, 0]
+    dgx.reset(1, uuid="GPU-another")
+    assert uuid_of(nvml, gpu) == "GPU-another"
+    assert [nvml.call(*uncorrected, counter) for counter in (pynvml.NVML_VOLATILE_ECC, pynvml.NVML_AGGREGATE_ECC)] == [
+        0,
+        4,
+    ]
+
+
+def test_memory_errors_are_in_dram(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[0]
+    dgx.set(0, corrected_aggregate=9)
+    errors = [
+        nvml.call("nvmlDeviceGetMemoryErrorCounter", gpu, 0, pynvml.NVML_AGGREGATE_ECC, location)
+        for location in (pynvml.NVML_MEMORY_LOCATION_L2_CACHE, pynvml.NVML_MEMORY_LOCATION_DRAM)
+    ]
+    assert errors == [0, 9]
+
+
+def test_retired_pages_are_listed(tmp_path: Path, start: Start) -> None:
+    machine = FakeNvml(tmp_path, "t4-pair")
+    nvml = start(machine)
+    gpu, _ = nvml.open()
+    machine.set(0, retired_single=2, retired_double=1, retired_pending=1)
+    assert [len(nvml.call("nvmlDeviceGetRetiredPages", gpu, cause)) for cause in (0, 1)] == [2, 1]
+    assert nvml.call("nvmlDeviceGetRetiredPagesPendingStatus", gpu) == 1
+
+
+def test_a_broken_function_fails_for_its_gpu_until_it_is_repaired(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpus = nvml.open()
+    dgx.break_function(1, "nvmlDeviceGetMemoryInfo", "UNKNOWN")
+    dgx.break_function("*", "nvmlDeviceGetMinorNumber", "NVML_ERROR_NOT_SUPPORTED")
+    assert [nvml.error("nvmlDeviceGetMemoryInfo", gpu) for gpu in gpus[:3]] == [0, UNKNOWN, 0]
+    assert nvml.error("nvmlDeviceGetMemoryInfo", gpus[1], pynvml.nvmlMemory_v2) == UNKNOWN
+    assert {nvml.error("nvmlDeviceGetMinorNumber", gpu) for gpu in gpus} == {NOT_SUPPORTED}
+    dgx.repair(1, "nvmlDeviceGetMemoryInfo")
+    dgx.repair("*")
+    assert {nvml.error("nvmlDeviceGetMemoryInfo", gpu) for gpu in gpus} == {0}
+    assert {nvml.error("nvmlDeviceGetMinorNumber", gpu) for gpu in gpus} == {0}
+
+
+def test_a_version_of_a_function_may_be_missing(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[0]
+    dgx.break_function("*", "nvmlDeviceGetMemoryInfo_v2", "FUNCTION_NOT_FOUND")
+    found = nvml.error("nvmlDeviceGetMemoryInfo", gpu, pynvml.nvmlMemory_v2)
+    assert (found, nvml.error("nvmlDeviceGetMemoryInfo", gpu)) == (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, 0)
+
+
+def test_a_call_hangs_and_others_go_on(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpus = nvml.open()
+    dgx.hang(0, "nvmlDeviceGetPowerUsage")
+    hanging = nvml.start("nvmlDeviceGetPowerUsage", gpus[0])
+    wait_until(lambda: any(call.result is None for call in dgx.recorded_calls()), "a call that hangs")
+    assert nvml.call("nvmlDeviceGetPowerUsage", gpus[1]) == 70000
+    assert nvml.call("nvmlDeviceGetName", gpus[0])
+    assert not hanging.done()
+    dgx.repair(0, "nvmlDeviceGetPowerUsage")
+    assert hanging.result(60) == 70000
+
+
+def test_a_call_hangs_for_a_while(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[0]
+    dgx.hang(0, "nvmlDeviceGetName", 0.2)
+    before = time.monotonic()
+    assert nvml.call("nvmlDeviceGetName", gpu)
+    assert time.monotonic() - before >= 0.2
+
+
+def test_init_hangs_and_fails_too(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    dgx.write("hang * nvmlInitWithFlags")
+    hanging = nvml.start("nvmlInit")
+    wait_until(lambda: bool(dgx.recorded_calls()), "a call that hangs")
+    assert not hanging.done()
+    dgx.rewrite("init LIB_RM_VERSION_MISMATCH")
+    assert getattr(hanging.exception(60), "number", 0) == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    dgx.rewrite()
+    assert nvml.error("nvmlInit") == 0
+
+
+def test_what_is_rewritten_counts_from_the_description_on(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpus = nvml.open()
+    events = nvml.watch(*gpus)
+    dgx.write("xid 0 13", "set 0 temperature=90", "xid 0 31")
+    seen = [nvml.call("nvmlEventSetWait_v2", events, 1000)["eventData"] for _ in range(2)]
+    dgx.rewrite("xid 0 13", "set 1 temperature=80", "xid 0 48")
+    seen.append(nvml.call("nvmlEventSetWait_v2", events, 1000)["eventData"])
+    assert seen == [13, 31, 48]  # the line that stood there before is not news
+    assert [nvml.call("nvmlDeviceGetTemperature", gpu, 0) for gpu in gpus[:2]] == [30, 80]
+    dgx.control.unlink()
+    assert nvml.call("nvmlDeviceGetTemperature", gpus[1], 0) == 30
+
+
+def test_before_init_and_after_shutdown_nothing_is_answered(nvml: NvmlProcess) -> None:
+    nvml.call("nvmlInit")
+    gpu = nvml.open()[0]
+    nvml.call("nvmlShutdown")
+    assert nvml.error("nvmlDeviceGetName", gpu) == 0
+    nvml.call("nvmlShutdown")
+    uninitialized = pynvml.NVML_ERROR_UNINITIALIZED
+    assert nvml.error("nvmlDeviceGetName", gpu) == nvml.error("nvmlShutdown") == uninitialized
+
+
+def test_two_processes_see_one_machine(dgx: FakeNvml, start: Start) -> None:
+    first, second = start(dgx), start(dgx)
+    gpus = first.open(), second.open()
+    events = [process.watch(*own) for process, own in zip((first, second), gpus, strict=True)]
+    dgx.xid(6, 64)
+    for process, own in zip((first, second), events, strict=True):
+        assert process.call("nvmlEventSetWait_v2", own, 60_000)["device"] == "gpu6"
+
+
+def test_calls_are_recorded(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+    gpu = nvml.open()[3]
+    nvml.error("nvmlDeviceGetNumaNodeId", gpu)
+    last = dgx.recorded_calls()[-1]
+    assert (last.function, last.slot, last.result) == ("nvmlDeviceGetNumaNodeId", 3, NOT_SUPPORTED)
+
+
+def test_texts_of_errors(nvml: NvmlProcess) -> None:
+    nvml.call("nvmlInit")
+    assert nvml.call("nvmlErrorString", LOST) == "GPU is lost"
+    assert nvml.call("nvmlErrorString", 12345) == "Unknown Error"

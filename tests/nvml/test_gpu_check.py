@@ -1,0 +1,99 @@
+"""`python -m tests.gpu_check`, with a fake machine in the place of the real one."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.fake_nvml import FakeNvml
+from tests.gpu_check.comparison import Finding, compare
+from tests.nvml.nvml_process import real_nvml_is_here
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(environment: Mapping[str, str], folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.gpu_check", "--json", str(folder / "check.json"), *options]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx1-v100", "t4-pair", "none"])
+def test_a_machine_is_shown_and_is_like_its_description(name: str, tmp_path: Path) -> None:
+    done = run(FakeNvml(tmp_path, name).environment(), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"no call differs from the fake's {name}" in done.stdout
+    assert json.loads((tmp_path / "check.json").read_text())["machine"] == name
+
+
+def test_the_table_says_what_joins_gpus(tmp_path: Path) -> None:
+    shown = run(FakeNvml(tmp_path, "dgx1-v100").environment(), tmp_path).stdout.splitlines()
+    assert "GPU0  X     NV1   NV1   NV2   NV2   SYS   SYS   SYS" in shown
+    assert "events 0xb: SingleBitEccError, DoubleBitEccError, XidCriticalError" in shown
+
+
+def test_what_differs_is_told(tmp_path: Path) -> None:
+    machine = FakeNvml(tmp_path, "dgx-h100")
+    machine.break_function("*", "nvmlDeviceGetMemoryAffinity", "NOT_SUPPORTED")
+    machine.lose(7)
+    done = run(machine.environment(), tmp_path)
+    assert done.returncode == 0
+    assert "GPU 7 cannot be reached: GPU_IS_LOST" in done.stdout
+    assert "NOT_SUPPORTED on 7 of 7" in done.stdout
+    note = next(line for line in done.stdout.splitlines() if line.startswith("note"))
+    assert note.split() == ["note", "nvmlDeviceGetMemoryAffinity(16,", "0)", "NOT_SUPPORTED", "[int]"]
+
+
+def test_a_driver_that_does_not_work_is_an_error(tmp_path: Path) -> None:
+    done = run(FakeNvml(tmp_path, "mismatch").environment(), tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("NVML is here and does not work: ")
+
+
+def test_a_driver_that_hangs_is_given_up(tmp_path: Path) -> None:
+    machine = FakeNvml(tmp_path, "t4-pair")
+    machine.hang(1, "nvmlDeviceGetName")
+    done = run(machine.environment(), tmp_path, "--timeout", "3")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "did not answer within 3 s" in done.stderr
+
+
+@pytest.mark.skipif(real_nvml_is_here(), reason="there is an NVML on this machine")
+def test_without_a_library_that_is_said(tmp_path: Path) -> None:
+    done = run(os.environ, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("no NVML here: ")
+
+
+def survey(**calls: Any) -> dict[str, Any]:
+    gpu = {"calls": calls, "links": []}
+    return {"system": {}, "symbols": sorted(calls), "gpus": [gpu], "pairs": {}, "events": {}, "wrong use": {}}
+
+
+ANSWERED, REFUSED = {"value": 5, "shape": "int"}, {"error": 3}
+EMPTY = Finding("asked", "[]", "[int]", False)
+
+
+@pytest.mark.parametrize(
+    ("real", "fake", "found"),
+    [
+        pytest.param(ANSWERED, {"value": 7, "shape": "int"}, [], id="another number"),
+        pytest.param(REFUSED, REFUSED, [], id="both refuse"),
+        pytest.param(REFUSED, ANSWERED, [Finding("asked", "error 3", "int", False)], id="one refuses"),
+        pytest.param(REFUSED, {"error": 2}, [Finding("asked", "error 3", "error 2", False)], id="other error"),
+        pytest.param(ANSWERED, {"value": "", "shape": "str"}, [Finding("asked", "int", "str", True)], id="other type"),
+        pytest.param({"value": [], "shape": "[]"}, {"value": [1], "shape": "[int]"}, [EMPTY], id="an empty list"),
+    ],
+)
+def test_types_are_compared_and_numbers_are_not(
+    real: dict[str, Any], fake: dict[str, Any], found: list[Finding]
+) -> None:
+    assert compare(survey(asked=real), survey(asked=fake)) == found
+
+
+def test_a_function_that_is_missing_is_a_fault() -> None:
+    assert compare(survey(), survey(asked=ANSWERED)) == [Finding("asked", "not there", "there", True)]

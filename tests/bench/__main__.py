@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.bench import footprint, latency, manager
+from tests.bench import footprint, gpus, latency, manager
 from tests.bench.allocation import allocation
 from tests.bench.load import GPUS, MANY_GPUS
 from tests.bench.results import Result, show, write
@@ -25,6 +25,8 @@ _PLUGINS: dict[str, dict[str, Any]] = {
     node_name: {"simulated": [{"resourceName": GPU, "count": count}]}
     for node_name, count in {NODE_A: GPUS, NODE_B: MANY_GPUS}.items()
 }
+# real pynvml on the library that stands in for a driver; an agent of its own, so that the others stay what they were
+_PLUGINS[gpus.NODE] = {"nvml": {"pollSeconds": 5}}
 
 Say = Callable[[str], None]
 
@@ -50,6 +52,7 @@ def _without_cluster(folder: Path, say: Say) -> dict[str, Result]:
 
 def _with_cluster(folder: Path, say: Say) -> dict[str, Result]:
     with ExitStack() as opened:
+        fake = gpus.machine(folder)
         stack = opened.enter_context(Stack.start(folder, say, _PLUGINS))
         kubeconfig = stack.control_plane.admin_kubeconfig
         nodes = opened.enter_context(Observer.nodes(kubeconfig))
@@ -61,6 +64,8 @@ def _with_cluster(folder: Path, say: Say) -> dict[str, Result]:
         results = footprint.idle(stack, devices)
         say("measuring changes of health")
         results["health_to_node"] = latency.health_to_node(stack, nodes)
+        say("measuring Xids")
+        results |= gpus.xids(stack, nodes, fake)
         say("measuring ends of pods")
         results["pod_end_to_available"] = latency.pod_end_to_available(stack, devices, pods)
         say("measuring 1,000 devices")

@@ -10,6 +10,7 @@ import psutil
 _MIB = 2**20
 _WRITES = ("create", "update", "patch", "delete")
 _OPERATOR = ":nodedevice-operator"
+MACHINE = "whole machine"
 
 
 class _User(msgspec.Struct):
@@ -62,7 +63,7 @@ class OperatorRequests:
 
 
 class Cost:
-    """CPU seconds of some processes from its making on."""
+    """CPU seconds of some processes, and of the whole machine, from its making on."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._processes = {name: psutil.Process(pid) for name, pid in pids.items()}
@@ -81,7 +82,11 @@ class Cost:
 
     def _now(self) -> dict[str, float]:
         times = {name: process.cpu_times() for name, process in self._processes.items()}
-        return {name: taken.user + taken.system for name, taken in times.items()}
+        machine = psutil.cpu_times()
+        return {
+            MACHINE: sum(machine) - machine.idle - machine.iowait,
+            **{name: taken.user + taken.system for name, taken in times.items()},
+        }
 
 
 def rss_mib(pid: int) -> float:

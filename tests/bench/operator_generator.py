@@ -28,6 +28,8 @@ BARE = "bench-bare"
 # Nodes without devices: what a bare write costs in the same moment is measured on them.
 SPARES = 10
 _BARE_SECONDS = 0.2
+# Agents are processes of their own, and wait for no other: what they send is out at once, however many have no answer yet.
+_AGENTS_IN_FLIGHT = 1000
 _SEEN_SECONDS = 20.0
 
 
@@ -79,10 +81,11 @@ class _Event(msgspec.Struct):
 
 
 class Generator:
-    """The agents of one fleet."""
+    """The agents of one fleet. maker: makes it, so many requests at a time; agents: sends what agents do by themselves."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, maker: Api, agents: Api) -> None:
+        self._maker = maker
+        self._agents = agents
         self._random = random.Random(1)
         self._pods: dict[str, fleet.Owner] = {}
         self._broken: dict[tuple[str, str], bool] = {}
@@ -104,7 +107,7 @@ class Generator:
         order = list(self._broken)
         self._random.shuffle(order)
         count = int(seconds * rate)
-        version = msgspec.json.decode(await self._api.get(NODE_DEVICES, {"limit": "1"}), type=_Object)
+        version = msgspec.json.decode(await self._agents.get(NODE_DEVICES, {"limit": "1"}), type=_Object)
         watching = asyncio.create_task(self._watch(version.metadata.resource_version))
         began = time.monotonic()
         bare = asyncio.create_task(self._write_bare(began + seconds))
@@ -116,7 +119,7 @@ class Generator:
             change = Change(node, resource, fleet.advertised(is_broken), time.monotonic())
             self._waiting[names.node_device_name(node, resource), change.number] = change
             changes.append(change)
-            writes.append(asyncio.create_task(self._publish(node, resource)))
+            writes.append(asyncio.create_task(self._publish(self._agents, node, resource)))
         await asyncio.gather(*writes)
         await self._see_all()
         report = Report(time.monotonic() - began, changes, await bare)
@@ -137,41 +140,41 @@ class Generator:
         await asyncio.gather(*self._renewals, return_exceptions=True)
 
     async def _make_node(self, name: str) -> fleet.Owner:
-        made = msgspec.json.decode(await self._api.post(NODES, fleet.node(name), _KUBELET), type=_Object)
-        await self._api.merge(f"{NODES}/{name}/status", fleet.node_status(name), _KUBELET)
+        made = msgspec.json.decode(await self._maker.post(NODES, fleet.node(name), _KUBELET), type=_Object)
+        await self._maker.merge(f"{NODES}/{name}/status", fleet.node_status(name), _KUBELET)
         return fleet.Owner(name, made.metadata.uid)
 
     async def _make_agent(self, owner: fleet.Owner) -> str:
         """What the agent of a node and its pods bring; the resource version of its Lease."""
-        made = await self._api.post(_LEASES, fleet.lease(owner.name, _now()), names.AGENT_FIELD_MANAGER)
+        made = await self._maker.post(_LEASES, fleet.lease(owner.name, _now()), names.AGENT_FIELD_MANAGER)
         for number in range(fleet.PODS):
-            content = await self._api.post(_PODS, fleet.pod(owner.name, number), _KUBELET)
+            content = await self._maker.post(_PODS, fleet.pod(owner.name, number), _KUBELET)
             pod = msgspec.json.decode(content, type=_Object)
             self._pods[pod.metadata.name] = fleet.Owner(pod.metadata.name, pod.metadata.uid)
         for resource in fleet.RESOURCES:
             body = fleet.node_device(owner, resource)
             path = f"{NODE_DEVICES}/{body['metadata']['name']}"
-            await self._api.apply(path, body, names.AGENT_FIELD_MANAGER)
+            await self._maker.apply(path, body, names.AGENT_FIELD_MANAGER)
             self._broken[owner.name, resource] = False
-            await self._publish(owner.name, resource)
+            await self._publish(self._maker, owner.name, resource)
         return msgspec.json.decode(made, type=_Object).metadata.resource_version
 
-    async def _publish(self, node: str, resource: str) -> None:
+    async def _publish(self, api: Api, node: str, resource: str) -> None:
         body = fleet.node_device_status(node, resource, self._pods, self._broken[node, resource])
         path = f"{NODE_DEVICES}/{body['metadata']['name']}/status"
-        await self._api.apply(path, body, names.AGENT_FIELD_MANAGER)
+        await api.apply(path, body, names.AGENT_FIELD_MANAGER)
 
     async def _renew(self, node: str, resource_version: str) -> None:
         await asyncio.sleep(self._random.uniform(0, _RENEW_SECONDS))
         while True:
             body = fleet.lease(node, _now(), resource_version)
-            answer = await self._api.put(f"{_LEASES}/{node}", body, names.AGENT_FIELD_MANAGER)
+            answer = await self._agents.put(f"{_LEASES}/{node}", body, names.AGENT_FIELD_MANAGER)
             resource_version = msgspec.json.decode(answer, type=_Object).metadata.resource_version
             await asyncio.sleep(_RENEW_SECONDS * self._random.uniform(0.9, 1.1))
 
     async def _watch(self, resource_version: str) -> None:
         """Note when a plain watch shows each change: sooner nobody can know of it."""
-        async for event in self._api.watch(NODE_DEVICES, _Event, {"resourceVersion": resource_version}):
+        async for event in self._agents.watch(NODE_DEVICES, _Event, {"resourceVersion": resource_version}):
             change = self._waiting.pop((event.object.metadata.name, event.object.status.healthy), None)
             if change is not None:
                 change.shown_at = time.monotonic()
@@ -185,7 +188,7 @@ class Generator:
             status = {"capacity": quantities, "allocatable": quantities}
             body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
             made.append(Change(name, fleet.RESOURCES[0], number, time.monotonic()))
-            await self._api.apply(f"{NODES}/{name}/status", body, BARE)
+            await self._agents.apply(f"{NODES}/{name}/status", body, BARE)
             await asyncio.sleep(_BARE_SECONDS)
         return made
 
@@ -206,8 +209,8 @@ async def _commands() -> asyncio.StreamReader:
 
 async def main(kubeconfig: Path) -> None:
     reader = await _commands()
-    async with Api(kubeconfig) as api:
-        generator = Generator(api)
+    async with Api(kubeconfig) as maker, Api(kubeconfig, _AGENTS_IN_FLIGHT) as agents:
+        generator = Generator(maker, agents)
         while line := await reader.readline():
             command = msgspec.json.decode(line, type=Command)
             if command.do == "make":

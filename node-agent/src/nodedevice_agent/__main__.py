@@ -21,6 +21,7 @@ from nodedevice_agent.edges.http import Health
 from nodedevice_agent.edges.plugin_directory import PluginDirectory
 from nodedevice_agent.edges.retry import until_done
 from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError
+from nodedevice_agent.gpu_command import gpu
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.runtime_command import runtime
 from nodedevice_agent.runtimes import with_runtime_settled
@@ -40,6 +41,7 @@ def main() -> None:
 
 
 main.add_command(simulate)
+main.add_command(gpu)
 main.add_command(checkpoint)
 main.add_command(runtime)
 

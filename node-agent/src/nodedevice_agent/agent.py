@@ -18,6 +18,7 @@ from nodedevice_agent.core.device_manager import DeviceManager
 from nodedevice_agent.core.effects import Effect
 from nodedevice_agent.core.flapping import FlappingLimits
 from nodedevice_agent.core.mirror import Mirror
+from nodedevice_agent.core.resources import EndpointState
 from nodedevice_agent.core.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.core.status import node_device_status
 from nodedevice_agent.edges import checkpoint_file, metrics
@@ -66,6 +67,7 @@ class Agent:
         self._kubelet = self._kubelet_backend(directory)
         self._nri = self._nri_backend()
         self._objects: dict[str, NodeDevice] = {}
+        metrics.INFO.labels(__version__, settings.runtime).set(1)
         self._tasks: asyncio.TaskGroup
 
     async def run(self) -> None:
@@ -265,3 +267,5 @@ def _measure(now: Snapshot) -> None:
     for state in ("total", "healthy", "cordoned", "allocated", "releasing", "available"):
         metrics.RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
     metrics.PODS_WAITING.labels(now.resource_name).set(len(now.waiting))
+    metrics.ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
+    metrics.ALLOCATIONS.say(now)

@@ -36,6 +36,9 @@ RUNTIME_NRI: Final = "nri"
 ALL_DEVICES: Final = "*"
 ALL_DEVICES_WORD: Final = "all"
 
+# On a CRD: the release whose chart or program put it there, such as 0.1.0.
+RELEASE_ANNOTATION: Final = f"{GROUP}/release"
+
 # As the agent registers with NRI, and the annotation by which a runtime creates a container only while such plugins are there.
 NRI_PLUGIN: Final = "nodedevice"
 REQUIRED_PLUGINS_ANNOTATION: Final = "required-plugins.noderesource.dev"

@@ -15,22 +15,30 @@ _EXAMPLES_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of one resource. numa_nodes: sorted, empty when the plugin says nothing of topology."""
+    """One device of one resource. numa_nodes: sorted, empty when the plugin says nothing of topology.
+
+    reason, message and attributes (sorted by name): what only some plugins tell, why it is not healthy and what else it is.
+    """
 
     id: str
     healthy: bool = True
     numa_nodes: tuple[int, ...] = ()
+    reason: str = ""
+    message: str = ""
+    attributes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceList:
     """A complete list: accepted devices by ID, and a sentence about what was refused (empty when nothing was).
 
+    trouble: what the plugin says is wrong with the whole.
     healthy_ids: those the plugin calls healthy, sorted; worked out once, for every pod asks.
     """
 
     devices: Mapping[str, Device]
     refusal: str = ""
+    trouble: str = ""
     healthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -38,7 +46,7 @@ class DeviceList:
         object.__setattr__(self, "healthy_ids", tuple(healthy))
 
 
-def accept(listed: Iterable[Device]) -> DeviceList:
+def accept(listed: Iterable[Device], trouble: str = "") -> DeviceList:
     """Take what a plugin listed: each ID once (unhealthy wins over healthy), impossible IDs left out and told of."""
     devices: dict[str, Device] = {}
     twice: list[str] = []
@@ -53,7 +61,7 @@ def accept(listed: Iterable[Device]) -> DeviceList:
             if not earlier.healthy:
                 continue
         devices[device.id] = device
-    return DeviceList(devices, _refusal(twice, impossible))
+    return DeviceList(devices, _refusal(twice, impossible), trouble)
 
 
 def _is_possible(device_id: str) -> bool:

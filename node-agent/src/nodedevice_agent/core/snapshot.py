@@ -11,6 +11,7 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent.core.allocations import Allocation
 from nodedevice_agent.core.device_manager import DeviceManager
+from nodedevice_agent.core.devices import Device
 from nodedevice_agent.core.pods import Pod
 from nodedevice_agent.core.resources import EndpointState, PluginOptions, Resource
 from nodedevice_agent.core.waiting import Waiting
@@ -30,6 +31,7 @@ class DeviceView:
     present: bool = True
     cordoned: bool = False
     numa_nodes: tuple[int, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Snapshot:
     options: PluginOptions
     is_live: bool
     refusal: str
+    trouble: str
     devices: tuple[DeviceView, ...]
     held: tuple[HeldBy, ...]
     waiting: tuple[WaitingPod, ...]
@@ -108,6 +111,7 @@ def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWitho
         options=resource.options,
         is_live=resource.is_live,
         refusal=resource.listed.refusal,
+        trouble=resource.listed.trouble,
         devices=tuple(_views(manager, resource, sorted(all_ids), whole=total <= LISTED_WHOLE)),
         held=tuple(
             HeldBy(
@@ -130,18 +134,21 @@ def _views(manager: DeviceManager, resource: Resource, ids: list[str], whole: bo
     for device_id in ids:
         device = resource.devices.get(device_id)
         cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
-        if resource.is_healthy(device_id) and device is not None:
-            if whole or cordoned or device_id in holders:
-                yield DeviceView(device_id, True, cordoned=cordoned, numa_nodes=device.numa_nodes)
-        elif device is None:
+        if device is None:
             message = "a container holds it, and the device plugin no longer lists it"
             yield DeviceView(device_id, False, Reason.NOT_LISTED, message, present=False, cordoned=cordoned)
-        elif not resource.is_live:
-            message = "its device plugin is not connected"
-            yield DeviceView(device_id, False, Reason.ENDPOINT_STOPPED, message, True, cordoned, device.numa_nodes)
-        elif device_id in resource.flapping.damped:
-            message = resource.flapping.message(device_id)
-            yield DeviceView(device_id, False, Reason.FLAPPING, message, True, cordoned, device.numa_nodes)
-        else:
-            message = "the device plugin reports it unhealthy"
-            yield DeviceView(device_id, False, Reason.REPORTED_UNHEALTHY, message, True, cordoned, device.numa_nodes)
+        elif not resource.is_healthy(device_id):
+            reason, message = _trouble(resource, device)
+            yield DeviceView(device_id, False, reason, message, True, cordoned, device.numa_nodes, device.attributes)
+        elif whole or cordoned or device_id in holders:
+            yield DeviceView(device_id, True, "", "", True, cordoned, device.numa_nodes, device.attributes)
+
+
+def _trouble(resource: Resource, device: Device) -> tuple[str, str]:
+    """Why a listed device is not healthy: reason and message."""
+    if not resource.is_live:
+        return Reason.ENDPOINT_STOPPED, "its device plugin is not connected"
+    if device.id in resource.flapping.damped:
+        return Reason.FLAPPING, resource.flapping.message(device.id)
+    message = device.message or "the device plugin reports it unhealthy"
+    return device.reason or Reason.REPORTED_UNHEALTHY, message

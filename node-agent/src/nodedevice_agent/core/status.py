@@ -95,6 +95,8 @@ def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
         shown["cordonedSince"] = earlier.get("cordonedSince", wall_time)
     if device.numa_nodes:
         shown["numaNodes"] = list(device.numa_nodes)
+    if device.attributes:
+        shown["attributes"] = dict(device.attributes)
     return shown
 
 
@@ -197,14 +199,19 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
 
 def _healthy(now: Snapshot) -> tuple[str, str, str]:
     if now.total == 0:
-        return "False", Reason.NO_DEVICES, "the device plugin lists no device"
+        return "False", Reason.NO_DEVICES, _with_trouble("the device plugin lists no device", now)
     broken = [f"{device.id} ({device.reason})" for device in now.devices if not device.healthy][:_NAMED]
     sick = now.total - now.healthy
     if sick == 0:
-        return "True", Reason.ALL_HEALTHY, f"all {now.total} devices are healthy"
+        return "True", Reason.ALL_HEALTHY, _with_trouble(f"all {now.total} devices are healthy", now)
     named = ", ".join(broken) + (", …" if sick > len(broken) else "")
     reason = Reason.NONE_HEALTHY if now.healthy == 0 else Reason.SOME_UNHEALTHY
-    return "False", reason, f"{sick} of {now.total} devices not healthy: {named}"
+    return "False", reason, _with_trouble(f"{sick} of {now.total} devices not healthy: {named}", now)
+
+
+def _with_trouble(message: str, now: Snapshot) -> str:
+    """What the plugin says of the whole, while it is there to say it."""
+    return f"{message}; {now.trouble}" if now.trouble and now.is_live else message
 
 
 def _not_injected() -> tuple[str, str, str]:

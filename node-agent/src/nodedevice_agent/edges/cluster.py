@@ -21,6 +21,7 @@ from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from nodedevice_api import names
 
+from nodedevice_agent.edges import metrics
 from nodedevice_agent.errors import (
     ApiError,
     ApiForbidden,
@@ -34,6 +35,7 @@ from nodedevice_agent.errors import (
 REQUEST_SECONDS = 10.0
 # A watch ends by itself before this; the server closes it, so that a list begins anew now and then.
 WATCH_SECONDS = 300
+_LEASE = "Lease"
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE, _TOO_MANY = 401, 403, 404, 410, 429
 
 
@@ -161,7 +163,7 @@ class Cluster:
             "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": {"nodeName": node[0], "resourceName": resource_name},
         }
-        with _translated(f"creating nodedevice {name}"):
+        with _counted(names.NODE_DEVICE), _translated(f"creating nodedevice {name}"):
             return await self._client.patch(NodeDeviceObject, name, body, patch_type=PatchType.APPLY, force=True)
 
     async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
@@ -172,7 +174,7 @@ class Cluster:
             "metadata": {"name": name},
             "status": status,
         }
-        with _translated(f"writing the status of nodedevice {name}"):
+        with _counted(names.NODE_DEVICE), _translated(f"writing the status of nodedevice {name}"):
             return await self._client.patch(NodeDeviceStatus, name, body, patch_type=PatchType.APPLY, force=True)
 
     async def follow(
@@ -216,13 +218,24 @@ class Cluster:
             return await self._client.get(Lease, name, namespace=namespace)
 
     async def create_lease(self, lease: Lease) -> Lease:
-        with _translated("creating the lease"):
+        with _counted(_LEASE), _translated("creating the lease"):
             return await self._client.create(lease)
 
     async def replace_lease(self, lease: Lease) -> Lease:
         """Raises ApiRefused (409) when somebody else wrote it meanwhile."""
-        with _translated("renewing the lease"):
+        with _counted(_LEASE), _translated("renewing the lease"):
             return await self._client.replace(lease)
+
+
+@contextmanager
+def _counted(kind: str) -> Iterator[None]:
+    """One write of that kind; the caller's cancellation is none of its outcomes."""
+    try:
+        yield
+    except ApiError as exc:
+        metrics.API_WRITES.labels(kind, type(exc).__name__).inc()
+        raise
+    metrics.API_WRITES.labels(kind, "ok").inc()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The agent's heartbeat: a Lease named as the node, in the agents' namespace, renewed every 20 seconds give or take a tenth.
 
-Written with PUT and the kept resource version: one request a renewal. An API server that is away is not an error here; the
+Written with PUT and the kept resource version: one request a renewal. Owned by the Node, so that it goes with it: where nodes come
+and go by the hundred, Leases of those long gone would be listed for ever. An API server that is away is not an error here; the
 operator sees the Lease grow old.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 
@@ -52,15 +53,26 @@ async def keep_lease(
 async def _renew(cluster: Cluster, namespace: str, node_name: str, identity: str, lease: Lease | None) -> Lease:
     now = datetime.now(UTC)
     if lease is None:
+        owner = OwnerReference("v1", "Node", node_name, await cluster.node_uid(node_name))
         try:
             lease = await cluster.get_lease(namespace, node_name)
         except ApiNotFound:
-            metadata = ObjectMeta(name=node_name, namespace=namespace)
+            metadata = ObjectMeta(name=node_name, namespace=namespace, ownerReferences=[owner])
             return await cluster.create_lease(Lease(metadata=metadata, spec=_spec(now, identity)))
+        _own(lease, owner)
     acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
     lease.spec = _spec(now, identity)
     lease.spec.acquireTime = acquired
     return await cluster.replace_lease(lease)
+
+
+def _own(lease: Lease, node: OwnerReference) -> None:
+    """Make that Node an owner, in place of an earlier one of its name; who else owns it stays."""
+    assert lease.metadata is not None
+    others = [
+        owner for owner in lease.metadata.ownerReferences or [] if (owner.kind, owner.name) != ("Node", node.name)
+    ]
+    lease.metadata.ownerReferences = [*others, node]
 
 
 def _spec(now: datetime, identity: str) -> LeaseSpec:

@@ -54,9 +54,18 @@ class NodeDevice:
         self._synced = asyncio.Event()
         self._standing: dict[str, Any] | None = None
         self._version = 0
+        # since when something may be unpublished (monotonic seconds)
+        self._touched_at: float | None = None
 
     def touch(self) -> None:
+        if self._touched_at is None:
+            self._touched_at = time.monotonic()
         self._dirty.set()
+
+    def _touch_again(self, touched_at: float | None) -> None:
+        """It could not be written, and is as late as it was."""
+        self._touched_at = touched_at
+        self.touch()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -91,8 +100,12 @@ class NodeDevice:
             await self._dirty.wait()
             self._dirty.clear()
             pause = 0.0
+            # what is touched from here on is published by the next turn
+            touched_at, self._touched_at = self._touched_at, None
             try:
                 if await self._publish():
+                    if touched_at is not None:
+                        metrics.PUBLISH_SECONDS.observe(time.monotonic() - touched_at)
                     listed = len(well_formed(self._standing or {}).get("devices", ()))
                     pause = PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed
                 failures = 0
@@ -100,7 +113,7 @@ class NodeDevice:
                 # the same object again would be refused again: wait for a change, and look once a minute
                 log.error("api server refuses the status", extra={"nodedevice": self.name, "error": str(exc)})
                 pause = _REFUSED_PAUSE_SECONDS
-                self.touch()
+                self._touch_again(touched_at)
             except ApiError as exc:
                 failures += 1
                 if failures == 1:
@@ -108,7 +121,7 @@ class NodeDevice:
                         "status cannot be written; trying again", extra={"nodedevice": self.name, "error": str(exc)}
                     )
                 pause = pause_seconds(failures)
-                self.touch()
+                self._touch_again(touched_at)
             await asyncio.sleep(pause)
 
     async def _publish(self) -> bool:
@@ -139,12 +152,7 @@ class NodeDevice:
 
     async def _apply(self, status: dict[str, Any]) -> NodeDeviceObject:
         began = time.perf_counter()
-        try:
-            written = await self._cluster.apply_status(self.name, status)
-        except ApiError as exc:
-            metrics.API_WRITES.labels("NodeDevice", type(exc).__name__).inc()
-            raise
-        metrics.API_WRITES.labels("NodeDevice", "ok").inc()
+        written = await self._cluster.apply_status(self.name, status)
         log.debug("status written", extra={"nodedevice": self.name, "seconds": time.perf_counter() - began})
         return written
 

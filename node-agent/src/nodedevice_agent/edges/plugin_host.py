@@ -168,6 +168,7 @@ class PluginHost:
 
     def _adopt(self, socket: Path, connection: PluginConnection, found_again_as: str) -> int:
         resource_name = connection.resource_name
+        metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         endpoint = next(self._endpoints)
         self._connections[endpoint] = (socket, connection)
         if socket.parent == self._directory.path:
@@ -273,8 +274,10 @@ class PluginHost:
         told = {"resource_name": effect.resource_name, "container": effect.container}
         try:
             connection = self._connection(effect.endpoint, effect.resource_name, "PreStartContainer")
-            await connection.pre_start(effect.device_ids)
+            with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
+                await connection.pre_start(effect.device_ids)
         except PluginFailed as exc:
+            metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
             log.error("devices are not prepared; it is tried again", extra={**told, "error": str(exc)})
             self.do(self.manager.pre_start_failed(effect.ticket, str(exc), self.now()))
             return

@@ -2,17 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nodedevice_agent.plugins.backoff import Backoff
 from nodedevice_agent.plugins.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import GenericSource
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.server import CannotServe, PluginHost
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.plugins.simulated import SimulatedSource
 from nodedevice_agent.plugins.source import DeviceSource
+
+if TYPE_CHECKING:
+    from nodedevice_agent.plugins.nvml.source import NvmlSource
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +38,27 @@ async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Pat
         async with asyncio.TaskGroup() as group:
             for resource_name, make in _makers(settings, state_dir, watcher).items():
                 group.create_task(_keep_running(resource_name, make, plugin_dir, watcher))
+            if settings.nvml is not None:
+                group.create_task(_run_gpus(settings.nvml, settings.host_root, plugin_dir, state_dir, watcher))
+
+
+async def _run_gpus(
+    settings: NvmlSettings, host_root: str, plugin_dir: Path, state_dir: Path, watcher: FileWatcher
+) -> None:
+    """One watch for all resource names; each is served from the moment that there is something to serve."""
+    # here, because agents of nodes without GPUs, which are most, need not have it in memory
+    from nodedevice_agent.plugins.nvml.watch import GpuWatch
+
+    watch = GpuWatch(settings, host_root, state_dir, watcher)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_again_and_again("GPUs", watch.run))
+        for source in watch.sources:
+            group.create_task(_serve_when_wanted(source, plugin_dir, watcher))
+
+
+async def _serve_when_wanted(source: "NvmlSource", plugin_dir: Path, watcher: FileWatcher) -> None:
+    await source.is_wanted.wait()
+    await _keep_running(source.resource_name, lambda: source, plugin_dir, watcher)
 
 
 def _makers(settings: PluginSettings, state_dir: Path, watcher: FileWatcher) -> dict[str, MakeSource]:
@@ -46,12 +72,16 @@ def _makers(settings: PluginSettings, state_dir: Path, watcher: FileWatcher) -> 
 
 
 async def _keep_running(resource_name: str, make: MakeSource, plugin_dir: Path, watcher: FileWatcher) -> None:
+    await _again_and_again(resource_name, lambda: PluginHost(make(), plugin_dir, watcher).run())
+
+
+async def _again_and_again(resource_name: str, run: Callable[[], Awaitable[None]]) -> None:
     pauses = Backoff(_FIRST_RESTART_SECONDS, _LAST_RESTART_SECONDS)
     loop = asyncio.get_running_loop()
     while True:
         began = loop.time()
         try:
-            await PluginHost(make(), plugin_dir, watcher).run()
+            await run()
         except Exception as error:
             if loop.time() - began > _WELL_AFTER_SECONDS:
                 pauses.reset()

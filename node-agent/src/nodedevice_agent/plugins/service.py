@@ -4,12 +4,13 @@ Source: kubelet deviceplugin v1beta1.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent.plugins.core.values import AllocationRefused, ContainerAllocation, PluginDevice
@@ -40,7 +41,7 @@ class DevicePluginService(Service):
         self.streams += 1
         try:
             async for devices in self._source.devices.watch():
-                yield api_pb2.ListAndWatchResponse(devices=[device_to_wire(device) for device in devices])
+                yield list_to_wire(devices, *self._source.devices.trouble)
         finally:
             self.streams -= 1
 
@@ -84,12 +85,24 @@ async def _or_refuse(context: Context, decide: Callable[[], Answer]) -> Answer:
         raise
 
 
+def list_to_wire(devices: Iterable[PluginDevice], reason: str = "", message: str = "") -> api_pb2.ListAndWatchResponse:
+    """reason and message: what is wrong with the whole. v1beta1 has no room for them; see DeviceListDetails."""
+    wire = api_pb2.ListAndWatchResponse(devices=[device_to_wire(device) for device in devices])
+    if reason or message:
+        wire.MergeFromString(DeviceListDetails(reason=reason, message=message).SerializeToString())
+    return wire
+
+
 def device_to_wire(device: PluginDevice) -> api_pb2.Device:
     """As it stands in a list."""
     wire = api_pb2.Device(ID=device.id, health=_HEALTHY if device.is_healthy else _UNHEALTHY)
     if device.numa_nodes:
         # an empty topology is not the same as none: the device manager would align to nothing
         wire.topology.nodes.extend(api_pb2.NUMANode(ID=node) for node in device.numa_nodes)
+    if device.reason or device.message or device.attributes:
+        # fields that v1beta1 does not have: kept among those that its messages pass on unread
+        details = DeviceDetails(reason=device.reason, message=device.message, attributes=dict(device.attributes))
+        wire.MergeFromString(details.SerializeToString(deterministic=True))
     return wire
 
 
@@ -107,4 +120,5 @@ def _allocation_to_wire(allocation: ContainerAllocation) -> api_pb2.ContainerAll
             )
             for node in allocation.device_nodes
         ],
+        cdi_devices=[api_pb2.CDIDevice(name=name) for name in allocation.cdi_devices],
     )

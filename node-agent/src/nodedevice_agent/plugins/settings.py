@@ -15,6 +15,7 @@ from nodedevice_agent.plugins.core.generic import DeviceGroup, DevicePath
 from nodedevice_agent.plugins.core.patterns import wildcard_count
 from nodedevice_agent.plugins.core.simulated import MAX_SIMULATED
 from nodedevice_agent.plugins.core.values import Mount
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
 _PERMISSIONS = re.compile(r"[rwm]{1,3}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -151,13 +152,16 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     generic: Annotated[list[GenericSettings], Meta(max_length=256)] = field(default_factory=list)
     simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = field(default_factory=list)
+    # NVIDIA's GPUs; `{}` is enough. Unset: not looked for, because another plugin may have them.
+    nvml: NvmlSettings | None = None
     # Where the agent sees the host's file tree; / for an agent with the host's /dev mounted in its place.
     host_root: str = "/"
 
     def __post_init__(self) -> None:
         _check_path("hostRoot", self.host_root)
         resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]
-        repeated = _first_repeated(resource.resource_name for resource in resources)
+        gpus = self.nvml.resource_names() if self.nvml is not None else ()
+        repeated = _first_repeated([*(resource.resource_name for resource in resources), *gpus])
         if repeated:
             raise ValueError(
                 f"resourceName: {repeated} is named twice; give each resource one entry, with all its groups"

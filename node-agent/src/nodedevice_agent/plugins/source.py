@@ -7,6 +7,8 @@ from typing import Protocol
 from nodedevice_agent.plugins.core.values import ContainerAllocation, PluginDevice
 
 Devices = tuple[PluginDevice, ...]
+# reason and message
+Trouble = tuple[str, str]
 
 
 class DeviceList:
@@ -18,26 +20,28 @@ class DeviceList:
 
     def __init__(self) -> None:
         self.latest: Devices = ()
+        # what is wrong with the whole: a word and a sentence; empty when nothing is
+        self.trouble: Trouble = ("", "")
         self._changed = asyncio.Event()
 
-    def publish(self, devices: Iterable[PluginDevice]) -> bool:
+    def publish(self, devices: Iterable[PluginDevice], trouble: Trouble = ("", "")) -> bool:
         """Replace the list; answers whether that changed it."""
         fresh = tuple(devices)
-        if fresh == self.latest:
+        if (fresh, trouble) == (self.latest, self.trouble):
             return False
-        self.latest = fresh
+        self.latest, self.trouble = fresh, trouble
         self._changed.set()
         self._changed = asyncio.Event()
         return True
 
     async def watch(self) -> AsyncIterator[Devices]:
         """The list as it is now, then each that differs from the one given before."""
-        given: Devices | None = None
+        given: tuple[Devices, Trouble] | None = None
         while True:
             changed = self._changed
-            if self.latest != given:
-                given = self.latest
-                yield given
+            if (self.latest, self.trouble) != given:
+                given = (self.latest, self.trouble)
+                yield self.latest
             else:
                 await changed.wait()
 

@@ -69,7 +69,11 @@ def _of_schema(value: Any, schema: Json, where: str) -> Iterator[str]:
     if type(value) is not _TYPES[schema["type"]]:
         yield f"{where}: {type(value).__name__} is not {schema['type']}"
     elif isinstance(value, dict):
-        known = schema.get("properties", {})
+        # a map is as many fields of one kind
+        each = schema.get("additionalProperties")
+        known: Json = dict.fromkeys(value, each) if each else schema.get("properties", {})
+        if len(value) > schema.get("maxProperties", len(value)):
+            yield f"{where}: {len(value)} fields"
         yield from (f"{where}.{name} is missing" for name in schema.get("required", ()) if name not in value)
         yield from (f"{where}.{name} is unknown" for name in value if name not in known)
         for name in value.keys() & known.keys():

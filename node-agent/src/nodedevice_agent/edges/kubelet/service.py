@@ -112,8 +112,10 @@ class PassedOn(Service):
     ) -> api_pb2.PreStartContainerResponse:
         try:
             connection = self._host.newest(self._resource_name, "PreStartContainer")
-            await connection.pre_start(tuple(sorted(request.devices_ids)))
+            with metrics.PRE_START_SECONDS.labels(self._resource_name).time():
+                await connection.pre_start(tuple(sorted(request.devices_ids)))
         except PluginFailed as exc:
+            metrics.PRE_START_FAILED.labels(self._resource_name).inc()
             log.error("devices are not prepared; the kubelet tries again", extra={"error": str(exc)})
             await _refuse(context, exc)
         return api_pb2.PreStartContainerResponse()

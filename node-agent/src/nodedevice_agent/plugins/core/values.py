@@ -6,11 +6,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PluginDevice:
-    """One device as a plugin lists it."""
+    """One device as a plugin lists it.
+
+    reason and message: why it is not healthy, for who can read them. attributes: what else is known of it, sorted by name.
+    """
 
     id: str
     is_healthy: bool = True
     numa_nodes: tuple[int, ...] = ()
+    reason: str = ""
+    message: str = ""
+    attributes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +39,13 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class ContainerAllocation:
-    """All that one container needs for the devices it got."""
+    """All that one container needs for the devices it got. cdi_devices: names, vendor/class=device."""
 
     device_nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
 
 
 class AllocationRefused(Exception):

@@ -7,21 +7,23 @@ from collections.abc import Coroutine
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.edges.nri import ttrpc
+from nodedevice_agent.edges.nri import ttrpc_server
 from nodedevice_agent.edges.nri.mux import BadFrame
 from nodedevice_agent.edges.nri.ttrpc import (
+    DATA,
     MAX_MESSAGE_BYTES,
+    REQUEST,
+    RESPONSE,
     CallFailed,
-    Client,
     Code,
     Message,
     MessageDecoder,
-    Server,
     encode,
 )
+from nodedevice_agent.edges.nri.ttrpc_client import Client
+from nodedevice_agent.edges.nri.ttrpc_server import Server
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
 
-REQUEST, RESPONSE, DATA = 1, 2, 3
 MESSAGES = st.lists(
     st.builds(Message, st.integers(0, 2**32 - 1), st.integers(0, 255), st.binary(max_size=50)), max_size=8
 )
@@ -48,7 +50,7 @@ def test_the_header_on_the_wire() -> None:
 class Peer:
     """A Server, what it answered, and a way to ask it."""
 
-    def __init__(self, **methods: ttrpc.Handler) -> None:
+    def __init__(self, **methods: ttrpc_server.Handler) -> None:
         self.answers: asyncio.Queue[tuple[int, ttrpc_pb2.Response]] = asyncio.Queue()
         self.server = Server(self._sent, {("s", name): handler for name, handler in methods.items()})
         self._decoder = MessageDecoder()
@@ -157,7 +159,7 @@ async def test_the_callers_patience_bounds_a_call() -> None:
 
 
 async def test_only_so_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ttrpc, "MAX_CALLS", 2)
+    monkeypatch.setattr(ttrpc_server, "MAX_CALLS", 2)
     peer = Peer(for_ever=for_ever, upper=upper)
     for number in 1, 3, 5:
         peer.ask(number, "for_ever")

@@ -1,0 +1,63 @@
+"""Xids, the error numbers of NVIDIA's driver: which say that the GPU itself can no longer be trusted, and which do not.
+
+Every number that is not listed here counts as critical: new ones come with new drivers, and a GPU that is taken out in vain is
+cheaper than one that is given out broken. Both ways can be overridden by a setting.
+Source: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors) and the practice of NVIDIA's own device plugin.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# The program on the GPU is at fault and was ended, or the driver tells of something it has already dealt with.
+APPLICATION_XIDS = {
+    8: "GPU stopped processing: a program's work timed out",
+    13: "Graphics engine exception: a program accessed memory or used instructions wrongly",
+    31: "GPU memory page fault: a program used an address that is not its own",
+    43: "GPU stopped processing: a program was reset after its own fault",
+    45: "Preemptive cleanup: a program's channels were removed, for it ended or for an earlier error",
+    63: "A memory page was retired or a row remapped, in time; active after the next reset",
+    68: "Video decoder exception caused by a program",
+    109: "Context switch timeout of a program",
+    154: "The action for the GPU's recovery changed; which one it is, is read from the GPU",
+}
+
+# For people only: what the more common critical ones mean.
+CRITICAL_XIDS = {
+    32: "Invalid or corrupted push buffer stream",
+    38: "Driver firmware error",
+    46: "GPU stopped processing",
+    48: "Uncorrectable (double bit) ECC error",
+    61: "Internal microcontroller breakpoint or warning",
+    62: "Internal microcontroller halt",
+    64: "A memory page could not be retired, or a row not be remapped",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "High rate of single bit ECC errors",
+    94: "Contained memory error: the program that met it was ended",
+    95: "Uncontained memory error",
+    119: "GSP firmware does not answer",
+    120: "GSP firmware error",
+    121: "Chip-to-chip NVLink error",
+    140: "Unrecovered ECC error",
+    143: "GPU initialization error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class XidPolicy:
+    """Which Xids take a GPU out of service."""
+
+    harmless: frozenset[int] = frozenset(APPLICATION_XIDS)
+
+    @classmethod
+    def of(cls, critical: Iterable[int], harmless: Iterable[int]) -> "XidPolicy":
+        """The default list, changed by an administrator's."""
+        return cls((frozenset(APPLICATION_XIDS) - frozenset(critical)) | frozenset(harmless))
+
+    def is_critical(self, xid: int) -> bool:
+        return xid not in self.harmless
+
+
+def meaning(xid: int) -> str:
+    """In a few words; empty for one that is not known here."""
+    return CRITICAL_XIDS.get(xid) or APPLICATION_XIDS.get(xid, "")

@@ -1,0 +1,69 @@
+"""The GPUs of one resource name, as the plugin host serves them. Its list is kept right by the watch."""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+from nodedevice_agent.plugins.core.nvml.devices import device_scores, devices_of, gpu_uuid
+from nodedevice_agent.plugins.core.nvml.fleet import Fleet
+from nodedevice_agent.plugins.core.nvml.gpu import Gpu
+from nodedevice_agent.plugins.core.nvml.handover import CONTROL_NODES, allocation
+from nodedevice_agent.plugins.core.nvml.preference import preferred
+from nodedevice_agent.plugins.core.values import ContainerAllocation, UnknownDevices
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.source import DeviceList
+
+
+class NvmlSource:
+    """is_wanted: set once there is something to serve; a node without GPUs has no such resource."""
+
+    prefers = True
+
+    def __init__(self, resource_name: str, settings: NvmlSettings, host_root: str, fleet: Fleet) -> None:
+        self.resource_name = resource_name
+        self.devices = DeviceList()
+        self.is_wanted = asyncio.Event()
+        self._settings = settings
+        self._host_root = host_root.rstrip("/")
+        self._fleet = fleet
+
+    def refresh(self) -> None:
+        """The list is what the reader told last."""
+
+    async def run(self) -> None:
+        """Nothing to do: the watch publishes."""
+        await asyncio.Event().wait()
+
+    def publish(self) -> bool:
+        """The fleet may have changed. Returns whether the list has."""
+        mine = [gpu for gpu in self._fleet.gpus.values() if self._is_mine(gpu)]
+        listed = [device for gpu in mine for device in devices_of(gpu, self._fleet.trouble_of(gpu.uuid))]
+        whole = self._fleet.trouble
+        trouble = (whole.reason, whole.message) if whole is not None else ("", "")
+        return self.devices.publish(sorted(listed, key=lambda device: device.id), trouble)
+
+    def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
+        """Raises AllocationRefused. A GPU that is not healthy is given all the same: the device manager decides who gets what."""
+        wanted = sorted(set(device_ids))
+        listed = {device.id for device in self.devices.latest}
+        unknown = tuple(device_id for device_id in wanted if device_id not in listed)
+        if unknown:
+            raise UnknownDevices(self.resource_name, unknown)
+        gpus = {gpu_uuid(device_id): self._fleet.gpus[gpu_uuid(device_id)] for device_id in wanted}
+        controls = [path for path in CONTROL_NODES if Path(self._host_root + path).exists()]
+        settings = self._settings
+        return allocation(self.resource_name, gpus.values(), settings.hand_over, settings.cdi_kind, controls)
+
+    def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
+        """Raises AllocationRefused."""
+        numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
+        wanted = tuple(must_include)
+        unknown = tuple(sorted(set(wanted) - set(numa_nodes)))
+        if unknown:
+            raise UnknownDevices(self.resource_name, unknown)
+        # the asker's list may be a moment older than ours: what is gone is not preferred
+        free = set(available) & set(numa_nodes)
+        return preferred(self.resource_name, device_scores(self._fleet.scores), numa_nodes, free, wanted, size)
+
+    def _is_mine(self, gpu: Gpu) -> bool:
+        return self._settings.resource_of(gpu.model) == self.resource_name

@@ -1,0 +1,57 @@
+"""From an Xid in the driver to the Node's capacity, and what the process that reads the driver needs."""
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+from nodedevice_agent.plugins.nvml.memory import clear_dir
+
+from tests.bench.latency import has
+from tests.bench.results import Result, judged, result
+from tests.cluster.observe import Observer
+from tests.cluster.stack import Stack
+from tests.fakes.fake_nvml import FakeNvml
+from tests.fakes.machines import described
+
+NODE = "node-gpu"
+_GPU = "nvidia.com/gpu"
+_MACHINE, _COUNT = "dgx2-v100", 16
+_RUNS = 50
+# A device that changes three times within ten seconds waits on purpose: all sixteen take their turn in more than that.
+_PAUSE_SECONDS = 0.35
+
+
+def machine(folder: Path) -> FakeNvml:
+    """For agents that are started from now on."""
+    fake = FakeNvml(folder / "nvml", _MACHINE)
+    os.environ.update(fake.environment())
+    return fake
+
+
+def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
+    """The driver reports a critical Xid -> the Node's capacity has changed; then an administrator says that the GPU is well."""
+    uuids = sorted(described(_MACHINE)[1])
+    clear = clear_dir(stack.agents[NODE].folder)
+    clear.mkdir(parents=True, exist_ok=True)
+    nodes.wait(has(NODE, _GPU, _COUNT), since=0)
+    measured = []
+    for run in range(_RUNS):
+        uuid = uuids[run % _COUNT]
+        nodes.forget()
+        began = time.monotonic()
+        fake.xid(uuid, 79)
+        measured.append(nodes.wait(has(NODE, _GPU, _COUNT - 1), since=began).at - began)
+        time.sleep(_PAUSE_SECONDS)
+        began = time.monotonic()
+        (clear / uuid).touch()
+        nodes.wait(has(NODE, _GPU, _COUNT), since=began)
+        time.sleep(_PAUSE_SECONDS)
+    return {"xid_to_node": result(measured, "s", 0.15), "gpu_reader_rss": _reader_rss(stack)}
+
+
+def _reader_rss(stack: Stack) -> Result:
+    """Of the plugin's own process, the only child that the agent has."""
+    (reader,) = psutil.Process(stack.agents[NODE].process.pid).children()
+    mib = reader.memory_info().rss / 2**20
+    return judged(mib, mib, "MiB", 40, 1)

@@ -1,0 +1,147 @@
+"""`make demo GPU=dgx-h100`: GPUs from driver to pod and back, on a real control plane; the driver is a library of ours.
+
+Everything else is real: pynvml in the plugin's own process, the agent, the operator, the scheduler. Ends with a verdict.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.errors import ClusterError
+from tests.cluster.observe import Observer, capacity
+from tests.cluster.stack import Stack
+from tests.fakes.fake_nvml import FakeNvml, machines
+from tests.fakes.machines import described
+
+_GPU = "nvidia.com/gpu"
+_NODE = "gpu-node"
+_NODE_DEVICE = f"{_NODE}.nvidia.com.gpu"
+_NAMESPACE = "demo"
+
+
+class Broken(Exception):
+    """The product did not do what this demo shows."""
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    machine = sys.argv[1] if len(sys.argv) > 1 else "dgx-h100"
+    if machine not in machines():
+        print(f"there is no machine {machine!r}; there are: {', '.join(machines())}")
+        return 2
+    began = time.monotonic()
+    # sockets need a short path, wherever this project lies
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-demo-"))
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    try:
+        gpus = FakeNvml(folder / "nvml", machine)
+        os.environ.update(gpus.environment())
+        _tell(f"A Kubernetes control plane, a node that is a {machine}, its agent, the operator")
+        plugins = {_NODE: {"nvml": {"pollSeconds": 1}}}
+        with (
+            Stack.start(folder, say=lambda line: print(f"  {line}", flush=True), plugins=plugins) as stack,
+            Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
+        ):
+            _Demo(stack, nodes, gpus, machine).run()
+    except (Broken, ClusterError, TimeoutError) as exc:
+        print(f"\nFAILED: {exc}", flush=True)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; everything that was started has ended", flush=True)
+        return 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"\nOK: GPUs went from the driver to pods and back ({time.monotonic() - began:.0f} s)")
+    return 0
+
+
+class _Demo:
+    def __init__(self, stack: Stack, nodes: Observer, gpus: FakeNvml, machine: str) -> None:
+        self._stack, self._nodes, self._gpus = stack, nodes, gpus
+        self._scores, self._numa_nodes = described(machine)
+        self._count = len(self._numa_nodes)
+
+    def run(self) -> None:
+        self._inventory()
+        self._pod()
+        uuid = self._xid()
+        self._recovery(uuid)
+
+    def _inventory(self) -> None:
+        _tell("The GPUs as the driver describes them")
+        self._show("get", "nodedevice", _NODE_DEVICE)
+        columns = (
+            '{range .status.devices[*]}{.id}  {.attributes.model}  {.attributes.pciBusID}  {.numaNodes}{"\\n"}{end}'
+        )
+        self._show("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={columns}")
+        self._nodes.wait(lambda seen: capacity(seen, _NODE, _GPU) == self._count, since=0.0)
+
+    def _pod(self) -> None:
+        _tell("A pod asks for two: it gets two that are joined best")
+        self._stack.control_plane.add_namespace(_NAMESPACE)
+        self._stack.control_plane.apply(yaml.safe_dump(_two_gpus()))
+        self._stack.wait_for("the pod has its GPUs", lambda: len(self._held()) == 2)
+        self._show("get", "poddevices", "-A")
+        one, other = sorted(self._held())
+        score, best = self._scores[(one, other)], max(self._scores.values())
+        print(f"  {one} and {other}: {score // 100} NVLinks, score {score}; the best pair of this machine has {best}")
+        if score != best:
+            raise Broken("another pair is joined better")
+
+    def _xid(self) -> str:
+        uuid = next(gpu for gpu in sorted(self._numa_nodes) if gpu not in self._held())
+        _tell(f"The driver reports Xid 79 on {uuid}, which is free")
+        began = time.monotonic()
+        self._gpus.xid(uuid, 79)
+        self._until_capacity(self._count - 1, began)
+        path = '{range .status.devices[?(@.health=="Unhealthy")]}{.id} {.reason}: {.message}{"\\n"}{end}'
+        self._show("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={path}")
+        self._show("get", "nodedevice", _NODE_DEVICE)
+        return uuid
+
+    def _recovery(self, uuid: str) -> None:
+        _tell("It is reset, as `nvidia-smi --gpu-reset` would: the driver's counters begin anew, and it counts again")
+        began = time.monotonic()
+        self._gpus.reset(uuid)
+        self._until_capacity(self._count, began)
+        self._show("get", "nodedevice", _NODE_DEVICE)
+
+    # -- how it looks ----------------------------------------------------------------------------------------------------
+
+    def _until_capacity(self, expected: int, began: float) -> None:
+        seen = self._nodes.wait(lambda now: capacity(now, _NODE, _GPU) == expected, since=began)
+        print(f"  capacity of {_NODE} is {expected} after {(seen.at - began) * 1000:.0f} ms")
+
+    def _held(self) -> list[str]:
+        found = json.loads(self._stack.control_plane.kubectl("get", "nodedevice", _NODE_DEVICE, "-o", "json"))
+        return [device for held in found["status"].get("allocations", ()) for device in held["deviceIDs"]]
+
+    def _show(self, *arguments: str) -> None:
+        """A kubectl command as a person would type it, and what it prints."""
+        typed = " ".join(a if "{" not in a else f"'{a}'" for a in arguments)
+        print(f"  $ kubectl {typed}")
+        for line in self._stack.control_plane.kubectl(*arguments).splitlines():
+            print(f"    {line}")
+        sys.stdout.flush()
+
+
+def _two_gpus() -> dict[str, Any]:
+    container = {"name": "main", "image": "registry.example/train", "resources": {"limits": {_GPU: 2}}}
+    metadata = {"name": "train", "namespace": _NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+def _tell(line: str) -> None:
+    print(f"\n== {line}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

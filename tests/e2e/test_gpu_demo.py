@@ -1,0 +1,31 @@
+"""What the README and docs/gpu.md promise of `make demo GPU=dgx-h100`, run as a person would run it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.control_plane import ControlPlane
+
+_ROOT = Path(__file__).parents[2]
+_DEMO = [sys.executable, "-u", "-m", "tests.e2e.gpu_demo"]
+
+
+@pytest.fixture(autouse=True)
+def built(control_plane: ControlPlane) -> None:
+    """With the session's control plane up, its programs are built: nothing here waits for that."""
+
+
+def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
+    done = subprocess.run([*_DEMO, "dgx-h100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for told in ("NVIDIA H100 80GB HBM3", "18 NVLinks", "capacity of gpu-node is 7 after", "Xid79", "is 8 after"):
+        assert told in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+
+
+def test_an_unknown_machine_is_refused_with_those_there_are() -> None:
+    done = subprocess.run([*_DEMO, "cray-1"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "dgx-h100" in done.stdout

@@ -1,0 +1,49 @@
+"""Settings of the nvml plugin: what they mean, and what is refused by name."""
+
+from typing import Any
+
+import pytest
+from nodedevice_agent.plugins.settings import PluginSettingsError, plugin_settings
+
+
+def test_nothing_has_to_be_said() -> None:
+    nvml = plugin_settings({"nvml": {}}).nvml
+    assert nvml is not None
+    assert nvml.resource_names() == ("nvidia.com/gpu",)
+    assert nvml.hand_over == ["env"]
+    assert plugin_settings({}).nvml is None
+
+
+def test_names_by_model() -> None:
+    nvml = plugin_settings({"nvml": {"modelResourceNames": {"*T4*": "nvidia.com/t4", "Tesla*": "nvidia.com/old"}}}).nvml
+    assert nvml is not None
+    models = ["Tesla T4", "Tesla V100", "NVIDIA H100"]
+    assert [nvml.resource_of(model) for model in models] == ["nvidia.com/t4", "nvidia.com/old", "nvidia.com/gpu"]
+    assert nvml.resource_names() == ("nvidia.com/gpu", "nvidia.com/t4", "nvidia.com/old")
+
+
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        ({"resourceName": "gpu"}, "resourceName"),
+        ({"modelResourceNames": {"*": "kubernetes.io/gpu"}}, "resourceName"),
+        ({"handOver": ["magic"]}, "handOver"),
+        ({"handOver": []}, "handOver"),
+        ({"cdiKind": "gpu"}, "cdiKind"),
+        ({"libraryDir": "lib:lib64"}, "libraryDir"),
+        ({"criticalXids": [31], "harmlessXids": [31]}, "harmlessXids: 31"),
+        ({"criticalXids": [-1]}, "criticalXids"),
+        ({"eccErrors": "maybe"}, "eccErrors"),
+        ({"pollSeconds": 0.1}, "pollSeconds"),
+        ({"polSeconds": 5}, "polSeconds"),
+    ],
+)
+def test_refused(raw: dict[str, Any], named: str) -> None:
+    with pytest.raises(PluginSettingsError, match=named):
+        plugin_settings({"nvml": raw})
+
+
+def test_one_name_has_one_plugin() -> None:
+    raw = {"nvml": {}, "simulated": [{"resourceName": "nvidia.com/gpu"}]}
+    with pytest.raises(PluginSettingsError, match="named twice"):
+        plugin_settings(raw)

@@ -1,0 +1,22 @@
+"""Who loads what: NVIDIA's library is the reader's alone, and the reader has nothing that it does not need."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def loaded_by(module: str) -> set[str]:
+    code = f"import sys, {module}; print(' '.join(name.partition('.')[0] for name in sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+@pytest.mark.parametrize("library", ["grpc", "asyncio", "google", "lightkube", "yaml", "prometheus_client"])
+def test_the_reader_is_small(library: str) -> None:
+    modules = loaded_by("nodedevice_agent.plugins.nvml.reader")
+    assert "pynvml" in modules
+    assert library not in modules
+
+
+def test_the_agent_never_loads_the_driver_library() -> None:
+    assert "pynvml" not in loaded_by("nodedevice_agent.__main__")

@@ -115,7 +115,7 @@ class Stack:
         path = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
         return self.control_plane.kubectl("get", "nodedevices", "-o", f"jsonpath={path}").split().count("True")
 
-    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float = 20.0) -> None:
+    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
         """Poll until it is so. Raises TimeoutError that names it, or ComponentError when a program has died."""
         deadline = time.monotonic() + timeout_seconds
         while not is_so():

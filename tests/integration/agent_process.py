@@ -96,10 +96,14 @@ class AgentProcess:
 
     async def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page that it serves."""
+        return await asyncio.to_thread(_get, f"http://{await self.address()}{path}")
+
+    async def address(self) -> str:
+        """HOST:PORT where it answers over HTTP, once it does."""
         await until(lambda: _SERVING.search(self.log.read_text()) is not None, lambda: f"HTTP: {self._tail()}")
         match = _SERVING.search(self.log.read_text())
         assert match
-        return await asyncio.to_thread(_get, f"http://{match[1]}{path}")
+        return match[1]
 
     async def until_ready(self) -> None:
         seen: list[tuple[int, str]] = []

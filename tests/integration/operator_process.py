@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from tests.integration.custom_resources import NodeDevice, PodDevice, condition,
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
+# All of it takes a second or two. A machine may be many times slower, and who waits for nothing loses nothing.
+_SOON_SECONDS = 60.0
 _SERVING = re.compile(r'"event": "serving".*"address": "([^"]+)"')
 
 
@@ -54,14 +56,14 @@ class OperatorProcess:
     def start(self) -> None:
         """Start it anew and wait until it has seen everything."""
         self.launch()
-        wait_until(lambda: self.get("/readyz")[0] == 200, "the operator is ready", 30)
+        wait_until(lambda: self.get("/readyz")[0] == 200, "the operator is ready")
 
     def launch(self) -> None:
         """Start it anew and wait until it serves HTTP."""
         self.log.write_text("")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(self._find_address, "the operator serves HTTP", 30)
+        wait_until(self._find_address, "the operator serves HTTP")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal and return the exit status."""
@@ -93,6 +95,11 @@ class OperatorProcess:
         """Send it a signal, and wait for nothing."""
         assert self._process is not None
         self._process.send_signal(number)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT where it answers over HTTP."""
+        return self._address
 
     @property
     def leads(self) -> bool:
@@ -204,7 +211,7 @@ class PlayedNode:
         status = self.node.status
         return (status.capacity or {}).get(resource), (status.allocatable or {}).get(resource)
 
-    def wait_shown(self, number: int | None, resource: str = GPU, timeout_seconds: float = 20) -> None:
+    def wait_shown(self, number: int | None, resource: str = GPU, timeout_seconds: float = _SOON_SECONDS) -> None:
         """Wait until capacity and allocatable are that number; None: gone."""
         wanted = None if number is None else str(number)
         what = f"{resource} on {self.name} is {wanted}"
@@ -222,7 +229,7 @@ class PlayedNode:
             found = self.conditions(resource).get(kind, {})
             return found.get("status") == status and reason in (None, found.get("reason"))
 
-        wait_until(is_so, f"{kind} of {self.nd_name(resource)} is {status}, {reason}", 20)
+        wait_until(is_so, f"{kind} of {self.nd_name(resource)} is {status}, {reason}", _SOON_SECONDS)
         return self.conditions(resource)[kind]
 
     def owners(self, resource: str = GPU) -> set[str]:
@@ -245,7 +252,7 @@ class PlayedNode:
     ) -> list[str]:
         """Wait for so many Events with that reason; their messages."""
         what = f"{count} Events {reason} on {about or self.name}"
-        wait_until(lambda: len(self.events(reason, about, namespace)) >= count, what, 20)
+        wait_until(lambda: len(self.events(reason, about, namespace)) >= count, what, _SOON_SECONDS)
         return self.events(reason, about, namespace)
 
     def remove(self) -> None:
@@ -255,20 +262,38 @@ class PlayedNode:
         delete(self.client, Node, self.name)
 
 
-def operator_writes(control_plane: ControlPlane, about: str = "") -> list[dict[str, Any]]:
+def audited(control_plane: ControlPlane, text: str) -> Iterator[dict[str, Any]]:
+    """Requests that the API server has finished so far whose line in the audit log holds that text, oldest first.
+
+    The log is that of a whole run of tests: to decode all of it again and again would take longer than what is waited for.
+    """
+    with control_plane.audit_log.open(encoding="utf-8") as log:
+        for line in log:
+            if text in line and line.endswith("\n"):
+                yield json.loads(line)
+
+
+def operator_writes(control_plane: ControlPlane, about: str = "", since: str = "") -> list[dict[str, Any]]:
     """Every write request that the operator has sent so far and whose path holds `about`, from the audit log.
 
-    Its own Lease is left out: that is written all the time, whatever else happens.
+    Its own Lease is left out: that is written all the time, whatever else happens. since: a moment as now_text() gives it.
     """
     account = f"system:serviceaccount:{SYSTEM_NAMESPACE}:nodedevice-operator"
     return [
         event
-        for event in control_plane.audit_events()
+        for event in audited(control_plane, account)
         if event["user"]["username"] == account
         and event["verb"] in {"create", "update", "patch", "delete"}
         and about in event["requestURI"]
         and not event["requestURI"].endswith(f"/leases/{names.OPERATOR_LEASE}")
+        and event["requestReceivedTimestamp"] > since
     ]
+
+
+def now_text() -> str:
+    """This moment as the audit log writes it."""
+    moment = time.time()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment))}.{int(moment % 1 * 1e6):06d}Z"
 
 
 def delete(client: Any, kind: Any, name: str, namespace: str | None = None) -> None:

@@ -22,14 +22,27 @@ class Beating:
         self.node = node
         self.said: list[bool] = []
 
-    def spec(self) -> dict[str, Any]:
-        """Empty while there is no lease."""
+    def lease(self) -> dict[str, Any]:
+        """Empty while there is none."""
         args = ["get", "lease", self.node.name, "--namespace", AGENTS_NAMESPACE, "-o", "json"]
         try:
             found: dict[str, Any] = json.loads(self.node.control_plane.kubectl(*args))
         except CommandError:
             return {}
-        return dict(found["spec"])
+        return found
+
+    def spec(self) -> dict[str, Any]:
+        """Empty while there is no lease."""
+        return dict(self.lease().get("spec", {}))
+
+    def owners(self) -> list[tuple[str, str, str]]:
+        """Kind, name and uid of each."""
+        found = self.lease().get("metadata", {}).get("ownerReferences", [])
+        return [(owner["kind"], owner["name"], owner["uid"]) for owner in found]
+
+    def node_owner(self) -> tuple[str, str, str]:
+        uid = self.node.control_plane.kubectl("get", "node", self.node.name, "-o", "jsonpath={.metadata.uid}")
+        return "Node", self.node.name, uid
 
     async def until_renewed(self) -> dict[str, Any]:
         before = await asyncio.to_thread(self.spec)
@@ -70,6 +83,21 @@ async def test_is_made_again_when_somebody_deletes_it(beating: Beating) -> None:
     await beating.until_renewed()
     await beating.kubectl("delete", "lease", beating.node.name)
     await until(lambda: beating.spec() != {}, lambda: "the lease is made again")
+
+
+async def test_goes_with_its_node(beating: Beating) -> None:
+    await beating.until_renewed()
+    owner = await asyncio.to_thread(beating.node_owner)
+    assert await asyncio.to_thread(beating.owners) == [owner]
+
+
+async def test_one_of_an_earlier_node_gets_the_node_that_is_there_now(beating: Beating) -> None:
+    await beating.until_renewed()
+    owner = await asyncio.to_thread(beating.node_owner)
+    earlier = {"apiVersion": "v1", "kind": "Node", "name": owner[1], "uid": "of-an-earlier-node"}
+    patch = json.dumps({"metadata": {"ownerReferences": [earlier]}})
+    await beating.kubectl("patch", "lease", beating.node.name, "--type=merge", "-p", patch)
+    await until(lambda: beating.owners() == [owner], lambda: f"owned again: {beating.owners()}")
 
 
 async def test_is_taken_over_from_another_agent_of_the_node(beating: Beating) -> None:

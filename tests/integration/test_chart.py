@@ -1,22 +1,17 @@
 """The Helm chart as somebody installs it: linted, rendered, refused with a sentence, applied, and what it tells to type next."""
 
 import json
-import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
-from nodedevice_agent.__main__ import main as agent_main
 from nodedevice_api.names import AGENTS_NAMESPACE
-from nodedevice_operator.__main__ import main as operator_main
 
 from tests.cluster.binaries import find
-from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, render_chart
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook, render_chart
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.errors import CommandError
 
@@ -33,11 +28,11 @@ def helm(*arguments: str) -> str:
 
 
 def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """The chart's objects, but for its CRDs, by kind, namespace and name."""
+    """The chart's objects, but for its CRDs and hooks, by kind, namespace and name."""
     return {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
         for each in render_chart(values)
-        if each["kind"] != "CustomResourceDefinition"
+        if each["kind"] != "CustomResourceDefinition" and not is_hook(each)
     }
 
 
@@ -54,6 +49,10 @@ def test_renders_these_objects_and_no_others() -> None:
         *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
         *((kind, "", account) for kind in POLICIES for account in accounts),
         *((kind, SYSTEM_NAMESPACE, "nodedevice-operator-election") for kind in ("Role", "RoleBinding")),
+        *(("ConfigMap", SYSTEM_NAMESPACE, account) for account in accounts),
+        ("DaemonSet", SYSTEM_NAMESPACE, "nodedevice-agent"),
+        ("Deployment", SYSTEM_NAMESPACE, "nodedevice-operator"),
+        ("PodDisruptionBudget", SYSTEM_NAMESPACE, "nodedevice-operator"),
     }
 
 
@@ -109,15 +108,8 @@ def test_refuses_values(values: dict[str, Any], sentence: str) -> None:
     assert sentence in str(refused.value)
 
 
-def test_api_server_takes_every_manifest_as_it_is(installed: ControlPlane) -> None:
-    """Strictly: a field that the API does not know is an error, not a warning."""
-    arguments = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]
-    printed = installed.kubectl(*arguments, stdin=yaml.safe_dump_all(render_chart()))
-    assert len(printed.splitlines()) == len(render_chart())
-
-
 def test_applying_again_changes_nothing(installed: ControlPlane) -> None:
-    manifests = yaml.safe_dump_all(render_chart())
+    manifests = yaml.safe_dump_all(installed_manifests())
 
     def versions() -> list[str]:
         stored = json.loads(installed.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))
@@ -129,30 +121,3 @@ def test_applying_again_changes_nothing(installed: ControlPlane) -> None:
     before = versions()
     installed.apply(manifests)
     assert versions() == before
-
-
-def commands_in_the_notes() -> list[list[str]]:
-    printed = helm("install", "nodedevice", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--dry-run=client")
-    lines = printed.partition("NOTES:")[2].splitlines()
-    return [shlex.split(line, comments=True) for line in lines if line.startswith("  ")]
-
-
-@pytest.fixture
-def node(installed: ControlPlane) -> Iterator[str]:
-    installed.add_node("chart-node", wait_ready=False)
-    yield "chart-node"
-    installed.remove_node("chart-node")
-
-
-def test_what_the_notes_tell_to_type_works(installed: ControlPlane, node: str) -> None:
-    programs = {"nodedevice-agent": agent_main, "nodedevice-operator": operator_main}
-    typed = [command[0] for command in commands_in_the_notes()]
-    assert sorted(typed) == ["kubectl"] * 5 + sorted(programs)
-    for program, *arguments in commands_in_the_notes():
-        arguments = [node if each == "NODE" else each for each in arguments]
-        if program == "kubectl":
-            installed.kubectl(*arguments)
-        else:
-            # with --help the programs still refuse an option that they do not have, and do not start
-            asked = CliRunner().invoke(programs[program], [*arguments, "--help"])
-            assert asked.exit_code == 0, asked.output

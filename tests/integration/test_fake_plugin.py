@@ -14,7 +14,7 @@ import pytest
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.device_manager import Manager
-from tests.fakes.plugin import FakeDevice, FakePlugin, Knobs, RpcFailure, StreamEnd, default_answer
+from tests.fakes.plugin import Call, FakeDevice, FakePlugin, Knobs, RpcFailure, StreamEnd, default_answer
 
 ROOT = Path(__file__).parents[2]
 RESOURCE = "example.com/fake"
@@ -141,3 +141,19 @@ async def test_preferred_answers_as_told(manager: Manager, plugin: FakePlugin) -
 async def test_a_killed_plugins_socket_stays_behind(plugin: FakePlugin) -> None:
     await plugin.stop(leave_socket=True)
     assert plugin.socket_path.is_socket()
+
+
+def test_another_event_loop_may_start_it_again(tmp_path: Path) -> None:
+    plugin = FakePlugin(RESOURCE)
+
+    async def live(calls: int) -> None:
+        await plugin.start(tmp_path)
+        async with asyncio.timeout(30):
+            waiting = asyncio.create_task(plugin.wait_for_calls("Allocate", calls))
+            await asyncio.sleep(0)  # its turn: now it waits
+            await plugin.record(Call("Allocate"))
+            await waiting
+        await plugin.stop()
+
+    for calls in (1, 2):
+        asyncio.run(live(calls))

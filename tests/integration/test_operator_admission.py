@@ -31,8 +31,20 @@ def operator(installed: ControlPlane) -> Iterator[Client]:
     marks = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "a"}}, "spec": {"taints": [FOREIGN]}}
     installed.client.patch(Node, NODE, marks, patch_type=PatchType.MERGE)
     with client_with_token(installed, SYSTEM_NAMESPACE, "nodedevice-operator") as client:
+        wait_until(lambda: is_in_force(client), "the policy is in force", 20)
         yield client
     installed.remove_node(NODE)
+
+
+def is_in_force(client: Client) -> bool:
+    """Whether the API server holds the operator to the policy already: it takes a moment to notice a new one."""
+    try:
+        client.patch(
+            Node.Status, NODE, {"metadata": {"labels": {"team": "b"}}}, patch_type=PatchType.MERGE, dry_run=True
+        )
+    except ApiError:
+        return True
+    return False
 
 
 def refused(call: Callable[[], Any]) -> str:

@@ -18,7 +18,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.trouble_proxy import TroubleProxy, refusal
 from tests.integration.custom_resources import NodeDevice, allocation, device, pod_device
-from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, delete, full, operator_writes
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, delete, full, now_text, operator_writes
 
 KINDS = ["nodes", names.NODE_DEVICES, names.POD_DEVICES]
 EXPIRED = refusal(410, "Expired", "too old resource version: 1 (9)")
@@ -66,7 +66,7 @@ class Told:
 
     def wait(self, event: str) -> dict[str, Any]:
         """Wait for such a line; it must stay the only one."""
-        wait_until(lambda: bool(self.lines(event)), f"the operator logs {event!r}", 20)
+        wait_until(lambda: bool(self.lines(event)), f"the operator logs {event!r}")
         return self.lines(event)[0]
 
 
@@ -87,7 +87,7 @@ def operator(process: OperatorProcess, proxy: TroubleProxy) -> Iterator[Operator
     pid = process.pid
     yield process
     proxy.rules.clear()
-    wait_until(lambda: process.get("/readyz")[0] == 200, "the operator is ready afterwards", 30)
+    wait_until(lambda: process.get("/readyz")[0] == 200, "the operator is ready afterwards")
     assert process.pid == pid
     assert "Traceback" not in process.log.read_text()
 
@@ -123,11 +123,12 @@ def node(played: Callable[[], PlayedNode]) -> PlayedNode:
 def bystander(installed: ControlPlane, played: Callable[[], PlayedNode]) -> Iterator[PlayedNode]:
     """A Node that has nothing to do with it: in the end nobody has written it."""
     made = settled(played())
-    version = made.node.metadata.resourceVersion
-    written = len(operator_writes(installed, f"/{made.name}"))
+    # what brought it here is in the log sooner or later; by when it was sent the two are told apart
+    since = now_text()
     yield made
     assert made.shown() == ("4", "4")
-    assert len(operator_writes(installed, f"/{made.name}")) == written, version
+    written = operator_writes(installed, f"/{made.name}", since)
+    assert [f"{event['verb']} {event['requestURI']}" for event in written] == []
 
 
 class TestAnswers:
@@ -295,7 +296,7 @@ class TestNodeDevices:
             def reason() -> str | None:
                 return condition_of(bystander, name, "Advertised").get("reason")
 
-            wait_until(lambda: reason() == names.Reason.NODE_MISSING, "it is told", 20)
+            wait_until(lambda: reason() == names.Reason.NODE_MISSING, "it is told")
         finally:
             delete(installed.client, NodeDevice, name)
 
@@ -333,9 +334,9 @@ class TestNodeDevices:
             }
 
         node.publish(**status(0))
-        node.wait_shown(most, timeout_seconds=30)
+        node.wait_shown(most, timeout_seconds=120)
         node.publish(**status(95))
-        node.wait_shown(most - 95, timeout_seconds=30)
+        node.wait_shown(most - 95, timeout_seconds=120)
         node.wait_condition("Ready", "True")
         node.publish(healthy=4)
         node.wait_shown(4)
@@ -416,7 +417,7 @@ def test_an_admission_policy_that_refuses_the_write(
     manifest = POLICY.replace("NAME", f"refuses-{node.name}").replace("NODE", node.name)
     installed.apply(manifest)
     try:
-        wait_until(lambda: is_refused(node), "the policy is in force", 20)
+        wait_until(lambda: is_refused(node), "the policy is in force")
         node.publish(healthy=3, broken=1)
         line = told.wait("look at node is repeated")
         assert "this Node is frozen" in line["problem"]
@@ -426,7 +427,7 @@ def test_an_admission_policy_that_refuses_the_write(
     finally:
         for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
             installed.kubectl("delete", kind, f"refuses-{node.name}")
-    node.wait_shown(3, timeout_seconds=60)
+    node.wait_shown(3)
     follows(node)
     assert len(told.lines("look at node is repeated")) == 1
 

@@ -97,9 +97,9 @@ def test_two_nodes_fit_into_its_memory(installed: ControlPlane, operator: Operat
         assert used <= RSS_BUDGET_MIB
         metrics = operator.get("/metrics")[1]
         for line in (
-            'nodedevice_operator_nodedevices{ready="False",resource="example.com/gpu"}',
-            'nodedevice_operator_devices{resource="example.com/nic",state="available"}',
-            'nodedevice_operator_api_writes_total{kind="nodes/status",verb="patch"}',
+            'nodedevice_operator_nodedevices{ready="False",resource_name="example.com/gpu"}',
+            'nodedevice_operator_devices{resource_name="example.com/nic",state="available"}',
+            'nodedevice_operator_api_writes_total{kind="nodes/status",outcome="ok",verb="patch"}',
             "nodedevice_operator_conflicts",
             "nodedevice_operator_reconcile_duration_seconds_count",
         ):

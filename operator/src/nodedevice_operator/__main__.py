@@ -10,6 +10,9 @@ from typing import Any, get_args
 import click
 
 from nodedevice_operator import __version__, settings
+from nodedevice_operator.check_command import check
+from nodedevice_operator.cleanup_command import cleanup
+from nodedevice_operator.crds_command import crds
 from nodedevice_operator.edges import log
 from nodedevice_operator.errors import Behind, CredentialsError, SettingsError, TaskEnded
 from nodedevice_operator.operator import Operator
@@ -22,6 +25,11 @@ _START_ANEW = 1
 @click.version_option(__version__, prog_name="nodedevice-operator")
 def main() -> None:
     """Turn NodeDevices into schedulable Node capacity and a PodDevice per pod."""
+
+
+main.add_command(crds)
+main.add_command(cleanup)
+main.add_command(check)
 
 
 @main.command(context_settings={"auto_envvar_prefix": "NODEDEVICE", "show_default": True})

@@ -5,6 +5,9 @@ OperatorError
 ├── CredentialsError   no kubeconfig or service account to speak with
 ├── Behind             the watch does not bring what the API server has
 ├── TaskEnded          a bug: something that goes on for ever did not
+├── Overdue            a command did not come to its end in time
+├── OlderRelease       what is there is of a newer release than this program
+├── StillLed           another operator leads and does not end
 └── ApiError           the API server did not do what it was asked
     ├── Unreachable    no answer: nobody there, not trusted, or too slow
     ├── Unavailable    an answer, but not now (429, 5xx)
@@ -60,6 +63,39 @@ class TaskEnded(OperatorError):
             "ending, so as to start anew"
         )
         self.task = task
+
+
+class Overdue(OperatorError):
+    """A command's time is over. `step` is what it was at, `trouble` what it was waiting for, if that is known."""
+
+    def __init__(self, seconds: float, step: str, trouble: str) -> None:
+        because = f": {trouble}" if trouble else ""
+        super().__init__(f"not done after {seconds:g} s, while {step}{because}; it can be run again")
+        self.step = step
+        self.trouble = trouble
+
+
+class OlderRelease(OperatorError):
+    """Fields that newer objects use would be taken away."""
+
+    def __init__(self, name: str, there: str, ours: str) -> None:
+        super().__init__(
+            f"{name} is of release {there}, newer than this program's {ours}: use a program and chart of {there} or newer; to go "
+            "back all the same, and lose what only newer fields hold, give --allow-downgrade (crds.allowDowngrade of the chart)"
+        )
+        self.name = name
+        self.there = there
+        self.ours = ours
+
+
+class StillLed(OperatorError):
+    """Whoever holds the Lease would write again what is taken back."""
+
+    def __init__(self, holder: str, seconds: float) -> None:
+        super().__init__(
+            f"the operator {holder} leads, and has not ended after {seconds:.0f} s: stop it, wherever it runs, and try again"
+        )
+        self.holder = holder
 
 
 @dataclass(frozen=True, slots=True)

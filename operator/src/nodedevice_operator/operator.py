@@ -89,15 +89,19 @@ class Operator:
             is_on=settings.required_plugins,
             leads=lambda: self._gate.is_open,
         )
+        self._capacity = CapacityWork(
+            self._cache, self._cluster, self._recorder, self._metrics, self._required_plugins.unguarded
+        )
         self._node_work = NodeWork(
             self._cache,
             self._cluster,
             self._leases,
-            CapacityWork(self._cache, self._cluster, self._recorder, self._metrics, self._required_plugins.unguarded),
+            self._capacity,
             PodDeviceWork(self._cache, self._cluster, self._recorder),
             self._hear,
             lambda: self._reconciler.is_crowded,
             self._tell,
+            lacks_policies=lambda: self._required_plugins.lacks_policies,
         )
         self._evictions = EvictionWork(
             self._cache,
@@ -193,6 +197,7 @@ class Operator:
             self._recorder.post(event)
         if another_wrote:
             self._node_work.forget()
+        self._capacity.forget_changes()
         self._required_plugins.wake()
         for node in self._cache.names_of_nodes():
             self._reconciler.touch(node)
@@ -200,6 +205,8 @@ class Operator:
     def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
         """A NodeDevice changed: have its node looked at, and tell what happened to it."""
         self._leases.spoke(now.node)
+        if self._gate.is_open:
+            self._capacity.heard(now.node)
         self._required_plugins.heard(now)
         self._reconciler.touch(now.node)
         for event in transitions(before, now):

@@ -5,7 +5,7 @@ missing, a dead agent before all others, as nothing else it says can be believed
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
@@ -15,6 +15,11 @@ from nodedevice_operator.core.leases import AgentState
 from nodedevice_operator.core.records import NodeDeviceRecord
 
 _NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
+# Who has only kubectl must not take for granted what this API server cannot do.
+_UNGUARDED = (
+    "; this API server has no MutatingAdmissionPolicy v1: while the node's agent is away, pods are kept from starting "
+    "without their devices only where the runtime requires the plugin nodedevice"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,16 @@ class ConditionValue:
     observed_generation: int
 
 
-def answers(record: NodeDeviceRecord, verdict: Verdict, agent: AgentState) -> Mapping[str, Answer]:
-    """What the operator's conditions of `record` are to say, by type. Nothing volatile: a number would be a write each."""
+def answers(
+    record: NodeDeviceRecord, verdict: Verdict, agent: AgentState, *, lacks_policies: bool | None = False
+) -> Mapping[str, Answer]:
+    """What the operator's conditions of `record` are to say, by type. Nothing volatile: a number would be a write each.
+
+    lacks_policies: whether the API server cannot make pods wait for their node's agent; None where that is not known yet.
+    """
     advertised = _advertised(record, verdict)
+    if advertised.reason == Reason.ADVERTISED and _is_unguarded(record, lacks_policies):
+        advertised = replace(advertised, message=f"{advertised.message}{_UNGUARDED}")
     conflict = _conflict(record, verdict)
     agent_ready = Answer(agent.status, agent.reason, agent.message)
     return {
@@ -83,6 +95,16 @@ def _advertised(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
         Reason.CHANGED_REPEATEDLY: f"{verdict.conflict_with} keeps changing this name on Node {record.node}",
     }.get(verdict.reason, "nothing is known of its devices yet")
     return Answer("False", verdict.reason, why)
+
+
+def _is_unguarded(record: NodeDeviceRecord, lacks_policies: bool | None) -> bool:
+    if record.runtime != names.RUNTIME_NRI:
+        return False
+    if lacks_policies is None:
+        # as it was told before: it is found out soon, and until then no condition is written back and forth
+        stored = record.conditions.get(Condition.ADVERTISED)
+        return stored is not None and stored.message.endswith(_UNGUARDED)
+    return lacks_policies
 
 
 def _wrong_name(record: NodeDeviceRecord) -> str:

@@ -17,7 +17,7 @@ from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.recorder import Recorder
-from nodedevice_operator.errors import Conflict, Invalid, NotFound
+from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +48,44 @@ class CapacityWork:
         recorder: Recorder,
         metrics: Metrics,
         unguarded: Callable[[Iterable[NodeDeviceRecord]], frozenset[str]] = lambda _: frozenset(),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._unguarded = unguarded
         self._cache = cache
         self._cluster = cluster
         self._recorder = recorder
         self._metrics = metrics
+        # by node: since when it is behind a NodeDevice that changed (monotonic seconds)
+        self._changed_at: dict[str, float] = {}
+
+    def heard(self, name: str) -> None:
+        """A NodeDevice of that node changed: from now on the Node may be behind it."""
+        if self._cache.nodes.get(name) is not None:
+            self._changed_at.setdefault(name, self._clock())
+
+    def forget_changes(self) -> None:
+        """Begin to write: what changed while another wrote is none of our delay."""
+        self._changed_at.clear()
 
     async def look(self, name: str, history: NodeHistory | None, agent: AgentState) -> Outcome:
         """Bring the Node to what its NodeDevices say. agent: whether the node's agent lives.
 
         Raises Conflict when the Node changes faster than it can be decided about, or another ApiError.
         """
+        # what changes from here on is another change
+        changed_at = self._changed_at.pop(name, None)
+        try:
+            outcome = await self._look(name, history, agent)
+        except ApiError:
+            if changed_at is not None:
+                self._changed_at[name] = changed_at
+            raise
+        if changed_at is not None and outcome.has_written:
+            self._metrics.change_to_node_seconds.observe(self._clock() - changed_at)
+        return outcome
+
+    async def _look(self, name: str, history: NodeHistory | None, agent: AgentState) -> Outcome:
         refused: Conflict | None = None
         has_written = False
         for _ in range(_MOST_ROUNDS):
@@ -67,7 +93,7 @@ class CapacityWork:
             if node is None:
                 return _nothing(history)
             records = self._cache.node_devices.of_node(name)
-            decision = decide(node, records, history, time.monotonic(), agent, self._unguarded(records))
+            decision = decide(node, records, history, self._clock(), agent, self._unguarded(records))
             if decision.apply is not None:
                 try:
                     if not await self._write(node, decision.apply):

@@ -105,10 +105,8 @@ class Client:
         body: anything JSON can hold. accept: another form of the answer, such as metadata only.
         Raises ApiError, or the kind of it that fits.
         """
-        if verb != "GET":
-            if self._gate is not None:
-                self._gate.check(verb, what)
-            self._metrics.writes.labels(kind=what, verb=verb.lower()).inc()
+        if verb != "GET" and self._gate is not None:
+            self._gate.check(verb, what)
         loop = asyncio.get_running_loop()
         url = f"{self._credentials.server}{path}"
         if query:
@@ -119,10 +117,12 @@ class Client:
         except NotLeading:
             raise
         except ApiError as error:
+            self._count(verb, what, type(error).__name__)
             self._health.failed(error)
             raise
         finally:
             self._set_out(verb, -1)
+        self._count(verb, what, "ok")
         self._health.succeeded(verb, what)
         return answer
 
@@ -134,6 +134,10 @@ class Client:
         except TimeoutError:
             return False
         return True
+
+    def _count(self, verb: str, what: str, outcome: str) -> None:
+        if verb != "GET":
+            self._metrics.writes.labels(kind=what, verb=verb.lower(), outcome=outcome).inc()
 
     def _set_out(self, verb: str, change: int) -> None:
         self._in_flight += change

@@ -4,7 +4,6 @@ Answers come back as core records; failures as the errors of errors.py.
 """
 
 import asyncio
-import datetime
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
@@ -16,9 +15,9 @@ from nodedevice_api import names
 from nodedevice_operator.core.conditions import ConditionValue
 from nodedevice_operator.core.events import Event
 from nodedevice_operator.core.node_marks import EFFECT, TAINT
-from nodedevice_operator.core.pod_devices import Content, HeldDevice, Wanted
+from nodedevice_operator.core.pod_devices import Wanted
 from nodedevice_operator.core.records import LeaseRecord, NodeDeviceRecord, NodeRecord, PodDeviceRecord, PodRecord
-from nodedevice_operator.edges import wire, wire_forms
+from nodedevice_operator.edges import bodies, wire, wire_forms
 from nodedevice_operator.edges.answers import page_of, understood
 from nodedevice_operator.edges.client import APPLY, JSON, MERGE_PATCH, Client
 from nodedevice_operator.errors import NotFound
@@ -136,26 +135,13 @@ class Cluster:
         Raises Conflict when it has changed since, or others own what must change and force is False; Invalid when the Node has
         another uid.
         """
-        quantities = {resource: str(number) for resource, number in sorted(numbers.items())}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            # the uid makes the API server refuse a Node that was made anew under this name; the version, one that anybody has
-            # changed since it was decided about, another operator before all
-            "metadata": {"name": node.name, "uid": node.uid, "resourceVersion": str(node.resource_version)},
-            "status": {"capacity": quantities, "allocatable": quantities},
-        }
+        body = bodies.capacity(node, numbers)
         data = await self._apply("nodes/status", f"{_CORE}/nodes/{_segment(node.name)}/status", body, force=force)
         return wire.node(understood("PATCH", "nodes", data, wire_forms.Node))
 
     async def apply_conditions(self, name: str, conditions: Sequence[ConditionValue]) -> NodeDeviceRecord:
         """Write the operator's conditions of a NodeDevice; the object as it is then. Nobody else owns these types."""
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.NODE_DEVICE,
-            "metadata": {"name": name},
-            "status": {"conditions": [_condition(value) for value in conditions]},
-        }
+        body = bodies.conditions(name, conditions)
         path = f"{_OWN}/{names.NODE_DEVICES}/{_segment(name)}/status"
         data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
         return wire.node_device(understood("PATCH", names.NODE_DEVICES, data, wire_forms.NodeDevice))
@@ -165,28 +151,14 @@ class Cluster:
 
         uid: of the object to mend; None makes one. Raises Conflict when the object of that uid is gone.
         """
-        metadata = {
-            "name": wanted.name,
-            "namespace": wanted.namespace,
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": wanted.name, "uid": wanted.pod_uid}],
-        }
-        if uid is not None:
-            metadata["uid"] = uid
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.POD_DEVICE,
-            "metadata": metadata,
-            "spec": {"nodeName": wanted.content.node, "podUID": wanted.pod_uid},
-            "status": _pod_device_status(wanted.content),
-        }
-        data = await self._apply(names.POD_DEVICES, _pod_device_path(wanted.namespace, wanted.name), body, force=True)
+        path = _pod_device_path(wanted.namespace, wanted.name)
+        data = await self._apply(names.POD_DEVICES, path, bodies.pod_device(wanted, uid), force=True)
         return wire.pod_device(understood("PATCH", names.POD_DEVICES, data, wire_forms.PodDevice))
 
     async def delete_pod_device(self, record: PodDeviceRecord) -> None:
         """Delete that very PodDevice. Raises NotFound when it is gone, Conflict when another has its name."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": record.uid}}
         path = _pod_device_path(record.namespace, record.name)
-        await self._client.request("DELETE", names.POD_DEVICES, path, body=body)
+        await self._client.request("DELETE", names.POD_DEVICES, path, body=bodies.deletion(record.uid))
 
     async def label_node(self, name: str, uid: str, labels: Mapping[str, str | None]) -> NodeRecord:
         """Set these labels of that very Node, and take away those that are None; the Node as it is then."""
@@ -217,27 +189,20 @@ class Cluster:
 
         Raises Unavailable where they do not now, NotFound when it is gone, Conflict when another pod has its name.
         """
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        }
         path = f"{_CORE}/namespaces/{_segment(namespace)}/pods/{_segment(name)}/eviction"
-        await self._client.request("POST", "pods/eviction", path, body=body)
+        await self._client.request("POST", "pods/eviction", path, body=bodies.eviction(namespace, name, uid))
 
     async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
         """Say that an Event that was posted before has happened again, and so how often in all. Raises NotFound."""
         namespace = event.about.namespace or "default"
-        body = {"count": count, "lastTimestamp": now_text()}
-        path = f"{_CORE}/namespaces/{_segment(namespace)}/events/{_segment(_event_name(event, suffix))}"
-        await self._client.request("PATCH", "events", path, body=body, content_type=MERGE_PATCH)
+        path = f"{_CORE}/namespaces/{_segment(namespace)}/events/{_segment(bodies.event_name(event, suffix))}"
+        await self._client.request("PATCH", "events", path, body=bodies.repetition(count), content_type=MERGE_PATCH)
 
     async def post_event(self, event: Event, suffix: str) -> None:
         """Post a Kubernetes Event. Those about cluster-scoped objects go into the namespace default."""
         namespace = event.about.namespace or "default"
         path = f"{_CORE}/namespaces/{_segment(namespace)}/events"
-        await self._client.request("POST", "events", path, body=_event(event, namespace, suffix))
+        await self._client.request("POST", "events", path, body=bodies.event(event, namespace, suffix))
 
     async def _apply(self, what: str, path: str, body: Any, *, force: bool) -> bytes:
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER, "force": "true" if force else "false"}
@@ -261,76 +226,5 @@ def _segment(name: str) -> str:
     return quote_but_slashes(name, safe="")
 
 
-def now_text() -> str:
-    """The time in the API's own form, to the second."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _pod_device_path(namespace: str, name: str) -> str:
     return f"{_OWN}/namespaces/{_segment(namespace)}/{names.POD_DEVICES}/{_segment(name)}"
-
-
-def _condition(value: ConditionValue) -> dict[str, Any]:
-    return {
-        "type": value.type,
-        "status": value.status,
-        "reason": value.reason,
-        "message": value.message,
-        "lastTransitionTime": value.since,
-        "observedGeneration": value.observed_generation,
-    }
-
-
-def _pod_device_status(content: Content) -> dict[str, Any]:
-    return {
-        "resources": content.resources,
-        "devices": content.devices,
-        "health": content.health,
-        "containers": [
-            {
-                "name": container.name,
-                "resources": [
-                    {
-                        "resourceName": resource.name,
-                        "devices": [_shown(device) for device in resource.devices],
-                    }
-                    for resource in container.resources
-                ],
-            }
-            for container in content.containers
-        ],
-    }
-
-
-def _event(event: Event, namespace: str, suffix: str) -> dict[str, Any]:
-    now = now_text()
-    about = event.about
-    involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
-    if about.namespace:
-        involved["namespace"] = about.namespace
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": _event_name(event, suffix), "namespace": namespace},
-        "involvedObject": involved,
-        "type": event.type,
-        "reason": event.reason,
-        "message": event.message[:1024],
-        "count": 1,
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "source": {"component": names.OPERATOR_FIELD_MANAGER},
-        "reportingComponent": names.OPERATOR_FIELD_MANAGER,
-        "reportingInstance": names.OPERATOR_FIELD_MANAGER,
-    }
-
-
-def _event_name(event: Event, suffix: str) -> str:
-    # a name may have 253 characters, and the suffix is what makes it one of its own
-    return f"{event.about.name[:230].rstrip('.-')}.{suffix}"
-
-
-def _shown(device: HeldDevice) -> dict[str, Any]:
-    # a device without NUMA nodes has no empty list to be read past
-    near = {"numaNodes": list(device.numa_nodes)} if device.numa_nodes else {}
-    return {"id": device.id, "health": device.health, **near}

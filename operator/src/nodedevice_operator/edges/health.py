@@ -6,7 +6,7 @@ Every request, of our own client and of the watch, reports here. A line is logge
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unreachable
@@ -20,18 +20,25 @@ _AWAY: Final = frozenset({502, 503, 504})
 _BUSY: Final = 429
 # An API server under load refuses some requests of a kind and takes others: that is told now and then.
 _BUSY_TOLD_SECONDS: Final = 60.0
+# What is refused is asked for again within half a minute, where anybody still wants it: a refusal older than this is no problem
+# of now, though nothing has shown yet that it would be allowed.
+_REFUSAL_SECONDS: Final = 90.0
+
+_Asked = tuple[str, str]
 
 
 class ApiHealth:
     """Whether the API server answers, and lets us. Thread-safe enough: single assignments only."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = server
+        self._clock = clock
         self._outage: str | None = None
         self._outage_seen_at = -math.inf
-        self._forbidden: frozenset[tuple[str, str]] = frozenset()
-        self._busy: frozenset[tuple[str, str]] = frozenset()
-        self._busy_told: dict[tuple[str, str], float] = {}
+        # by verb and kind, when it was refused last
+        self._forbidden: Mapping[_Asked, float] = {}
+        self._busy: Mapping[_Asked, float] = {}
+        self._busy_told: dict[_Asked, float] = {}
         self._back: Callable[[], None] = lambda: None
 
     def when_back(self, call: Callable[[], None]) -> None:
@@ -41,10 +48,10 @@ class ApiHealth:
     def succeeded(self, verb: str, what: str) -> None:
         """Report an answer. Clears an outage, and a refusal of just that."""
         self._answered()
-        self._busy -= {(verb, what)}
+        self._busy = _without(self._busy, (verb, what))
         if (verb, what) in self._forbidden:
             log.info("API server allows it now", extra={"verb": verb, "what": what})
-            self._forbidden -= {(verb, what)}
+            self._forbidden = _without(self._forbidden, (verb, what))
 
     def failed(self, error: ApiError) -> None:
         """Report a failure. An answer that is about the object itself is an answer too."""
@@ -55,25 +62,30 @@ class ApiHealth:
                     extra={"server": self.server, "problem": error.problem},
                 )
             self._outage = error.problem
-            self._outage_seen_at = time.monotonic()
+            self._outage_seen_at = self._clock()
             return
         self._answered()
         if error.status == _BUSY and not isinstance(error, OverBudget):
             self._tell_busy(error)
         # one that a policy refuses is about that object: whoever wanted to write it tells it
         is_refused = isinstance(error, Forbidden) and not isinstance(error, Denied)
-        if is_refused and (error.verb, error.what) not in self._forbidden:
+        if is_refused:
+            self._tell_forbidden(error)
+
+    def _tell_forbidden(self, error: ApiError) -> None:
+        asked = (error.verb, error.what)
+        if asked not in self._forbidden:
             log.error(
                 "API server forbids it; grant what the chart's role nodedevice-operator has",
                 extra={"verb": error.verb, "what": error.what, "problem": error.problem},
             )
-            self._forbidden |= {(error.verb, error.what)}
+        self._forbidden = {**self._forbidden, asked: self._clock()}
 
     def _tell_busy(self, error: ApiError) -> None:
         asked = (error.verb, error.what)
-        now = time.monotonic()
+        now = self._clock()
         self._outage_seen_at = now
-        self._busy |= {asked}
+        self._busy = {**self._busy, asked: now}
         if now - self._busy_told.get(asked, -math.inf) >= _BUSY_TOLD_SECONDS:
             self._busy_told[asked] = now
             fields = {"verb": error.verb, "what": error.what, "problem": error.problem}
@@ -81,7 +93,7 @@ class ApiHealth:
 
     def seconds_since_outage(self) -> float:
         """How long every request has had an answer."""
-        return time.monotonic() - self._outage_seen_at
+        return self._clock() - self._outage_seen_at
 
     def _answered(self) -> None:
         if self._outage is not None:
@@ -92,9 +104,19 @@ class ApiHealth:
     def problems(self) -> tuple[str, ...]:
         """What is wrong now, one sentence each."""
         found = [f"API server {self.server} does not answer: {self._outage}"] if self._outage is not None else []
-        found += [f"API server is too busy for {verb} {what}" for verb, what in sorted(self._busy)]
-        found += [f"API server forbids {verb} {what}" for verb, what in sorted(self._forbidden)]
+        found += [f"API server is too busy for {verb} {what}" for verb, what in self._lately(self._busy)]
+        found += [f"API server forbids {verb} {what}" for verb, what in self._lately(self._forbidden)]
         return tuple(found)
+
+    def _lately(self, refused: Mapping[_Asked, float]) -> list[_Asked]:
+        """What of it was refused so lately that it holds now."""
+        earliest = self._clock() - _REFUSAL_SECONDS
+        return sorted(asked for asked, at in refused.items() if at >= earliest)
+
+
+def _without(refused: Mapping[_Asked, float], asked: _Asked) -> Mapping[_Asked, float]:
+    """A new mapping: the one that is there may be read by another thread at this moment."""
+    return {one: at for one, at in refused.items() if one != asked} if asked in refused else refused
 
 
 class Health:

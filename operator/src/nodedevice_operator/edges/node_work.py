@@ -20,9 +20,10 @@ from nodedevice_operator.core.contradictions import contradictions
 from nodedevice_operator.core.events import WARNING, Event, EventReason, about_node_device
 from nodedevice_operator.core.history import NodeHistory
 from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator.edges.bodies import now_text
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.capacity_work import CapacityWork, Outcome
-from nodedevice_operator.edges.cluster import Cluster, now_text
+from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.lease_watch import LeaseWatch
 from nodedevice_operator.edges.pod_device_work import PodDeviceWork, PodHistory
 from nodedevice_operator.errors import ApiError, NotFound
@@ -64,7 +65,9 @@ class NodeWork:
         is_crowded: Callable[[], bool],
         post: Callable[[Event], None],
         clock: Callable[[], float] = time.monotonic,
+        lacks_policies: Callable[[], bool | None] = lambda: False,
     ) -> None:
+        self._lacks_policies = lacks_policies
         self._on_news = on_news
         self._is_crowded = is_crowded
         self._post = post
@@ -160,7 +163,9 @@ class NodeWork:
         return self._clock() - since >= _NODE_MISSING_GRACE_SECONDS
 
     async def _write(self, record: NodeDeviceRecord, verdict: Verdict) -> None:
-        answers = conditions.answers(record, verdict, self._leases.state(record.node))
+        answers = conditions.answers(
+            record, verdict, self._leases.state(record.node), lacks_policies=self._lacks_policies()
+        )
         values = conditions.changed(record, answers, now_text())
         if not values:
             return

@@ -22,6 +22,9 @@ _TELL_AFTER: Final = 3
 
 # So many workers take only what is due at once: however long the rest takes, they are there for it.
 _KEPT_FREE: Final = 6
+# And so few take anything else while something due at once is under way: an API server that has too little for both would give
+# each the same share. One that has enough answers in milliseconds, and then two are hundreds a second.
+_BESIDE_URGENT: Final = 2
 # Of so many looks one is at a node that can wait, so that it comes to its turn in a rush without end.
 _PATIENT_TURN: Final = 8
 
@@ -48,11 +51,17 @@ class Reconciler:
         self._asked_again: set[str] = set()
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        metrics.waiting_nodes.set_function(lambda: len(self._urgent) + len(self._patient))
+        metrics.failing_nodes.set_function(lambda: len(self._failures))
 
     @property
     def is_crowded(self) -> bool:
-        """Whether somebody waits for a look that is due at once."""
-        return bool(self._urgent)
+        """Whether more than one look is due at once: waiting, or under way."""
+        return bool(self._urgent) or self._urgent_looks > 1
+
+    @property
+    def _urgent_looks(self) -> int:
+        return len(self._running) - self._patient_looks
 
     def touch(self, node: str) -> None:
         """Ask for a look at that node, now."""
@@ -109,11 +118,15 @@ class Reconciler:
 
     def _pick(self) -> tuple[str, bool] | None:
         self._picks += 1
-        has_place = self._patient_looks < max(1, self._workers - _KEPT_FREE)
+        has_place = self._patient_looks < self._patient_places()
         is_turn = not self._urgent or self._picks % _PATIENT_TURN == 0
         if self._patient and has_place and is_turn:
             return _pop(self._patient), True
         return (_pop(self._urgent), False) if self._urgent else None
+
+    def _patient_places(self) -> int:
+        places = max(1, self._workers - _KEPT_FREE)
+        return min(places, _BESIDE_URGENT) if self._urgent or self._urgent_looks else places
 
     def _touch_patiently(self, node: str) -> None:
         if node in self._asked_again:

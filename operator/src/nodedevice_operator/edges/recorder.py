@@ -6,6 +6,7 @@ later, is the first one with a higher count. A flood goes out at a bounded rate,
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -32,6 +33,8 @@ _MOST_SERIES: Final = 1000
 # An Event costs the API server a write to a store that keeps it for an hour.
 _PER_SECOND: Final = 20.0
 _BURST: Final = 100.0
+# A flood gives up thousands: they are counted one by one, and told of together.
+_GIVEN_UP_TOLD_SECONDS: Final = 60.0
 
 # what it is on, its reason, and the resource: a pod may hold devices of several
 _Key = tuple[About, str, str]
@@ -49,6 +52,7 @@ class Recorder:
         self._gathering: dict[_Key, Event] = {}
         self._series: OrderedDict[_SeriesKey, tuple[str, int, float]] = OrderedDict()
         self._tokens, self._filled_at = _BURST, clock()
+        self._given_up, self._given_up_told_at = 0, -math.inf
 
     def post(self, event: Event) -> None:
         """Hand over an Event; the oldest waiting one is given up when there are too many."""
@@ -87,8 +91,17 @@ class Recorder:
 
     def _enqueue(self, event: Event) -> None:
         if self._queue.full():
-            self._lose(self._queue.get_nowait(), "too many Events wait")
+            self._queue.get_nowait()
+            self._give_up()
         self._queue.put_nowait(event)
+
+    def _give_up(self) -> None:
+        self._metrics.events_lost.inc()
+        self._given_up += 1
+        now = self._clock()
+        if now - self._given_up_told_at >= _GIVEN_UP_TOLD_SECONDS:
+            log.warning("oldest Events given up, as too many wait", extra={"events": self._given_up})
+            self._given_up, self._given_up_told_at = 0, now
 
     async def _pace(self) -> None:
         """Wait while too many went out lately."""

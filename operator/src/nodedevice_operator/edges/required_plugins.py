@@ -1,7 +1,8 @@
 """Keeps the policy of core.required_plugins: a name is in it before its capacity is advertised, and until no node needs it.
 
 Somebody else's change or deletion is seen by a watch on just these two objects, and undone. Where the API server has no such
-policies, or the operator was told to keep none, nothing is waited for, and the log says what else holds pods back.
+policies, or the operator was told to keep none, nothing is waited for, and the log says what else holds pods back; where it has
+none, the condition Advertised says so too.
 """
 
 import asyncio
@@ -73,6 +74,11 @@ class RequiredPlugins:
         self._wake = asyncio.Event()
         self._failures = 0
 
+    @property
+    def lacks_policies(self) -> bool | None:
+        """Whether the API server has no such policies; None where that is not known yet."""
+        return None if self.keeping is Keeping.UNKNOWN else self.keeping is Keeping.NOT_SERVED
+
     def unguarded(self, records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
         """Resources among these whose pods the API server does not make wait yet, though it is going to."""
         if self.keeping in (Keeping.OFF, Keeping.NOT_SERVED):
@@ -142,6 +148,8 @@ class RequiredPlugins:
                 "API server has no MutatingAdmissionPolicy v1: pods wait for their node's agent only where the runtime requires it",
                 extra=_REMEDY,
             )
+        if before is not self.keeping and Keeping.NOT_SERVED in (before, self.keeping):
+            # it stands in a condition of each NodeDevice
             self._touch_all()
         return self.keeping is Keeping.KEPT
 

@@ -5,7 +5,7 @@ annotations, indices, timers or daemons. kopf logs in with a session of ours, so
 list and watch it makes.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import kopf
@@ -19,6 +19,9 @@ from nodedevice_operator.edges.intake import Intake
 from nodedevice_operator.edges.kopf_settings import tuned
 from nodedevice_operator.edges.sync import NODES, Sync
 from nodedevice_operator.errors import CredentialsError, Forbidden, Unavailable, Unreachable
+
+# Our name among kopf's peers, of which there are none. Unnamed it would ask who its user is, and an image's number has no name.
+_PEER: Final[Any] = "nodedevice-operator"
 
 
 class Watch:
@@ -41,7 +44,9 @@ class Watch:
         """Watch until SIGTERM or SIGINT, which kopf takes for itself; anything else raises, and the cache stays."""
         self._listed.clear()
         # no stop_flag: kopf would leave the task that waits for it, and then wait 5 s for that task
-        await kopf.operator(registry=self._registry(), settings=tuned(), clusterwide=True, standalone=True)
+        await kopf.operator(
+            registry=self._registry(), settings=tuned(), identity=_PEER, clusterwide=True, standalone=True
+        )
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()

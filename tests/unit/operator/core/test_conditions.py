@@ -100,6 +100,26 @@ def test_a_new_generation_is_observed() -> None:
     assert {(value.observed_generation, value.since) for value in values} == {(2, "10:00")}
 
 
+def _advertised(record: NodeDeviceRecord, lacks_policies: bool | None) -> str:
+    return conditions.answers(record, GOOD, ALIVE, lacks_policies=lacks_policies)["Advertised"].message
+
+
+def test_an_api_server_that_cannot_hold_pods_back_is_told_to_who_has_only_kubectl() -> None:
+    by_nri = replace(node_device(), runtime="nri")
+    assert "has no MutatingAdmissionPolicy v1" in _advertised(by_nri, True)
+    assert "MutatingAdmissionPolicy" not in _advertised(by_nri, False)
+    assert "MutatingAdmissionPolicy" not in _advertised(replace(by_nri, runtime="none"), True)
+
+
+@pytest.mark.parametrize("lacked", [True, False])
+def test_while_nobody_knows_it_stays_as_it_was_told(lacked: bool) -> None:
+    record = replace(node_device(), runtime="nri")
+    before = conditions.answers(record, GOOD, ALIVE, lacks_policies=lacked)
+    record = stored(record, conditions.changed(record, before, "10:00"))
+    unknown = conditions.answers(record, GOOD, ALIVE, lacks_policies=None)
+    assert conditions.changed(record, unknown, "10:01") == ()
+
+
 def test_every_reason_has_its_sentence() -> None:
     record = node_device()
     for reason in (

@@ -1,6 +1,7 @@
 """One request at a time against a server on loopback: what is sent, and what each answer becomes."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -293,3 +294,22 @@ async def test_a_policy_that_refuses_one_write_says_nothing_of_our_rights(
     with pytest.raises(Denied, match="denied request: no"):
         await client.request("PATCH", "nodes/status", "/x", body={})
     assert health.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(200, "ok"), (409, "Conflict"), (403, "Forbidden"), (503, "Unavailable")]
+)
+async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
+    server: Server, health: ApiHealth, tmp_path: Path, status: int, outcome: str
+) -> None:
+    server.answers = [(status, {}), (status, {})]
+    metrics = Metrics()
+    client = Client(credentials.load(kubeconfig(tmp_path, server.url)), health, metrics)
+    for verb in ("PATCH", "GET"):
+        with contextlib.suppress(ApiError):
+            await client.request(verb, "nodes/status", "/api/v1/nodes/a/status")
+    client.close()
+    counted = [s for family in metrics.writes.collect() for s in family.samples]
+    assert [(s.labels, s.value) for s in counted] == [
+        ({"kind": "nodes/status", "verb": "patch", "outcome": outcome}, 1)
+    ]

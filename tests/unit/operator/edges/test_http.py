@@ -61,11 +61,11 @@ def test_metrics_of_the_cache_have_bounded_labels() -> None:
     cache.node_devices.put(node_device("example.com/r000", node="node-b", total=3, conditions=conflict))
     value = metrics.registry.get_sample_value
     devices = "nodedevice_operator_devices"
-    assert value(devices, {"resource": "example.com/r000", "state": "total"}) == 5
-    assert value(devices, {"resource": "example.com/r001", "state": "healthy"}) == 1
-    assert value(devices, {"resource": "other", "state": "total"}) == 60
-    assert value("nodedevice_operator_nodedevices", {"resource": "example.com/r000", "ready": "False"}) == 1
-    assert value("nodedevice_operator_nodedevices", {"resource": "other", "ready": "Unknown"}) == 30
+    assert value(devices, {"resource_name": "example.com/r000", "state": "total"}) == 5
+    assert value(devices, {"resource_name": "example.com/r001", "state": "healthy"}) == 1
+    assert value(devices, {"resource_name": "(other)", "state": "total"}) == 60
+    assert value("nodedevice_operator_nodedevices", {"resource_name": "example.com/r000", "ready": "False"}) == 1
+    assert value("nodedevice_operator_nodedevices", {"resource_name": "(other)", "ready": "Unknown"}) == 30
     assert value("nodedevice_operator_conflicts") == 1
 
 

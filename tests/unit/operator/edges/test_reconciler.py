@@ -157,6 +157,36 @@ async def test_what_can_wait_leaves_places_to_what_cannot(looks: Looks, queue: R
     assert looks.seen[5:] == ["b", "c"]
 
 
+async def test_beside_what_is_due_at_once_little_else_is_done(looks: Looks) -> None:
+    queue = Reconciler(looks, Metrics())
+    workers = [asyncio.create_task(queue.work()) for _ in range(12)]
+    ends = {kind: asyncio.Event() for kind in ("urgent", "patient")}
+
+    async def wait(node: str) -> float | None:
+        await ends[node.partition("-")[0]].wait()
+        return None
+
+    looks.answer = wait
+    queue.touch("urgent-1")
+    await looks.until(1)
+    assert not queue.is_crowded
+    queue.touch("urgent-2")
+    await looks.until(2)
+    assert queue.is_crowded
+    for number in range(6):
+        queue._touch_patiently(f"patient-{number}")
+    await looks.until(4)
+    queue.touch("urgent-3")
+    await looks.until(5)
+    assert sorted(looks.running) == ["patient-0", "patient-1", "urgent-1", "urgent-2", "urgent-3"]
+    ends["urgent"].set()
+    await looks.until(9)
+    assert sorted(looks.running) == [f"patient-{number}" for number in range(6)]
+    ends["patient"].set()
+    for worker in workers:
+        worker.cancel()
+
+
 async def test_what_can_wait_comes_to_its_turn_in_a_rush_without_end(looks: Looks) -> None:
     queue = Reconciler(looks, Metrics())
 

@@ -105,13 +105,14 @@ async def test_an_agent_is_not_believed_which_pods_it_has(
 
 
 async def test_the_newest_are_kept_when_there_are_too_many(
-    cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_PER_SECOND", 1e9)
     waiting = Recorder(cluster, metrics)
     for number in range(1003):
         waiting.post(event(str(number)))
     assert lost(metrics) == 3
+    assert [record.message for record in caplog.records] == ["oldest Events given up, as too many wait"]
     task = asyncio.create_task(waiting.work())
     waiting.post(event("one more"))
     messages = await posted(waiting, cluster)

@@ -109,6 +109,8 @@ async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_says_w
         for _ in range(3):
             bench.keeper.wake()
             await asyncio.sleep(0)
+        assert bench.keeper.lacks_policies is not is_served
+        assert ("node-a" in bench.touched) is not is_served
     assert bench.objects.specs == {}
     assert ["docs/install.md" in str(record.__dict__["remedy"]) for record in told()] == [True]
 

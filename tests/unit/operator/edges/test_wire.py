@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_operator.core.pod_devices import wanted
 from nodedevice_operator.core.records import OURS, Allocation
-from nodedevice_operator.edges import cluster, wire, wire_forms
+from nodedevice_operator.edges import bodies, wire, wire_forms
 from nodedevice_operator.errors import FieldConflict
 
 from tests.fakes.operator_model import node_device
@@ -136,21 +136,11 @@ def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> 
 def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
     allocation = Allocation("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
     (want,) = wanted("node-a", [node_device(allocations=(allocation,))])
-    body = {
-        "metadata": {
-            "name": "pod-a",
-            "namespace": "default",
-            "uid": "pd-1",
-            "resourceVersion": "3",
-            "labels": {"anything": "else"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "pod-a", "uid": "uid-a"}],
-        },
-        "spec": {"nodeName": "node-a", "podUID": "uid-a"},
-        "status": cluster._pod_device_status(want.content),
-    }
+    body = bodies.pod_device(want, "pd-1")
+    body["metadata"] |= {"resourceVersion": "3", "labels": {"anything": "else"}}
     record = wire.pod_device(wire.from_event(body, wire_forms.PodDevice))
     assert record.fingerprint == want.content.fingerprint()
-    del body["metadata"]["ownerReferences"]  # type: ignore[attr-defined]
+    del body["metadata"]["ownerReferences"]
     changed = wire.pod_device(wire.from_event(body, wire_forms.PodDevice))
     assert changed.fingerprint != record.fingerprint
 

@@ -10,10 +10,11 @@ export GRPC_VERBOSITY ?= ERROR
 VENV := .venv
 BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
-CODE := proto operator node-agent tests docs
+CODE := proto operator node-agent charts tests docs
 PROTO_ROOT := proto/src
 # what `make generate` writes into
-GENERATED := $(PROTO_ROOT) charts/nodedevice/crds docs/api.md
+GENERATED := $(PROTO_ROOT) $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
+  operator/src/nodedevice_operator/definitions docs/api.md
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
 .PHONY: help
@@ -41,12 +42,14 @@ $(GENERATE_VENV)/.ready: requirements/generate.txt
 	@touch $@
 
 .PHONY: generate
-generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, the chart's copy of the CRDs, docs/api.md
+generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the CRDs, the chart's schema and table of values, docs/api.md
 	PATH=$(GENERATE_VENV)/bin:$$PATH $(GENERATE_VENV)/bin/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	  --python_out=$(PROTO_ROOT) --mypy_out=$(PROTO_ROOT) --grpc_python_out=$(PROTO_ROOT) --mypy_grpc_out=$(PROTO_ROOT) $(PROTOS)
-	@mkdir -p charts/nodedevice/crds
-	cp crds/*.yaml charts/nodedevice/crds/
+	$(BIN)/python charts/generate_crds.py
+	$(BIN)/python charts/generate_schema.py
+	$(BIN)/python charts/generate_values_table.py
 	$(BIN)/python docs/generate_api.py
+	$(BIN)/python -m charts.dashboards
 
 .PHONY: verify-generate
 verify-generate: generate ## Fail when what is checked in is not what generate makes
@@ -71,7 +74,7 @@ format: setup ## Let ruff put the code in order
 .PHONY: types
 types: setup ## mypy, strict
 	$(BIN)/mypy proto/src operator/src node-agent/src
-	$(BIN)/mypy tests docs
+	$(BIN)/mypy charts tests docs
 
 .PHONY: imports
 imports: setup ## Which way imports may point
@@ -87,26 +90,34 @@ conformance: setup ## The kubelet's own device manager beside ours: random seque
 
 .PHONY: test
 test: setup ## All tests, fast ones first; a real control plane is built once and started for them
-	$(BIN)/pytest tests/unit tests/conformance tests/fuzz tests/cluster tests/integration tests/crash tests/e2e \
-	  --ignore tests/e2e/real_node
+	$(BIN)/pytest tests/unit tests/conformance tests/nvml tests/fuzz tests/cluster tests/chart tests/monitoring tests/integration tests/crash tests/e2e \
+	  --ignore tests/e2e/real_node --ignore tests/e2e/chart
 
 .PHONY: e2e
-e2e: setup ## Pods on a real node: containerd, kubelet, agent, operator, from nothing; as root (E2E_ROUNDS)
-	$(BIN)/pytest -q tests/e2e/real_node
+e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS)
+	$(BIN)/pytest -q tests/e2e/chart tests/e2e/real_node
+
+.PHONY: dashboards
+dashboards: setup ## Dashboards and alerts: every query and rule in a real Prometheus that scrapes the real programs
+	$(BIN)/pytest -q tests/monitoring
+
+.PHONY: chart
+chart: setup ## The chart: lint, refused values, every manifest before a real API server, what its hooks do
+	$(BIN)/pytest -q tests/chart
 
 .PHONY: check
 check: lint types imports verify-generate test ## What CI runs: everything but the benchmarks
 
 .PHONY: demo
-demo: setup ## The whole main job, told in a few lines, on a real control plane; ends by itself
-	@$(BIN)/python -m tests.e2e.demo
+demo: setup ## The whole main job, told in a few lines, on a real control plane; ends by itself (CLUSTER=current: on yours; GPU=dgx-h100: with GPUs)
+	@$(BIN)/python -m $(if $(filter command line,$(origin GPU)),tests.e2e.gpu_demo $(GPU),tests.e2e.demo)
 
 .PHONY: transcripts
 transcripts: setup ## Make the transcripts in docs/operations.md anew, on a real control plane; two minutes
 	@$(BIN)/python -m docs.generate_transcripts
 
 .PHONY: up
-up: setup ## A local cluster with agents and operator that stays; prints its KUBECONFIG
+up: setup ## A local cluster with agents and operator that stays; prints its KUBECONFIG (CLUSTER=current: in yours)
 	@$(BIN)/python -m tests.cluster.local up
 
 .PHONY: down
@@ -132,6 +143,14 @@ bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-
 .PHONY: bench-node
 bench-node: setup ## What the agent costs a real node, beside a bare kubelet; as root: table, build/bench-node.json
 	$(BIN)/python -m tests.bench.node_bench
+
+.PHONY: fake-nvml
+fake-nvml: setup ## Build the NVML library that tests and the demo use instead of a driver, once; prints where it is
+	@$(BIN)/python -m tests.fakes.fake_nvml
+
+.PHONY: gpu-check
+gpu-check: setup ## What NVML there is here, as a table, and how it differs from the fake; build/gpu-check.json
+	@$(BIN)/python -m tests.gpu_check
 
 .PHONY: clean
 clean: ## Remove what make made in this folder (binaries stay in the cache folder)

@@ -12,8 +12,8 @@ import trustme
 
 MASTERS = "system:masters"
 
-# Names under which the API server is reached: by address from here, by Service name and address from pods.
-_SERVER_NAMES = ("127.0.0.1", "localhost", "kubernetes.default.svc", "10.96.0.1")
+# Names under which the API server is reached: by address from here, by Service name from pods.
+_SERVER_NAMES = ("127.0.0.1", "localhost", "kubernetes.default.svc")
 
 
 @dataclass(frozen=True)

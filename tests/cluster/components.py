@@ -105,6 +105,8 @@ def apiserver(
         f"--kubelet-client-key={certificates.kubelet_client.key}",
         f"--kubelet-certificate-authority={certificates.authority}",
         "--kubelet-preferred-address-types=InternalIP",
+        # as kubeadm says: vendors' device plugins ask for it
+        "--allow-privileged=true",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         f"--service-account-issuer={ISSUER}",

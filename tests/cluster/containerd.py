@@ -90,7 +90,7 @@ def configuration(settings: RuntimeSettings) -> str:
     return _TEMPLATE.format_map({name: json.dumps(value) for name, value in values.items()})
 
 
-def network(bridge: str, subnet: str) -> str:
+def network(bridge: str, subnet: str, last_address: str) -> str:
     """A CNI configuration: each pod gets an address on the bridge, and no way out."""
     return json.dumps(
         {
@@ -104,7 +104,7 @@ def network(bridge: str, subnet: str) -> str:
                     "ipMasq": False,
                     "ipam": {
                         "type": "host-local",
-                        "ranges": [[{"subnet": subnet}]],
+                        "ranges": [[{"subnet": subnet, "rangeEnd": last_address}]],
                         "dataDir": "/run/cni/networks",
                     },
                 }

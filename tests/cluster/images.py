@@ -9,6 +9,7 @@ import io
 import json
 import platform
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,12 +39,20 @@ IMAGES = (Image(TEST_IMAGE, ("/bin/sh",)), Image(SANDBOX_IMAGE, _FOR_EVER))
 
 def write_archive(path: Path, busybox: Path, checker: Path) -> None:
     """Write all images into one archive. Both programs are static."""
-    layer = _layer(busybox, checker)
+    _write(path, IMAGES, _layer([busybox, checker], _APPLETS))
+
+
+def write_program_archive(path: Path, reference: str, program: Path) -> None:
+    """Write an image of nothing but one static program, which runs in it."""
+    _write(path, [Image(reference, (f"/bin/{program.name}",))], _layer([program]))
+
+
+def _write(path: Path, images: Sequence[Image], layer: bytes) -> None:
     digest = hashlib.sha256(layer).hexdigest()
     with tarfile.open(path, "w") as archive:
         _add(archive, "layer.tar", layer)
         manifest = []
-        for image in IMAGES:
+        for image in images:
             config = json.dumps(_config(image, digest)).encode()
             name = f"{hashlib.sha256(config).hexdigest()}.json"
             _add(archive, name, config)
@@ -60,15 +69,15 @@ def _config(image: Image, layer_digest: str) -> dict[str, object]:
     }
 
 
-def _layer(busybox: Path, checker: Path) -> bytes:
+def _layer(programs: Sequence[Path], applets: Sequence[str] = ()) -> bytes:
     """The file system. Equal inputs give equal bytes: no times, no owners but root."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
         for name in _FOLDERS:
             layer.addfile(_entry(name, tarfile.DIRTYPE, 0o755))
-        _add(layer, "bin/busybox", busybox.read_bytes(), 0o755)
-        _add(layer, "bin/checker", checker.read_bytes(), 0o755)
-        for applet in _APPLETS:
+        for program in programs:
+            _add(layer, f"bin/{program.name}", program.read_bytes(), 0o755)
+        for applet in applets:
             link = _entry(f"bin/{applet}", tarfile.SYMTYPE, 0o777)
             link.linkname = "busybox"
             layer.addfile(link)

@@ -33,11 +33,12 @@ BINARIES = (
 @dataclass(frozen=True)
 class NodeOptions:
     """nri: the runtime's NRI socket is there. validator: it looks at required plugins. status_seconds: between two reports of
-    the kubelet about its Node; upstream's default is 10."""
+    the kubelet about its Node; upstream's default is 10. network: number of the node's network; a free one unless it is given."""
 
     nri: bool = True
     validator: bool = True
     status_seconds: int = 10
+    network: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def lay_out(
 ) -> NodeLayout:
     """Fill a claimed folder. binaries: a path for each name in BINARIES."""
     (folder / "logs").mkdir()
-    network = node_network.choose(key)
+    network = node_network.choose(key, options.network)
     machine = Machine(folder / "m")
     archive = folder / "images.tar"
     images.write_archive(archive, binaries["busybox"], binaries["checker"])
@@ -87,7 +88,9 @@ def _containerd(
 ) -> MachineProcess:
     cni = folder / "cni"
     cni.mkdir()
-    (cni / "10-bridge.conflist").write_text(containerd.network(network.bridge, network.subnet))
+    (cni / "10-bridge.conflist").write_text(
+        containerd.network(network.bridge, network.subnet, network.last_pod_address)
+    )
     settings = RuntimeSettings(
         cni_bin_dirs=[binaries["bridge"].parent],
         cni_conf_dir=cni,

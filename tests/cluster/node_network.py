@@ -15,19 +15,42 @@ _NETWORKS = "10.213"
 
 @dataclass(frozen=True)
 class NodeNetwork:
-    """bridge: name of the link. subnet: pods' and the node's, as 10.213.7.0/24."""
+    """bridge: name of the link. number: as 7 for 10.213.7.0/24, whose lower half is the node's and its pods'.
+
+    The upper half is for Services of a control plane that lets this node's pods reach it: the kernel answers for an address of the
+    bridge, and a pod on the bridge needs no route to it.
+    """
 
     bridge: str
-    address: str
-    subnet: str
+    number: int
+
+    @property
+    def address(self) -> str:
+        return f"{_NETWORKS}.{self.number}.1"
+
+    @property
+    def subnet(self) -> str:
+        return f"{_NETWORKS}.{self.number}.0/24"
+
+    @property
+    def last_pod_address(self) -> str:
+        return f"{_NETWORKS}.{self.number}.126"
+
+    @property
+    def services(self) -> str:
+        return f"{_NETWORKS}.{self.number}.128/25"
 
 
-def choose(key: str) -> NodeNetwork:
-    """A network that no link of this machine has. key: of the run; makes the bridge's name."""
+def choose(key: str, number: int | None = None) -> NodeNetwork:
+    """key: of the run; makes the bridge's name. number: of the network; a free one unless it is given."""
+    return NodeNetwork(f"nd{key}", free_number() if number is None else number)
+
+
+def free_number() -> int:
+    """Of a network that no link of this machine has."""
     in_use = _ip("-oneline", "-4", "address", "show")
     free = [number for number in range(256) if f" {_NETWORKS}.{number}." not in in_use]
-    number = random.choice(free)
-    return NodeNetwork(f"nd{key}", f"{_NETWORKS}.{number}.1", f"{_NETWORKS}.{number}.0/24")
+    return random.choice(free)
 
 
 def create(network: NodeNetwork) -> None:
@@ -35,6 +58,11 @@ def create(network: NodeNetwork) -> None:
     _ip("link", "add", network.bridge, "type", "bridge")
     _ip("address", "add", f"{network.address}/24", "dev", network.bridge)
     _ip("link", "set", network.bridge, "up")
+
+
+def add_address(network: NodeNetwork, address: str) -> None:
+    """One more for the bridge; it goes with it. Raises CommandError with what ip said."""
+    _ip("address", "add", f"{address}/32", "dev", network.bridge)
 
 
 def _ip(*arguments: str) -> str:

@@ -29,6 +29,7 @@ from tests.cluster.layout import HERE, claim
 from tests.cluster.machine import MachineProcess
 from tests.cluster.node_layout import BINARIES, NodeLayout, NodeOptions, choose_key, lay_out
 from tests.cluster.node_leftovers import remove_cgroups
+from tests.cluster.node_network import NodeNetwork
 from tests.cluster.nodes import is_schedulable
 from tests.cluster.processes import removed_at_the_end
 
@@ -75,7 +76,7 @@ class RealNode:
             undo.callback(layout.kubelet.kill)
             node_network.create(layout.network)
             node._boot()
-            node._import_images()
+            node.import_images(layout.archive)
             node.start_kubelet()
             node.wait_ready()
             say(f"node {name} is Ready")
@@ -84,7 +85,11 @@ class RealNode:
 
     @property
     def address(self) -> str:
-        return self._layout.network.address
+        return self.network.address
+
+    @property
+    def network(self) -> NodeNetwork:
+        return self._layout.network
 
     def outside(self, path: str) -> Path:
         """Where a path of the node is to be found from here."""
@@ -123,6 +128,14 @@ class RealNode:
         self.power_off()
         self.power_on()
 
+    def import_images(self, archive: Path) -> None:
+        """Let pods use the images of an archive, as docker or buildah writes it. Raises CommandError."""
+        self._ctr("--namespace", "k8s.io", "images", "import", str(archive))
+
+    def tag_image(self, reference: str, another: str) -> None:
+        """Let pods know an image by another name, too; that name may have been another image's. Raises CommandError."""
+        self._ctr("--namespace", "k8s.io", "images", "tag", "--force", reference, another)
+
     def container_specification(self, namespace: str, pod: str, container: str) -> dict[str, Any]:
         """What the runtime was told to make of a container, as the OCI runtime specification has it."""
         labels = {"io.kubernetes.pod.namespace": namespace, "io.kubernetes.pod.name": pod}
@@ -149,9 +162,6 @@ class RealNode:
         self.machine.boot()
         node_cgroups.create(self._layout.cgroup)
         self.start_containerd()
-
-    def _import_images(self) -> None:
-        self._ctr("--namespace", "k8s.io", "images", "import", str(self._layout.archive))
 
     def _ctr(self, *arguments: str, check: bool = True) -> str | None:
         """What containerd's own tool printed; None where it was refused and `check` is not set. Raises CommandError."""

@@ -4,7 +4,7 @@ import json
 import tarfile
 from pathlib import Path
 
-from tests.cluster.images import SANDBOX_IMAGE, TEST_IMAGE, write_archive
+from tests.cluster.images import SANDBOX_IMAGE, TEST_IMAGE, write_archive, write_program_archive
 
 
 def _archive(tmp_path: Path, name: str = "images.tar") -> Path:
@@ -29,3 +29,15 @@ def test_both_images_and_the_programs_are_in_it(tmp_path: Path) -> None:
 
 def test_equal_programs_give_equal_archives(tmp_path: Path) -> None:
     assert _archive(tmp_path).read_bytes() == _archive(tmp_path, "again.tar").read_bytes()
+
+
+def test_an_image_of_one_program(tmp_path: Path) -> None:
+    program = tmp_path / "plugin"
+    program.write_text("#!/bin/true\n")
+    write_program_archive(tmp_path / "image.tar", "vendor.example/plugin:1", program)
+    with tarfile.open(tmp_path / "image.tar") as archive:
+        (image,) = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
+        assert image["RepoTags"] == ["vendor.example/plugin:1"]
+        assert json.load(archive.extractfile(image["Config"]))["config"]["Cmd"] == ["/bin/plugin"]  # type: ignore[arg-type]
+        with tarfile.open(fileobj=archive.extractfile("layer.tar")) as layer:
+            assert layer.getmember("bin/plugin").mode == 0o755

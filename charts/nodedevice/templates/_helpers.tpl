@@ -14,6 +14,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
 {{/*
+What a workload finds its pods by. It can never be changed once installed: no version, nothing that a value sets.
+*/}}
+{{- define "nodedevice.selectorLabels" -}}
+app.kubernetes.io/name: nodedevice
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/*
 The agents' Leases have a namespace to themselves; say so before anything is installed.
 */}}
 {{- define "nodedevice.leaseNamespace" -}}
@@ -21,4 +30,41 @@ The agents' Leases have a namespace to themselves; say so before anything is ins
 {{- fail (printf "agents.leaseNamespace is %s, the namespace of the release itself: agents may write every Lease in it; choose another, such as nodedevice-agents" .Values.agents.leaseNamespace) -}}
 {{- end -}}
 {{ .Values.agents.leaseNamespace }}
+{{- end }}
+
+{{/*
+An image by digest, else by tag. Call with (dict "root" $ "image" .Values.agents.image).
+*/}}
+{{- define "nodedevice.image" -}}
+{{- $repository := .image.repository -}}
+{{- with .root.Values.image.registry }}{{ $repository = printf "%s/%s" (trimSuffix "/" .) $repository }}{{ end -}}
+{{- if .image.digest -}}
+{{ printf "%s@%s" $repository .image.digest }}
+{{- else -}}
+{{ printf "%s:%s" $repository (.image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion) }}
+{{- end -}}
+{{- end }}
+
+{{- define "nodedevice.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+For every container but the agent's: no root, nothing to write on, no capability, the runtime's own seccomp profile.
+*/}}
+{{- define "nodedevice.restricted" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
 {{- end }}

@@ -1,0 +1,89 @@
+"""Makes the table of values in charts/nodedevice/README.md from values.yaml: each value, its default, and the comment above it.
+
+Part of `make generate`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_CHART = Path(__file__).parent / "nodedevice"
+README = _CHART / "README.md"
+BEGIN, END = "<!-- values: generated -->", "<!-- end of values -->"
+_KEY = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z]+):(?P<value>.*)")
+
+
+@dataclass
+class _Reader:
+    """values.yaml line by line, with the comment that was read last and the keys that are open. `comments` is what it finds."""
+
+    comments: dict[str, str] = field(default_factory=dict)
+    comment: list[str] = field(default_factory=list)
+    path: list[str] = field(default_factory=list)
+
+    def read(self, line: str) -> None:
+        text = line.strip()
+        if text.startswith("#"):
+            self.comment.append(text.lstrip("# "))
+            return
+        match = _KEY.fullmatch(line)
+        if match:
+            self.path = [*self.path[: len(match["indent"]) // 2], match["key"]]
+            self.comments[".".join(self.path)] = " ".join(self.comment)
+        self.comment = []
+
+
+def comments(text: str) -> dict[str, str]:
+    """The comment above each key, by its path with dots; "" where there is none."""
+    reader = _Reader()
+    for line in text.splitlines():
+        reader.read(line)
+    return reader.comments
+
+
+def rows(text: str) -> list[str]:
+    """The table's rows, in the order of the file. Raises SystemExit for a value that nobody has explained."""
+    said = comments(text)
+    found = []
+    for path, default in _leaves(yaml.safe_load(text), said):
+        explained = said[path] or said.get(path.rpartition(".")[0], "")
+        if not explained:
+            raise SystemExit(f"values.yaml: {path} has no comment, nor has what it is in")
+        shown = json.dumps(default, ensure_ascii=False)
+        found.append(f"| `{path}` | `{shown}` | {explained} |")
+    return found
+
+
+def _leaves(values: dict[str, Any], said: dict[str, str], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        path = f"{before}{key}"
+        # a mapping on one line is one value, and so is one that begins empty
+        is_open = isinstance(value, dict) and any(each.startswith(f"{path}.") for each in said)
+        if is_open:
+            yield from _leaves(value, said, f"{path}.")
+        else:
+            yield path, value
+
+
+def table() -> str:
+    """All of the table."""
+    text = (_CHART / "values.yaml").read_text(encoding="utf-8")
+    return "\n".join(["| value | default | what it is |", "|---|---|---|", *rows(text)])
+
+
+def with_table(readme: str) -> str:
+    """The README with the table between its two marks. Raises ValueError where it has none."""
+    before, _, rest = readme.partition(BEGIN)
+    _, found, after = rest.partition(END)
+    if not found:
+        raise ValueError(f"{README} has no {BEGIN} … {END}")
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,105 @@
+{{/*
+What makes an object a hook: Helm makes it when that happens and takes it away when all went well, so nobody has these rights otherwise.
+Call with (dict "on" "pre-upgrade" "weight" 0). What a Job needs has a smaller weight than the Job.
+*/}}
+{{- define "nodedevice.hook" -}}
+helm.sh/hook: {{ .on }}
+helm.sh/hook-weight: {{ .weight | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/*
+The pod of a hook: one command of the operator's image, which may run on any node. Call with (dict "root" $ "name" "nodedevice-crds"
+"args" (list ...)).
+*/}}
+{{- define "nodedevice.hookPod" -}}
+{{- $operator := .root.Values.operator -}}
+serviceAccountName: {{ .name }}
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with include "nodedevice.pullSecrets" .root }}
+{{- . }}
+{{- end }}
+priorityClassName: {{ $operator.priorityClassName | quote }}
+restartPolicy: Never
+{{- with $operator.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+tolerations:
+  - operator: Exists
+securityContext:
+  runAsNonRoot: true
+  seccompProfile:
+    type: RuntimeDefault
+containers:
+  - name: nodedevice-operator
+    image: {{ include "nodedevice.image" (dict "root" .root "image" $operator.image) }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    args: {{ toJson .args }}
+    {{- with $operator.env }}
+    env:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    resources:
+      requests: {cpu: 20m, memory: 96Mi}
+      limits: {memory: 384Mi}
+    securityContext:
+      {{- include "nodedevice.restricted" .root | nindent 6 }}
+    terminationMessagePolicy: FallbackToLogsOnError
+{{- end }}
+
+{{/*
+An account for a hook. Call with (dict "root" $ "name" "nodedevice-crds" "on" "pre-upgrade" "component" "crds").
+*/}}
+{{- define "nodedevice.hookAccount" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "nodedevice.labels" . | nindent 4 }}
+  annotations:
+    {{- include "nodedevice.hook" (dict "on" .on "weight" -10) | nindent 4 }}
+automountServiceAccountToken: false
+{{- end }}
+
+{{/*
+Binds that account to the role of its name: in a namespace where one is given, else in the cluster.
+*/}}
+{{- define "nodedevice.hookBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "nodedevice.labels" . | nindent 4 }}
+  annotations:
+    {{- include "nodedevice.hook" (dict "on" .on "weight" -10) | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ if .namespace }}Role{{ else }}ClusterRole{{ end }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .name }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{/*
+The metadata of such a role.
+*/}}
+{{- define "nodedevice.hookRoleMetadata" -}}
+name: {{ .name }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- include "nodedevice.labels" . | nindent 2 }}
+annotations:
+  {{- include "nodedevice.hook" (dict "on" .on "weight" -10) | nindent 2 }}
+{{- end }}

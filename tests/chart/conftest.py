@@ -1,0 +1,48 @@
+"""What the tests of the chart share: helm as a program, and the accounts that its hooks have only while they run."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from nodedevice_operator.__main__ import main as operator_main
+
+from tests.chart.values import HOOK_OF, Command, Said, hook_manifests
+from tests.cluster.binaries import find
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane import ControlPlane
+
+
+@pytest.fixture(scope="session")
+def helm() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Run helm with these arguments; whether it fails is the caller's to see."""
+    program = str(find(["helm"])["helm"])
+
+    def run(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        command = [program, *arguments]
+        return subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+
+    return run
+
+
+@pytest.fixture
+def as_hook(installed: ControlPlane, tmp_path: Path) -> Iterator[Command]:
+    """Run a command of the operator as the account of the hook that runs it, with its own token: status, and what it printed."""
+    made: list[list[dict[str, Any]]] = []
+
+    def run(*arguments: str, values: dict[str, Any] | None = None) -> Said:
+        hook = HOOK_OF[arguments[0]]
+        accounts = hook_manifests(hook, values)
+        made.append(accounts)
+        installed.apply(yaml.safe_dump_all(accounts))
+        kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, hook, tmp_path / hook)
+        done = CliRunner().invoke(operator_main, [*arguments, "--kubeconfig", str(kubeconfig)])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+        return done.exit_code, done.output
+
+    yield run
+    for accounts in made:
+        installed.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump_all(accounts))

@@ -1,0 +1,132 @@
+"""`helm test`, on a real API server with its own account: a table of what is there, and what is wrong in words."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nodedevice_api import names
+from nodedevice_operator import __version__
+from nodedevice_operator.edges.definitions import NAMES
+
+from tests.chart.values import Command
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from tests.cluster.control_plane import ControlPlane
+from tests.integration.operator_process import NIC, OperatorProcess, PlayedNode
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(installed, tmp_path / "operator")
+    process.start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def node(installed: ControlPlane) -> Iterator[PlayedNode]:
+    made = PlayedNode(installed)
+    made.renew_lease()
+    made.make()
+    made.publish(healthy=3)
+    yield made
+    made.remove()
+    installed.kubectl("delete", "leases", "--all", "-n", names.AGENTS_NAMESPACE)
+
+
+def rows(said: str) -> dict[tuple[str, str], tuple[str, str]]:
+    """By what and name: ok or NO, and what it says."""
+    found = {}
+    for line in said.splitlines()[1:]:
+        verdict, what, name, says = line.split(maxsplit=3)
+        found[what, name] = verdict, says
+    return found
+
+
+def test_all_is_well(operator: OperatorProcess, node: PlayedNode, as_hook: Command) -> None:
+    status, said = as_hook("check", "--wait-seconds", "30")
+    assert status == 0, said
+    found = rows(said)
+    assert {verdict for verdict, _ in found.values()} == {"ok"}
+    for name in NAMES:
+        assert found["kind", name] == ("ok", f"is served, of release {__version__}")
+    assert [says for (what, _), (_, says) in found.items() if what == "operator"] == ["leads"]
+    assert found["agents", "-"] == ("ok", "1 renew their Leases")
+    assert found["NodeDevice", node.nd_name()] == ("ok", "3 of 3 available, Ready")
+
+
+def test_says_why_a_resource_is_not_ready(operator: OperatorProcess, node: PlayedNode, as_hook: Command) -> None:
+    node.wait_condition("Ready", "True")
+    node.make(NIC)
+    node.publish(NIC, healthy=0, broken=1)
+    node.wait_condition("Ready", "False", resource=NIC)
+    status, said = as_hook("check", "--wait-seconds", "0")
+    assert status == 1
+    found = rows(said)
+    assert found["NodeDevice", node.nd_name()][0] == "ok"
+    verdict, says = found["NodeDevice", node.nd_name(NIC)]
+    assert verdict == "NO"
+    assert says.startswith("0 of 1 available; NoHealthyDevices: ")
+
+
+def test_names_a_silent_agent(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, as_hook: Command
+) -> None:
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "silent", "namespace": names.AGENTS_NAMESPACE},
+        "spec": {"holderIdentity": "silent", "leaseDurationSeconds": 60, "renewTime": "2026-01-02T03:04:05.000000Z"},
+    }
+    installed.apply(json.dumps(lease))
+    status, said = as_hook("check", "--wait-seconds", "0")
+    assert status == 1
+    assert rows(said)["agent", "silent"][0] == "NO"
+    assert rows(said)["agents", "-"] == ("ok", "1 renew their Leases")
+
+
+def test_an_operator_that_has_died_is_told(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": names.OPERATOR_LEASE, "namespace": SYSTEM_NAMESPACE},
+        "spec": {
+            "holderIdentity": "gone",
+            "leaseDurationSeconds": 4,
+            "renewTime": time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(time.time() - 600)),
+        },
+    }
+    installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
+    installed.apply(json.dumps(lease))
+    try:
+        status, said = as_hook("check", "--wait-seconds", "0")
+        assert status == 1
+        verdict, says = rows(said)["operator", "gone"]
+        assert (verdict, says.startswith("renewed its Lease at ")) == ("NO", True)
+        assert rows(said)["NodeDevice", node.nd_name()][1] == "3 of 3 available; no operator has looked at it yet"
+    finally:
+        installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE)
+
+
+def test_nothing_there_at_all_is_told_too(installed: ControlPlane, as_hook: Command) -> None:
+    installed.kubectl("delete", "crd", *NAMES)
+    installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
+    try:
+        status, said = as_hook("check", "--wait-seconds", "0")
+        assert status == 1
+        found = rows(said)
+        assert all(found["kind", name][0] == "NO" and "crds apply" in found["kind", name][1] for name in NAMES)
+        assert found["operator", "-"][1].startswith("none leads")
+        assert found["agents", "-"] == ("NO", "0 renew their Leases; look at the agents' pods and their logs")
+    finally:
+        install_chart(installed)
+
+
+def test_without_rights_it_says_so(installed: ControlPlane, as_hook: Command) -> None:
+    status, said = as_hook("check", "--wait-seconds", "0", "--namespace", "kube-system")
+    assert status == 1
+    assert said.startswith("Error: GET leases: ")
+    assert "cannot get resource" in said

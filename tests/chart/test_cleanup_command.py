@@ -1,0 +1,209 @@
+"""What an uninstall takes back, on a real API server, with the rights of that hook alone; the operators are real too."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lightkube import ApiError, Client
+from lightkube.resources.core_v1 import Node, Pod
+from lightkube.types import PatchType
+from nodedevice_api import names
+from nodedevice_operator.core.node_marks import TAINT
+from nodedevice_operator.core.required_plugins import BINDINGS, NAME, POLICIES
+
+from tests.chart.values import Command, hook_manifests
+from tests.cluster.accounts import client_with_token
+from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart, render_chart
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
+from tests.integration.custom_resources import NodeDevice
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
+
+pytestmark = pytest.mark.cluster
+
+KEPT = {"crds": {"keep": True}}
+ALL = {"crds": {"keep": False}}
+
+
+@pytest.fixture
+def node(installed: ControlPlane) -> Iterator[PlayedNode]:
+    made = PlayedNode(installed)
+    made.renew_lease()
+    for resource in (GPU, NIC):
+        made.make(resource)
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def used(installed: ControlPlane, node: PlayedNode, tmp_path: Path) -> Iterator[PlayedNode]:
+    """A cluster as it is after some use: capacity, taint, labels, the policy; the operator that did it has ended."""
+    install_chart(installed, {"nodeTaint": "on", "nodeLabels": "on"})
+    operator = OperatorProcess(installed, tmp_path / "operator", "--node-taint", "--node-labels")
+    try:
+        operator.start()
+        node.publish(healthy=3, broken=1, agent={"version": "0.1.0", "runtime": names.RUNTIME_NRI})
+        node.publish(NIC, healthy=2)
+        node.wait_shown(3)
+        node.wait_shown(2, NIC)
+        wait_until(lambda: TAINT in taints(node) and bool(labels(node)), "taint and labels are there", 20)
+        wait_until(lambda: policies(installed) == {POLICIES, BINDINGS}, "the policy is there", 20)
+    finally:
+        operator.close()
+    yield node
+    install_chart(installed)
+
+
+def taints(node: PlayedNode) -> set[str]:
+    return {taint.key for taint in node.node.spec.taints or []}
+
+
+def labels(node: PlayedNode) -> set[str]:
+    return {key for key in node.node.metadata.labels if key.startswith("nodedevice.io/")}
+
+
+def policies(cluster: ControlPlane) -> set[str]:
+    return {
+        kind for kind in (POLICIES, BINDINGS) if cluster.kubectl("get", kind, NAME, "--ignore-not-found", "-o", "name")
+    }
+
+
+def listed(cluster: ControlPlane, kind: str, *more: str) -> set[str]:
+    said = cluster.kubectl("get", kind, "-o", "json", *more)
+    return {each["metadata"]["name"] for each in json.loads(said)["items"]}
+
+
+def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
+    used.kubelet_writes(capacity={"example.com/foreign": "7"})
+    installed.apply(json.dumps(a_pod_device(used.name)))
+    installed.client.patch(
+        Node, used.name, {"metadata": {"labels": {"nodedevice.io/team": "a"}}}, patch_type=PatchType.MERGE
+    )
+    status, said = as_hook("cleanup")
+    assert status == 0, said
+    assert (used.shown(), used.shown(NIC)) == ((None, None), (None, None))
+    assert used.node.status.capacity["example.com/foreign"] == "7"
+    assert taints(used) == set()
+    assert labels(used) == {"nodedevice.io/team"}  # an administrator's
+    assert policies(installed) == set()
+    assert listed(installed, names.NODE_DEVICES) == listed(installed, names.POD_DEVICES, "-A") == set()
+    assert listed(installed, "leases", "-n", names.AGENTS_NAMESPACE) == set()
+    assert names.OPERATOR_LEASE not in listed(installed, "leases", "-n", SYSTEM_NAMESPACE)
+    assert f"Node {used.name}: took back {GPU}, {NIC}" in said
+    assert f"deleted {POLICIES} {NAME}" in said
+    assert "deleted 2 NodeDevices" in said
+    assert "deleted 1 PodDevices" in said
+    version = used.node.metadata.resourceVersion
+    status, said = as_hook("cleanup")
+    assert (status, "Nodes: 0 of " in said) == (0, True), said
+    assert used.node.metadata.resourceVersion == version
+
+
+def test_cordons_stay_without_what_programs_said(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
+    cordon = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.NODE_DEVICE,
+        "metadata": {"name": used.nd_name()},
+        "spec": {"cordonedDevices": [{"id": "gpu-1", "reason": "fan"}]},
+    }
+    installed.client.apply(NodeDevice.from_dict(cordon), field_manager="alice")
+    status, said = as_hook("cleanup")
+    assert status == 0, said
+    assert listed(installed, names.NODE_DEVICES) == {used.nd_name()}
+    kept: Any = installed.client.get(NodeDevice, used.nd_name())
+    assert kept.spec["cordonedDevices"] == [{"id": "gpu-1", "reason": "fan"}]
+    assert not kept.status
+    assert f"kept NodeDevice {used.nd_name()}, without status" in said
+
+
+def test_the_kinds_go_only_where_that_was_asked_for(
+    installed: ControlPlane, used: PlayedNode, as_hook: Command
+) -> None:
+    status, said = as_hook("cleanup", "--delete-crds", values=KEPT)
+    assert status == 1
+    assert "customresourcedefinitions" in said  # no right to
+    try:
+        status, said = as_hook("cleanup", "--delete-crds", values=ALL)
+        assert status == 0, said
+        assert not [name for name in listed(installed, "crd") if name.endswith(names.GROUP)]
+        # and once more, with nothing there at all
+        assert as_hook("cleanup", "--delete-crds", values=ALL)[0] == 0
+    finally:
+        install_chart(installed)
+
+
+def test_an_operator_elsewhere_holds_it_up(
+    installed: ControlPlane, node: PlayedNode, as_hook: Command, tmp_path: Path
+) -> None:
+    operator = OperatorProcess(installed, tmp_path / "operator")
+    try:
+        operator.start()
+        node.publish(healthy=3)
+        node.wait_shown(3)
+        status, said = as_hook("cleanup", "--timeout-seconds", "15")
+        assert status == 1
+        assert "not done after 15 s, while waiting until no operator leads" in said
+        assert node.shown() == ("3", "3")
+        assert operator.leads
+    finally:
+        operator.close()
+
+
+def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
+    manifests = [each for each in render_chart() if each["kind"] in {"DaemonSet", "Deployment", "ConfigMap"}]
+    with ExitStack() as undo:
+        installed.apply(yaml.safe_dump_all(manifests))
+        undo.callback(installed.kubectl, "delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+
+        def pods() -> list[Any]:
+            found = installed.client.list(Pod, namespace=SYSTEM_NAMESPACE)
+            return [pod for pod in found if pod.status and pod.status.phase == "Running"]
+
+        wait_until(lambda: len(pods()) >= 3, "agents and operators run", 30)
+        status, said = as_hook("cleanup")
+        assert status == 0, said
+        assert said.splitlines()[:2] == [
+            "deleted deployments nodedevice-operator",
+            "deleted daemonsets nodedevice-agent",
+        ]
+        assert pods() == []
+
+
+@pytest.fixture
+def account(installed: ControlPlane) -> Iterator[Client]:
+    made = yaml.safe_dump_all(hook_manifests("nodedevice-cleanup"))
+    installed.apply(made)
+    with client_with_token(installed, SYSTEM_NAMESPACE, "nodedevice-cleanup") as client:
+        yield client
+    installed.kubectl("delete", "-f", "-", stdin=made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "sentence"),
+    [
+        pytest.param(Node, {"metadata": {"annotations": {"a": "b"}}}, "no annotations", id="an annotation"),
+        pytest.param(Node, {"metadata": {"labels": {"team": "b"}}}, "no labels of a Node", id="a label"),
+        pytest.param(Node, {"spec": {"unschedulable": True}}, "nothing of a Node's spec but the taint", id="drained"),
+        pytest.param(Node.Status, {"status": {"capacity": {"cpu": "1"}}}, "extended resources only", id="cpu"),
+    ],
+)
+def test_of_nodes_it_may_write_no_more_than_an_operator(
+    node: PlayedNode, account: Client, kind: Any, content: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        account.patch(kind, node.name, content, patch_type=PatchType.MERGE)
+    assert refused.value.status.code == 403
+    assert sentence in str(refused.value.status.message)
+
+
+def a_pod_device(node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.POD_DEVICE,
+        "metadata": {"name": "left-over", "namespace": "default"},
+        "spec": {"nodeName": node, "podUID": "gone"},
+    }

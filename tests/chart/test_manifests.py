@@ -1,0 +1,258 @@
+"""What the chart renders, for value sets as people have them: linted, taken by a real API server, and as little as it needs."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nodedevice_agent.settings import Settings as AgentSettings
+
+from tests.chart.values import DIGEST, HOOK_OF, VALUE_SETS, hook_manifests, manifests
+from tests.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, render_chart
+from tests.cluster.control_plane import ControlPlane
+
+pytestmark = pytest.mark.cluster
+
+WORK = {"DaemonSet", "Deployment", "Job", "Pod"}
+# Pods that may do what the Pod Security level `restricted` forbids
+PRIVILEGED = {"nodedevice-agent"}
+
+
+def named(kind: str, name: str, values: dict[str, Any] | None = None) -> dict[str, Any]:
+    rendered = render_chart(values) if values else manifests()
+    [found] = [each for each in rendered if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = manifest["spec"] if manifest["kind"] == "Pod" else manifest["spec"]["template"]["spec"]
+    return spec
+
+
+def agent_pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    return pod_of(named("DaemonSet", "nodedevice-agent", values))
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_lint(name: str, helm: Callable[..., Any], tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(VALUE_SETS[name]))
+    done = helm("lint", "--strict", str(CHART), "--values", str(values))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def with_accounts(installed: ControlPlane) -> Iterator[ControlPlane]:
+    """With the hooks' accounts too, which a pod needs to be taken even on trial."""
+    accounts = yaml.safe_dump_all([each for hook in HOOK_OF.values() for each in hook_manifests(hook)])
+    installed.apply(accounts)
+    installed.add_namespace("leases-of-agents")
+    yield installed
+    installed.remove_namespace("leases-of-agents")
+    installed.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=accounts)
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_a_real_api_server_takes_every_manifest(name: str, with_accounts: ControlPlane) -> None:
+    """Strictly: a field that the API does not know is an error, not a warning."""
+    rendered = manifests(name)
+    arguments = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"]
+    printed = with_accounts.kubectl(*arguments, stdin=yaml.safe_dump_all(rendered))
+    assert len(printed.splitlines()) == len(rendered)
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_every_pod_but_the_agents_is_restricted(name: str) -> None:
+    for each in manifests(name):
+        if each["kind"] not in WORK:
+            continue
+        pod = pod_of(each)
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        assert pod["enableServiceLinks"] is False
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            if security.get("privileged"):
+                assert (name, each["metadata"]["name"]) == ("GPUs by privilege", "nodedevice-agent")
+                continue
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+            is_root = each["metadata"]["name"] in PRIVILEGED
+            assert security["runAsNonRoot"] is not is_root
+            assert (security["runAsUser"] == 0) is is_root
+        if each["metadata"]["name"] not in PRIVILEGED:
+            assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+
+
+def test_restricted_is_what_the_api_server_calls_restricted(with_accounts: ControlPlane) -> None:
+    """In a namespace that enforces that level, warnings would name each pod that is not."""
+    with_accounts.apply(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            }
+        )
+    )
+    try:
+        for each in manifests():
+            if each["kind"] not in WORK or each["metadata"]["name"] in PRIVILEGED:
+                continue
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried", "namespace": "strict"}}
+            spec = {key: value for key, value in pod_of(each).items() if key != "serviceAccountName"}
+            arguments = ["create", "--dry-run=server", "-f", "-"]
+            # the token of an account that is there; all else as rendered
+            with_accounts.kubectl("create", "serviceaccount", "default", "-n", "strict", check=False)
+            assert "created" in with_accounts.kubectl(*arguments, stdin=json.dumps(pod | {"spec": spec}))
+    finally:
+        with_accounts.remove_namespace("strict")
+
+
+def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
+    """What of the host an agent has: path on the host by path inside, and whether it may write there."""
+    pod = agent_pod(values)
+    hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    [container] = pod["containers"]
+    return {
+        mount["mountPath"]: (hosts[mount["name"]], not mount.get("readOnly", False))
+        for mount in container["volumeMounts"]
+        if mount["name"] in hosts
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "read"),
+    [
+        (
+            "defaults",
+            {"/var/lib/nodedevice", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+        (
+            "by the kubelet",
+            {"/var/lib/nodedevice", "/data/kubelet/device-plugins"},
+            {"/dev", "/data/kubelet/pod-resources"},
+        ),
+        ("by NRI", {"/var/lib/nodedevice"}, {"/dev", "/var/lib/kubelet/device-plugins", "/run/other"}),
+        ("nothing injected", {"/var/lib/nodedevice"}, {"/dev"}),
+        (
+            "directories of one's own",
+            {"/data/nodedevice", "/data/plugins", "/run/monitors", "/var/lib/kubelet/device-plugins"},
+            {"/dev", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources", "/var/run/nri"},
+        ),
+    ],
+)
+def test_an_agent_has_of_its_host_what_its_settings_need(name: str, written: set[str], read: set[str]) -> None:
+    found = mounts(VALUE_SETS[name])
+    assert all(inside == outside for inside, (outside, _) in found.items())
+    assert {path for path, (_, may_write) in found.items() if may_write} == written
+    assert {path for path, (_, may_write) in found.items() if not may_write} == read
+
+
+def test_paths_that_nobody_set_are_the_agents_own_defaults() -> None:
+    defaults = AgentSettings()
+    found = mounts()
+    assert defaults.state_dir in found
+    assert defaults.plugin_dir.startswith(f"{defaults.state_dir}/")
+    assert f"{defaults.kubelet_dir}/device-plugins" in found
+    assert str(Path(defaults.nri_socket).parent) in found
+    assert mounts({"agents": {"config": {"runtime": None}}}) == mounts(
+        {"agents": {"config": {"runtime": defaults.runtime}}}
+    )
+
+
+def test_images() -> None:
+    values = VALUE_SETS["a registry of one's own"]
+    agent = agent_pod(values)
+    assert agent["containers"][0]["image"] == f"registry.example.com/team/nodedevice-agent@{DIGEST}"
+    assert agent["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+    for kind, name in (
+        ("Deployment", "nodedevice-operator"),
+        ("Job", "nodedevice-cleanup"),
+        ("Pod", "nodedevice-check"),
+    ):
+        pod = pod_of(named(kind, name, values))
+        assert pod["containers"][0]["image"] == "registry.example.com/team/nodedevice-operator:edge"
+        assert pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert agent_pod()["containers"][0]["image"] == f"nodedevice-agent:{version}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values"),
+    [
+        ("DaemonSet", "nodedevice-agent", {"agents": {"config": {"logLevel": "debug"}}}),
+        ("Deployment", "nodedevice-operator", {"operator": {"config": {"logLevel": "debug"}}}),
+        ("Deployment", "nodedevice-operator", {"nodeTaint": "on"}),
+    ],
+)
+def test_a_change_of_settings_replaces_the_pods(kind: str, name: str, values: dict[str, Any]) -> None:
+    assert named(kind, name)["spec"]["template"] != named(kind, name, values)["spec"]["template"]
+    other = {"DaemonSet": ("Deployment", "nodedevice-operator"), "Deployment": ("DaemonSet", "nodedevice-agent")}[kind]
+    assert named(*other)["spec"]["template"] == named(*other, values)["spec"]["template"]
+
+
+def test_what_can_never_be_changed_is_as_it_was() -> None:
+    """The API server refuses another selector in an upgrade: these are what every release before this one installed."""
+    found = []
+    for kind, name, component in (
+        ("DaemonSet", "nodedevice-agent", "agent"),
+        ("Deployment", "nodedevice-operator", "operator"),
+    ):
+        wanted = {
+            "app.kubernetes.io/name": "nodedevice",
+            "app.kubernetes.io/instance": "nodedevice",
+            "app.kubernetes.io/component": component,
+        }
+        for values in VALUE_SETS:
+            for each in manifests(values):
+                if (each["kind"], each["metadata"]["name"]) == (kind, name):
+                    assert each["spec"]["selector"] == {"matchLabels": wanted}
+                    found.append(name)
+    assert len(found) == 2 * (len(VALUE_SETS) - 1)  # all but the one that leaves workloads out
+
+
+def test_the_next_version_of_the_chart_alone_replaces_no_pod(helm: Callable[..., Any], tmp_path: Path) -> None:
+    packaged = helm("package", str(CHART), "--version", "9.9.9", "--destination", str(tmp_path))
+    assert packaged.returncode == 0, packaged.stderr
+    done = helm("template", "nodedevice", str(tmp_path / "nodedevice-9.9.9.tgz"), "--namespace", SYSTEM_NAMESPACE)
+    assert "helm.sh/chart: nodedevice-9.9.9" in done.stdout
+    for each in yaml.safe_load_all(done.stdout):
+        if each and each["kind"] in {"DaemonSet", "Deployment"}:
+            assert each["spec"]["template"] == named(each["kind"], each["metadata"]["name"])["spec"]["template"]
+
+
+def test_a_single_operator_has_no_budget() -> None:
+    kinds = {each["kind"] for each in render_chart({"operator": {"replicas": 1}})}
+    assert "PodDisruptionBudget" not in kinds
+
+
+def test_hooks() -> None:
+    """What runs when, and that nothing of a hook outlives it."""
+    hooks = [each for each in manifests() if is_hook(each)]
+    work = {each["metadata"]["name"]: each["metadata"]["annotations"][HOOK] for each in hooks if each["kind"] in WORK}
+    assert work == {"nodedevice-crds": "pre-upgrade", "nodedevice-cleanup": "pre-delete", "nodedevice-check": "test"}
+    for each in hooks:
+        annotations = each["metadata"]["annotations"]
+        assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+        assert (int(annotations["helm.sh/hook-weight"]) < 0) is (each["kind"] not in WORK)
+
+
+def test_hooks_can_be_left_out() -> None:
+    names = {each["metadata"]["name"] for each in manifests("as little as may be") if is_hook(each)}
+    assert names == {"nodedevice-check"}
+
+
+@pytest.mark.parametrize(
+    ("values", "more"),
+    [({}, []), ({"crds": {"keep": False, "allowDowngrade": True}}, ["--delete-crds"])],
+)
+def test_arguments_of_the_hooks(values: dict[str, Any], more: list[str]) -> None:
+    [container] = pod_of(named("Job", "nodedevice-cleanup", values))["containers"]
+    assert container["args"] == ["cleanup", "--leases-namespace=nodedevice-agents", "--timeout-seconds=180", *more]
+    [container] = pod_of(named("Job", "nodedevice-crds", values))["containers"]
+    assert container["args"] == ["crds", "apply", "--timeout-seconds=60", *(["--allow-downgrade"] if more else [])]

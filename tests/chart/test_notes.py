@@ -1,0 +1,82 @@
+"""What the chart tells to type next: each command works as it stands, for everything installed and for what is left out."""
+
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from nodedevice_agent.__main__ import main as agent_main
+from nodedevice_operator.__main__ import main as operator_main
+
+from tests.chart.values import VALUE_SETS
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, render_chart
+from tests.cluster.control_plane import ControlPlane
+
+pytestmark = pytest.mark.cluster
+
+PROGRAMS = {"nodedevice-agent": agent_main, "nodedevice-operator": operator_main}
+LEFT_OUT = VALUE_SETS["processes of the hosts"]
+
+Helm = Callable[..., Any]
+
+
+def commands(helm: Helm, values: dict[str, Any], folder: Path) -> list[list[str]]:
+    """Each command in the notes, split as a shell would."""
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    arguments = ["install", "nodedevice", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--values", str(file)]
+    done = helm(*arguments, "--dry-run=client")
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2].replace("\\\n", " ")
+    return [shlex.split(line, comments=True) for line in notes.splitlines() if line.startswith("  ")]
+
+
+@pytest.fixture
+def node(installed: ControlPlane) -> Iterator[str]:
+    installed.add_node("notes-node", wait_ready=False)
+    yield "notes-node"
+    installed.remove_node("notes-node")
+
+
+def test_for_those_who_run_processes(installed: ControlPlane, node: str, helm: Helm, tmp_path: Path) -> None:
+    typed = commands(helm, LEFT_OUT, tmp_path)
+    assert sorted({command[0] for command in typed}) == ["helm", "kubectl", *sorted(PROGRAMS)]
+    assert not [command for command in typed if "rollout" in command]
+    for program, *arguments in typed:
+        arguments = [node if each == "NODE" else each for each in arguments]
+        if program == "kubectl":
+            installed.kubectl(*arguments)
+        elif program in PROGRAMS:
+            # with --help the programs still refuse an option that they do not have, and do not start
+            asked = CliRunner().invoke(PROGRAMS[program], [*arguments, "--help"])
+            assert asked.exit_code == 0, asked.output
+
+
+def test_for_everybody_else(installed: ControlPlane, helm: Helm, tmp_path: Path) -> None:
+    typed = commands(helm, {}, tmp_path)
+    kept = {(each["kind"], each["metadata"]["name"]) for each in render_chart()}
+    assert {("DaemonSet", "nodedevice-agent"), ("Deployment", "nodedevice-operator")} <= kept
+    rollouts = [command for command in typed if "rollout" in command]
+    assert [command[-1] for command in rollouts] == ["daemonset/nodedevice-agent", "deployment/nodedevice-operator"]
+    assert ["helm", "test", "nodedevice", "--namespace", SYSTEM_NAMESPACE] in typed
+    for command in typed:
+        if command[0] == "kubectl" and "rollout" not in command:
+            installed.kubectl(*command[1:])
+
+
+def test_the_pretended_devices_are_values_that_work(helm: Helm, tmp_path: Path) -> None:
+    [upgrade] = [command for command in commands(helm, {}, tmp_path) if command[:2] == ["helm", "upgrade"]]
+    given = upgrade[upgrade.index("--set") + 1]
+    done = helm("template", "nodedevice", str(CHART), "--set", given, "--show-only", "templates/agent-config.yaml")
+    assert done.returncode == 0, done.stderr
+    settings = yaml.safe_load(yaml.safe_load(done.stdout)["data"]["agent.yaml"])
+    assert settings["plugins"]["simulated"] == [{"resourceName": "example.com/gpu", "count": 4}]
+    assert not [each for each in installed_manifests() if each["kind"] == "ConfigMap"]
+
+
+def test_who_has_plugins_is_told_nothing_of_pretended_ones(helm: Helm, tmp_path: Path) -> None:
+    typed = commands(helm, VALUE_SETS["built-in plugins"], tmp_path)
+    assert not [command for command in typed if command[:2] == ["helm", "upgrade"]]

@@ -1,0 +1,160 @@
+"""What `helm install` refuses, with the name of what is wrong; and that what it takes, the programs take too."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent import settings as agent_settings
+from nodedevice_operator import settings as operator_settings
+
+from charts import generate_schema, generate_values_table
+from tests.chart.values import VALUE_SETS, manifests
+from tests.cluster.chart import render_chart
+from tests.cluster.errors import CommandError
+
+pytestmark = pytest.mark.cluster
+
+
+def plugins(**more: Any) -> dict[str, Any]:
+    return {"agents": {"config": {"plugins": {"simulated": [{"resourceName": "example.com/gpu", **more}]}}}}
+
+
+def paths(**more: Any) -> dict[str, Any]:
+    group = {"paths": [{"path": "/dev/fuse", **more}]}
+    generic = [{"resourceName": "example.com/fuse", "groups": [group]}]
+    return {"agents": {"config": {"plugins": {"generic": generic}}}}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"agent": {}}, "additional properties 'agent' not allowed"),
+        ({"agents": {"config": {"runtme": "nri"}}}, "at '/agents/config': additional properties 'runtme' not allowed"),
+        ({"agents": {"config": {"runtime": "docker"}}}, "at '/agents/config/runtime': value must be one of"),
+        ({"agents": {"config": {"runtimeGraceSeconds": -1}}}, "at '/agents/config/runtimeGraceSeconds': minimum"),
+        (
+            {"agents": {"config": {"flappingChanges": 1.5}}},
+            "at '/agents/config/flappingChanges': got number, want integer",
+        ),
+        ({"agents": {"config": {"nriIndex": "5"}}}, "at '/agents/config/nriIndex': '5' does not match pattern"),
+        ({"agents": {"config": {"stateDir": "state"}}}, "at '/agents/config/stateDir': 'state' does not match pattern"),
+        (
+            {"agents": {"config": {"nodeName": "a"}}},
+            "at '/agents/config': additional properties 'nodeName' not allowed",
+        ),
+        (plugins(count=-1), "at '/agents/config/plugins/simulated/0/count': minimum"),
+        (plugins(counts=1), "at '/agents/config/plugins/simulated/0': additional properties 'counts' not allowed"),
+        (plugins(resourceName="gpu"), "at '/agents/config/plugins/simulated/0/resourceName': 'gpu' does not match"),
+        (paths(permissions="x"), "/groups/0/paths/0/permissions': 'x' does not match pattern"),
+        (paths(path="ttyUSB0"), "/groups/0/paths/0/path': 'ttyUSB0' does not match pattern"),
+        ({"agents": {"httpPort": 0}}, "at '/agents/httpPort': minimum"),
+        ({"agents": {"maxUnavailable": "110%"}}, "at '/agents/maxUnavailable'"),
+        ({"agents": {"maxUnavailable": 0}}, "at '/agents/maxUnavailable'"),
+        ({"agents": {"resources": {"limits": {"memory": "lots"}}}}, "at '/agents/resources/limits/memory'"),
+        ({"agents": {"resources": {"limit": {}}}}, "at '/agents/resources': additional properties 'limit' not allowed"),
+        ({"agents": {"tolerations": [{"effect": "Never"}]}}, "at '/agents/tolerations/0/effect': value must be one of"),
+        ({"agents": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "at '/agents/podLabels/app.kubernetes.io~1name'"),
+        (
+            {"agents": {"image": {"digest": "sha256:abc"}}},
+            "at '/agents/image/digest': 'sha256:abc' does not match pattern",
+        ),
+        ({"agents": {"leaseNamespace": None}}, "at '/agents': missing property 'leaseNamespace'"),
+        ({"operator": {"replicas": 0}}, "at '/operator/replicas': minimum"),
+        ({"operator": {"replicas": "two"}}, "at '/operator/replicas': got string, want integer"),
+        (
+            {"operator": {"config": {"leaderElect": False}}},
+            "at '/operator/config': additional properties 'leaderElect'",
+        ),
+        ({"operator": {"config": {"leaderLeaseSeconds": 1}}}, "at '/operator/config/leaderLeaseSeconds': minimum"),
+        (
+            {"operator": {"config": {"heldDevicePolicy": {"*": "delete"}}}},
+            "at '/operator/config/heldDevicePolicy/*': value must be one of",
+        ),
+        (
+            {"operator": {"config": {"heldDevicePolicy": {"*": "evict"}}}},
+            "says evict for *, which needs the operator's right to evict pods: set evictions to true",
+        ),
+        ({"operator": {"config": {"logLevel": "loud"}}}, "at '/operator/config/logLevel': value must be one of"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy': value must be one of"),
+        ({"image": {"tag": "a b"}}, "at '/image/tag': 'a b' does not match pattern"),
+        ({"image": {"pullSecrets": [{"name": "a"}]}}, "at '/image/pullSecrets/0': got object, want string"),
+        ({"crds": {"keep": "no"}}, "at '/crds/keep': got string, want boolean"),
+        ({"cleanup": {"timeoutSeconds": -1}}, "at '/cleanup/timeoutSeconds': minimum"),
+        ({"nodeTaint": True}, "at '/nodeTaint': got boolean, want string"),
+        ({"nodeLabels": "yes"}, "at '/nodeLabels': value must be one of"),
+        ({"evictions": "yes"}, "at '/evictions': got string, want boolean"),
+    ],
+)
+def test_refuses(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        render_chart(values)
+    assert sentence in str(refused.value)
+
+
+def open_objects(schema: Any, at: str = "") -> list[str]:
+    """Places of the schema that describe an object and let it have keys that nobody knows."""
+    if isinstance(schema, list):
+        return [place for index, each in enumerate(schema) for place in open_objects(each, f"{at}/{index}")]
+    if not isinstance(schema, dict):
+        return []
+    here = [at] if schema.get("type") == "object" and "additionalProperties" not in schema else []
+    return here + [place for key, each in schema.items() for place in open_objects(each, f"{at}/{key}")]
+
+
+def test_no_object_takes_any_key() -> None:
+    """But for those that are Kubernetes' own, which the API server checks, and what a parent chart sets for all."""
+    assert sorted(open_objects(generate_schema.schema())) == [
+        "/$defs/affinity/properties/nodeAffinity",
+        "/$defs/affinity/properties/podAffinity",
+        "/$defs/affinity/properties/podAntiAffinity",
+        "/$defs/env/items/properties/valueFrom",
+        "/$defs/volumes/items",
+        "/properties/global",
+    ]
+
+
+def test_what_is_checked_in_is_what_is_generated() -> None:
+    assert generate_schema.SCHEMA.read_text(encoding="utf-8") == generate_schema.text()
+
+
+@pytest.mark.parametrize("program", ["agent", "operator"])
+def test_every_setting_can_be_set_but_for_what_the_chart_decides(program: str) -> None:
+    known = set(generate_schema.schema()["$defs"][f"{program.capitalize()}Settings"]["properties"])
+    every = {field.encode_name for field in msgspec.structs.fields(generate_schema.PROGRAMS[program])}
+    assert known == every - generate_schema.DECIDED[program]
+    assert every >= generate_schema.DECIDED[program]
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_the_programs_take_the_settings_that_are_rendered(name: str, tmp_path: Path) -> None:
+    files = {each["metadata"]["name"]: each["data"] for each in manifests(name) if each["kind"] == "ConfigMap"}
+    if not files:
+        assert not VALUE_SETS[name]["agents"]["enabled"]
+        return
+    agent, operator = tmp_path / "agent.yaml", tmp_path / "operator.yaml"
+    agent.write_text(files["nodedevice-agent"]["agent.yaml"])
+    operator.write_text(files["nodedevice-operator"]["operator.yaml"])
+    wanted = VALUE_SETS[name].get("agents", {}).get("config", {})
+    assert agent_settings.load(agent, {"node_name": "node-a"}).runtime == wanted.get("runtime", "auto")
+    loaded = operator_settings.load(operator, {})
+    assert loaded.node_taint == (VALUE_SETS[name].get("nodeTaint") == "on")
+    assert loaded.required_plugins == VALUE_SETS[name].get("requiredPlugins", True)
+
+
+def test_big_numbers_arrive_as_numbers(tmp_path: Path) -> None:
+    values = {"operator": {"config": {"agentGraceSeconds": 3000000, "evictionDelaySeconds": 0.25}}}
+    [config] = [
+        each
+        for each in render_chart(values)
+        if each["metadata"]["name"] == "nodedevice-operator" and each["kind"] == "ConfigMap"
+    ]
+    file = tmp_path / "operator.yaml"
+    file.write_text(config["data"]["operator.yaml"])
+    loaded = operator_settings.load(file, {})
+    assert (loaded.agent_grace_seconds, loaded.eviction_delay_seconds) == (3000000, 0.25)
+
+
+def test_the_readme_has_every_value_with_its_default() -> None:
+    readme = generate_values_table.README.read_text(encoding="utf-8")
+    assert generate_values_table.with_table(readme) == readme

@@ -1,0 +1,152 @@
+"""Value sets of the chart as people have them, and what Helm makes of its hooks."""
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from tests.cluster.chart import is_hook, render_chart
+
+# exit status and output of a command
+Said = tuple[int, str]
+Command = Callable[..., Said]
+
+# the account of each hook, by the command that it runs
+HOOK_OF = {"crds": "nodedevice-crds", "cleanup": "nodedevice-cleanup", "check": "nodedevice-check"}
+_WORK = {"Job", "Pod"}
+
+DIGEST = "sha256:" + "0" * 64
+
+# Each is to render, to pass `helm lint --strict` and to be taken by a real API server.
+VALUE_SETS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "processes of the hosts": {"agents": {"enabled": False}, "operator": {"enabled": False}},
+    "a registry of one's own": {
+        "image": {
+            "registry": "registry.example.com/team/",
+            "tag": "1.2.3",
+            "pullPolicy": "Always",
+            "pullSecrets": ["a", "b"],
+        },
+        "agents": {"image": {"digest": DIGEST}},
+        "operator": {"image": {"tag": "edge"}},
+    },
+    "by the kubelet": {"agents": {"config": {"runtime": "kubelet", "kubeletDir": "/data/kubelet/"}}},
+    "by NRI": {"agents": {"config": {"runtime": "nri", "nriSocket": "/run/other/nri.sock"}}},
+    "nothing injected": {"agents": {"config": {"runtime": "none"}}},
+    "directories of one's own": {
+        "agents": {
+            "config": {
+                "stateDir": "/data/nodedevice",
+                "pluginDir": "/data/plugins/",
+                "podResourcesSocket": "/run/monitors/pods.sock",
+                "pluginsRegistryDir": "/var/lib/kubelet/plugins_registry",
+            }
+        }
+    },
+    "built-in plugins": {
+        "agents": {
+            "config": {
+                "topologyPolicy": "best-effort",
+                "plugins": {
+                    "generic": [
+                        {
+                            "resourceName": "example.com/serial",
+                            "groups": [
+                                {"paths": [{"path": "/dev/ttyUSB*"}], "count": 2, "env": {"SPEED": "9600"}},
+                                {"paths": [{"path": "/dev/ttyACM0", "permissions": "r"}]},
+                            ],
+                        }
+                    ],
+                    "simulated": [{"resourceName": "example.com/gpu", "count": 8, "numaNodes": 2}],
+                    "hostRoot": "/host",
+                },
+            },
+            "extraVolumes": [{"name": "host", "hostPath": {"path": "/"}}],
+            "extraVolumeMounts": [{"name": "host", "mountPath": "/host", "readOnly": True}],
+        }
+    },
+    "GPUs by NVIDIA's runtime": {
+        "agents": {
+            "config": {"plugins": {"nvml": {}}},
+            "runtimeClassName": "nvidia",
+            "env": [
+                {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+                {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+            ],
+        }
+    },
+    "GPUs by privilege": {
+        "agents": {
+            "config": {"plugins": {"nvml": {"libraryDir": "/driver"}}},
+            "privileged": True,
+            "extraVolumes": [{"name": "driver", "hostPath": {"path": "/usr/lib/x86_64-linux-gnu"}}],
+            "extraVolumeMounts": [{"name": "driver", "mountPath": "/driver", "readOnly": True}],
+        }
+    },
+    "everything of pods": {
+        "agents": {
+            "nodeSelector": {"accelerator": "yes"},
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "accelerator", "operator": "Exists"}]}]
+                    }
+                }
+            },
+            "tolerations": [
+                {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 5}
+            ],
+            "priorityClassName": "",
+            "maxUnavailable": 3,
+            "env": [{"name": "NODEDEVICE_LOG_LEVEL", "value": "debug"}],
+            "podAnnotations": {"example.com/note": "a"},
+            "podLabels": {"team": "a"},
+            "seLinuxOptions": {"type": "spc_t"},
+            "httpPort": 10000,
+            "resources": {},
+        },
+        "operator": {
+            "replicas": 1,
+            "affinity": {"podAntiAffinity": {}},
+            "env": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            "podAnnotations": {"example.com/note": "a"},
+            "podLabels": {"team": "a"},
+            "httpPort": 10001,
+            "resources": {"limits": {"cpu": 1, "memory": "1.5Gi"}},
+        },
+    },
+    "all that may be written": {
+        "evictions": True,
+        "nodeTaint": "on",
+        "nodeLabels": "remove",
+        "operator": {"config": {"heldDevicePolicy": {"*": "evict", "example.com/gpu": "report"}, "logFormat": "json"}},
+    },
+    "as little as may be": {
+        "requiredPlugins": False,
+        "admission": {"agents": False, "operator": False},
+        "crds": {"upgrade": False},
+        "cleanup": {"enabled": False},
+    },
+    "all goes at the end": {"crds": {"keep": False, "allowDowngrade": True}, "cleanup": {"timeoutSeconds": 600}},
+    "Leases elsewhere": {"agents": {"leaseNamespace": "leases-of-agents"}},
+    "part of another chart": {"global": {"anything": {"at": "all"}}},
+}
+
+
+@cache
+def _rendered(name: str) -> list[dict[str, Any]]:
+    return render_chart(VALUE_SETS[name])
+
+
+def manifests(name: str = "defaults") -> list[dict[str, Any]]:
+    """What Helm makes of that value set; it is asked once, and the answer is the caller's to change."""
+    return copy.deepcopy(_rendered(name))
+
+
+def hook_manifests(name: str, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The hook's account, roles and bindings, as Helm makes them before it runs."""
+    rendered = render_chart(values) if values else manifests()
+    found = [each for each in rendered if is_hook(each) and each["metadata"]["name"] == name]
+    assert found, f"the chart has no hook {name}"
+    return [each for each in found if each["kind"] not in _WORK]

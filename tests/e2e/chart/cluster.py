@@ -1,0 +1,173 @@
+"""A cluster for the chart: a real control plane, a real node whose pods reach it, and every image that a pod of it names.
+
+    with ChartCluster.start(folder, say) as cluster:
+        cluster.release.install(cluster.values)
+
+Everything waits for what the API says, and gives up with the last that was said.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from lightkube.resources.core_v1 import Node
+from nodedevice_api import names
+
+from tests.cluster import node_network
+from tests.cluster.binaries import find
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.images import write_program_archive
+from tests.cluster.in_cluster_api import reachable_from_pods
+from tests.cluster.node_layout import NodeOptions
+from tests.cluster.product_images import REGISTRY, ProductImage, product_images
+from tests.cluster.real_node import RealNode
+from tests.cluster.waiting import wait_until
+from tests.e2e.chart.release import Release
+from tests.e2e.chart.workloads import VENDOR_IMAGE
+
+Json = dict[str, Any]
+# Images are started from a cold disk, and the machine may be busy.
+PATIENCE_SECONDS = 120.0
+AGENT, OPERATOR = "nodedevice-agent", "nodedevice-operator"
+NODE = "node-1"
+
+
+class ChartCluster:
+    """Made by `start`. values: what everybody who installs the chart here has to say, which is where the images are."""
+
+    def __init__(
+        self, control_plane: ControlPlane, node: RealNode, images: Mapping[str, ProductImage], folder: Path
+    ) -> None:
+        self.control_plane, self.node = control_plane, node
+        self.release = Release(control_plane, folder / "helm")
+        self.images = images
+
+    @classmethod
+    @contextmanager
+    def start(cls, folder: Path, say: Callable[[str], None]) -> Iterator[Self]:
+        """folder: made for it, its path short. Raises ClusterError when a part cannot be had, or does not come up."""
+        images = product_images(say)
+        number = node_network.free_number()
+        services = node_network.choose("", number).services
+        options = NodeOptions(network=number, status_seconds=1)
+        with (
+            ControlPlane.start(folder / "cluster", say, services) as control_plane,
+            RealNode.start(control_plane, NODE, folder / "node", say, options) as node,
+            reachable_from_pods(control_plane, node),
+        ):
+            vendor = folder / "vendor.tar"
+            write_program_archive(vendor, VENDOR_IMAGE, find(["sample-device-plugin"], say)["sample-device-plugin"])
+            for archive in (vendor, *(image.archive for image in images.values())):
+                node.import_images(archive)
+            yield cls(control_plane, node, images, folder)
+
+    def values(self, **more: Any) -> Json:
+        """Where the images are, and more at the top."""
+        tags = {name: {"image": {"tag": self.images[program].tag}} for name, program in _PROGRAMS.items()}
+        return _merged({"image": {"registry": REGISTRY}, **tags}, more)
+
+    def values_of_other_images(self, tag: str, **more: Any) -> Json:
+        """The same programs under another tag, as those of another release would be."""
+        for image in self.images.values():
+            self.node.tag_image(image.reference, f"{REGISTRY}/{image.program}:{tag}")
+        return _merged({"image": {"registry": REGISTRY, "tag": tag}}, more)
+
+    # -- what the API shows -----------------------------------------------------------------------------------------------
+
+    def get(self, *what: str) -> Json:
+        """One object or a list; empty where there is none."""
+        text = self.control_plane.kubectl("get", *what, "-o", "json", "--ignore-not-found")
+        return dict(json.loads(text)) if text.strip() else {}
+
+    def names_of(self, kind: str, *flags: str) -> set[str]:
+        return {item["metadata"]["name"] for item in self.get(kind, *flags).get("items", [])}
+
+    def node_device(self, resource: str) -> Json:
+        return self.get("nodedevice", names.node_device_name(NODE, resource))
+
+    def capacity(self) -> dict[str, int]:
+        """What the Node shows of resources of ours and of vendors'."""
+        found = self.control_plane.client.get(Node, NODE)
+        assert found.status is not None
+        return {name: int(count) for name, count in (found.status.capacity or {}).items() if "/" in name}
+
+    def wait_capacity(self, resource: str, count: int) -> None:
+        self.wait(lambda: self.capacity().get(resource) == count, f"the Node shows {count} of {resource}")
+
+    def containers(self, namespace: str, selector: str = "") -> dict[str, tuple[str, int]]:
+        """Container ID and number of restarts, by pod and container."""
+        listed = self.get("pods", "-n", namespace, *(["-l", selector] if selector else []))
+        return {
+            f"{pod['metadata']['name']}/{state['name']}": (state.get("containerID", ""), state["restartCount"])
+            for pod in listed.get("items", [])
+            for state in pod["status"].get("containerStatuses", [])
+        }
+
+    # -- pods -----------------------------------------------------------------------------------------------------------
+
+    def apply(self, *manifests: Json) -> None:
+        self.control_plane.apply(yaml.safe_dump_all(manifests))
+
+    def run(self, pod: Json) -> None:
+        """Make a pod, and wait until it runs."""
+        self.apply(pod)
+        name = pod["metadata"]["name"]
+        self.wait(lambda: self.get("pod", name)["status"]["phase"] == "Running", f"pod {name} runs")
+
+    def said(self, pod: str) -> Json:
+        """What the checker in a pod of `workloads.user` says that it got; waits for it."""
+        self.wait(lambda: bool(self.control_plane.kubectl("logs", pod, check=False)), f"pod {pod} says something")
+        return dict(json.loads(self.control_plane.kubectl("logs", pod)))
+
+    def wait(self, is_so: Callable[[], bool], what: str) -> None:
+        """Raises TimeoutError with all pods and what was last said about them."""
+
+        def look() -> bool:
+            self.node.verify_alive()
+            return is_so()
+
+        try:
+            wait_until(look, what, PATIENCE_SECONDS)
+        except TimeoutError as exc:
+            exc.add_note(self.state())
+            raise
+
+    def state(self) -> str:
+        """For a person who has to find out what went wrong: pods, Events, logs of ours."""
+        questions = [
+            ("get", "pods,jobs,nodedevices", "-A", "-o", "wide"),
+            ("get", "events", "-A", "--sort-by=.lastTimestamp"),
+            *(("logs", "-n", SYSTEM_NAMESPACE, "-l", f"app.kubernetes.io/component={part}", "--tail=20", "--prefix")
+              for part in ("agent", "operator", "crds", "cleanup", "check")),
+        ]  # fmt: skip
+        return "\n".join(self.control_plane.kubectl(*question, check=False) for question in questions)
+
+    def remove_all(self) -> None:
+        """As if the chart had never been here, whatever a test that failed has left."""
+        kubectl = self.control_plane.kubectl
+        kubectl("delete", "pods", "--all", "-n", "default", "--grace-period=1")
+        kubectl("delete", "daemonsets", "--all", "-n", "kube-system")
+        if self.release.is_installed():
+            self.release.uninstall("--no-hooks")
+        kinds = "mutatingadmissionpolicies,mutatingadmissionpolicybindings,crds"
+        ours = [
+            name for name in kubectl("get", kinds, "-o", "name").split() if names.GROUP in name or "nodedevice" in name
+        ]
+        if ours:
+            kubectl("delete", "--wait", *ours)
+
+
+_PROGRAMS = {"agents": AGENT, "operator": OPERATOR}
+
+
+def _merged(values: Json, more: Mapping[str, Any]) -> Json:
+    """As Helm lays one values file over another."""
+    found = dict(values)
+    for key, value in more.items():
+        under = found.get(key)
+        found[key] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return found

@@ -1,0 +1,50 @@
+"""One cluster for all tests of this folder; each finds it as if the chart had never been there."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from tests.cluster import node_checks, product_images
+from tests.cluster.processes import removed_at_the_end
+from tests.e2e.chart.cluster import ChartCluster
+
+Say = Callable[[str], None]
+_HERE = Path(__file__).parent
+_LOGS = Path(__file__).parents[3] / "build" / "e2e" / "chart"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if _HERE in item.path.parents]
+    if ours and (reason := node_checks.why_not_here() or product_images.why_not_here()):
+        for item in ours:
+            item.add_marker(pytest.mark.skip(reason=f"{item.name}: {reason}"))
+
+
+@pytest.fixture(scope="package")
+def chart_cluster(pytestconfig: pytest.Config) -> Iterator[ChartCluster]:
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(line, file=sys.stderr, flush=True)
+
+    # for what holds sockets: a socket's path has a hundred characters at most
+    folder = Path(mkdtemp(prefix="nd-"))
+    with removed_at_the_end(folder), ChartCluster.start(folder, say) as cluster:
+        try:
+            yield cluster
+        finally:
+            # the folder goes with the node; what went wrong is often to be read only here
+            shutil.copytree(cluster.node.folder / "logs", _LOGS, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def cluster(chart_cluster: ChartCluster) -> Iterator[ChartCluster]:
+    """Without any trace of the chart, at the beginning and at the end."""
+    yield chart_cluster
+    chart_cluster.remove_all()

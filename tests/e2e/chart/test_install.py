@@ -1,0 +1,63 @@
+"""`helm install` on a fresh cluster is all: agents and operator as pods, somebody else's plugin, pods with devices."""
+
+import re
+
+import pytest
+
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.errors import CommandError
+from tests.e2e.chart.cluster import AGENT, ChartCluster
+from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin
+from tests.e2e.real_node.given import device_files
+
+FILE_RESOURCE = "e2e.example.com/file"
+
+
+def test_a_pod_has_its_vendors_device(cluster: ChartCluster) -> None:
+    cluster.release.install(cluster.values())
+    cluster.apply(vendor_plugin())
+    cluster.wait_capacity(VENDOR_RESOURCE, len(VENDOR_DEVICES))
+    cluster.run(user("asks", {VENDOR_RESOURCE: 1}))
+    mounted = [path for path in cluster.said("asks")["mounts"] if path.rpartition("/")[2] in VENDOR_DEVICES]
+    assert len(mounted) == 1, "not what the vendor's plugin gave"
+    (allocation,) = cluster.node_device(VENDOR_RESOURCE)["status"]["allocations"]
+    assert (allocation["name"], allocation["deviceIDs"]) == ("asks", [mounted[0].rpartition("/")[2]])
+    assert cluster.get("poddevice", "asks")
+    # every resource that is there, and whoever answers for it
+    said = cluster.release.test()
+    assert re.search(rf"ok .*{re.escape(VENDOR_RESOURCE.replace('/', '.'))} .*Ready", said), said
+
+
+def test_a_pod_can_open_the_device_file_of_a_built_in_plugin(cluster: ChartCluster) -> None:
+    """The agent sees the host's /dev from its own pod, without a right to open anything in it."""
+    file = device_files()[0]
+    plugin = {"resourceName": FILE_RESOURCE, "groups": [{"paths": [{"path": file.path}]}]}
+    cluster.release.install(cluster.values(agents={"config": {"plugins": {"generic": [plugin]}}}))
+    cluster.wait_capacity(FILE_RESOURCE, 1)
+    cluster.run(user("opens", {FILE_RESOURCE: 1}, "-open", file.path))
+    assert cluster.said("opens")["opened"][file.path]["read"] == "ok"
+    cluster.run(user("does-not", {}, "-number", file.number))
+    (opened,) = cluster.said("does-not")["opened"].values()
+    assert opened["read"] != "ok", "this machine's containers may open that device without being given it"
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"agents": {"config": {"runtime": "dockerd"}}}, "/agents/config/runtime"),
+        ({"agents": {"config": {"runtimeGraceSeconds": -1}}}, "/agents/config/runtimeGraceSeconds"),
+        ({"agents": {"resorces": {}}}, "resorces"),
+        ({"operator": {"replicas": -1}}, "/operator/replicas"),
+        ({"operator": {"config": {"agentGraceSecond": 3}}}, "agentGraceSecond"),
+    ],
+    ids=["unknown runtime", "negative seconds", "typo", "negative number", "typo in a setting"],
+)
+def test_wrong_values_are_refused_by_name(
+    cluster: ChartCluster, values: dict[str, dict[str, object]], named: str
+) -> None:
+    with pytest.raises(CommandError) as refused:
+        cluster.release.install(cluster.values(**values))
+    assert named in refused.value.stderr
+    assert not cluster.get("daemonset", AGENT, "-n", SYSTEM_NAMESPACE)
+    # the kinds are there: Helm installs them before it looks at values
+    assert not cluster.release.is_installed()

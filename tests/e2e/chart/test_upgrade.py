@@ -1,0 +1,80 @@
+"""`helm upgrade` from the release before: every pod of ours is another one, and nothing else has noticed."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.chart import SYSTEM_NAMESPACE
+from tests.cluster.observe import Observer, Seen
+from tests.e2e.chart.cluster import AGENT, NODE, OPERATOR, ChartCluster
+from tests.e2e.chart.previous import DEFINITION, LACKED, RELEASE_ANNOTATION, VERSION, previous_chart
+from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin
+
+GPU, GPUS = "example.com/gpu", 2
+BUILT_IN = {"config": {"plugins": {"simulated": [{"resourceName": GPU, "count": GPUS}]}}}
+_OURS = f"system:serviceaccount:{SYSTEM_NAMESPACE}:"
+
+
+def test_an_upgrade_writes_no_node_and_hurts_no_pod(cluster: ChartCluster, tmp_path: Path) -> None:
+    previous = cluster.release.package(VERSION, previous_chart(tmp_path / "previous"))
+    cluster.release.install(cluster.values_of_other_images("previous", agents=BUILT_IN), chart=previous)
+    cluster.wait_capacity(GPU, GPUS)
+    cluster.run(user("holds", {GPU: 1}))
+    ours, theirs, devices = cluster.containers(SYSTEM_NAMESPACE), cluster.containers("default"), _devices(cluster)
+    answered = len(_node_writes(cluster))
+    with Observer.nodes(cluster.control_plane.admin_kubeconfig) as nodes:
+        nodes.wait(lambda seen: bool(seen.object.metadata.name == NODE), since=0)
+        cluster.release.upgrade(cluster.values(agents=BUILT_IN))
+        cluster.run(user("comes-after", {GPU: 1}))
+        shown = [_capacity(seen, GPU) for seen in nodes.seen()]
+    assert set(shown) == {GPUS}
+    assert _node_writes(cluster)[answered:] == []
+    assert cluster.containers("default").items() >= theirs.items()
+    assert cluster.containers(SYSTEM_NAMESPACE).keys().isdisjoint(ours.keys()), "not every pod of ours was replaced"
+    assert _devices(cluster).items() >= devices.items()
+    definition = cluster.get("crd", DEFINITION)
+    assert definition["metadata"]["annotations"][RELEASE_ANNOTATION] != VERSION
+    assert LACKED in [column["name"] for column in definition["spec"]["versions"][0]["additionalPrinterColumns"]]
+
+
+def test_a_vendors_pods_outlive_the_agent_and_the_operator(cluster: ChartCluster) -> None:
+    """This vendor's plugin starts its server anew ten seconds after it saw another device manager: its free devices go and come."""
+    cluster.release.install(cluster.values_of_other_images("previous"))
+    cluster.apply(vendor_plugin())
+    cluster.wait_capacity(VENDOR_RESOURCE, len(VENDOR_DEVICES))
+    cluster.run(user("holds", {VENDOR_RESOURCE: 1}))
+    theirs, plugin = cluster.containers("default"), cluster.containers("kube-system")
+    registered = _registered(cluster)
+    with Observer.nodes(cluster.control_plane.admin_kubeconfig) as nodes:
+        nodes.wait(lambda seen: bool(seen.object.metadata.name == NODE), since=0)
+        cluster.release.upgrade(cluster.values())
+        cluster.wait(lambda: _registered(cluster) != registered, "the plugin has registered with the other agent")
+        cluster.wait_capacity(VENDOR_RESOURCE, len(VENDOR_DEVICES))
+        assert min(_capacity(seen, VENDOR_RESOURCE) for seen in nodes.seen()) >= 1, "less than is in use"
+    cluster.run(user("comes-after", {VENDOR_RESOURCE: 1}))
+    assert cluster.containers("default").items() >= theirs.items()
+    assert cluster.containers("kube-system") == plugin
+
+
+def _capacity(seen: Seen, resource: str) -> int:
+    return int((seen.object.status.capacity or {}).get(resource, 0))
+
+
+def _devices(cluster: ChartCluster) -> dict[str, Any]:
+    """What each pod holds."""
+    status = cluster.node_device(GPU)["status"]
+    return {held["name"]: (held["podUID"], held["deviceIDs"], held["since"]) for held in status["allocations"]}
+
+
+def _registered(cluster: ChartCluster) -> str:
+    return str(cluster.node_device(VENDOR_RESOURCE)["status"]["endpoint"].get("since"))
+
+
+def _node_writes(cluster: ChartCluster) -> list[str]:
+    """Every write of a Node by one of our accounts so far: when, who and what."""
+    return [
+        f"{event['requestReceivedTimestamp']} {event['user']['username'].removeprefix(_OURS)} {event['requestURI']}"
+        for event in cluster.control_plane.audit_events()
+        if event.get("objectRef", {}).get("resource") == "nodes"
+        and event["verb"] not in ("get", "list", "watch")
+        and event["user"]["username"] in (f"{_OURS}{AGENT}", f"{_OURS}{OPERATOR}")
+    ]

@@ -27,7 +27,7 @@ ELSEWHERE: Final = {
     "make unit": ".ci/run",
     "make setup": ".ci/run",
     "make binaries": "tests/cluster/test_binaries.py",
-    "helm ": "tests/integration/test_chart.py",
+    "helm ": "tests/chart/test_lifecycle.py",
 }
 COMMANDS: Final = page_commands()
 TYPED: Final = [command for command in COMMANDS if not command.text.startswith(tuple(ELSEWHERE))]

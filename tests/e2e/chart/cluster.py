@@ -7,6 +7,7 @@ Everything waits for what the API says, and gives up with the last that was said
 """
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ Json = dict[str, Any]
 PATIENCE_SECONDS = 120.0
 AGENT, OPERATOR = "nodedevice-agent", "nodedevice-operator"
 NODE = "node-1"
+_STATE = "/var/lib/nodedevice"
 
 
 class ChartCluster:
@@ -159,6 +161,12 @@ class ChartCluster:
         ]
         if ours:
             kubectl("delete", "--wait", *ours)
+        self.wait(lambda: not self.names_of("pods", "-n", SYSTEM_NAMESPACE), "the chart's pods are gone")
+        # the agent's checkpoint knows resources of the test before, and so does the Node where no hook took them back
+        shutil.rmtree(self.node.outside(_STATE), ignore_errors=True)
+        nothing = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+        owner = ("--server-side", f"--field-manager={OPERATOR}", "--subresource=status")
+        kubectl("apply", *owner, "-f", "-", stdin=json.dumps(nothing))
 
 
 _PROGRAMS = {"agents": AGENT, "operator": OPERATOR}

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from tests.cluster.current import open_cluster
 from tests.cluster.errors import ClusterError
 from tests.cluster.observe import Observer, capacity
 from tests.cluster.stack import FILES, GPU, NODE_A, NODE_B, Stack
+from tests.e2e.telling import listen_for_stop, tell
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
@@ -29,14 +29,14 @@ class Broken(Exception):
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    listen_for_stop()
     began = time.monotonic()
     # sockets need a short path, wherever this project lies
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-demo-"))
     # what a client library puts aside (a CA file, say) is in there too: Ctrl-C can come between making and remembering it
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     try:
-        _tell("A Kubernetes control plane, two nodes, an agent on each, the operator")
+        tell("A Kubernetes control plane, two nodes, an agent on each, the operator")
         with Stack.start(folder, lambda line: print(f"  {line}", flush=True), open_cluster=open_cluster) as stack:
             kubeconfig = stack.control_plane.admin_kubeconfig
             with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as devices:
@@ -75,25 +75,25 @@ class _Demo:
     # -- the story ------------------------------------------------------------------------------------------------------
 
     def _inventory(self) -> None:
-        _tell("What the nodes have: one NodeDevice for each resource on each node")
+        tell("What the nodes have: one NodeDevice for each resource on each node")
         self._show("get", "nodedevices")
-        _tell("The scheduler sees it as the Nodes' capacity")
+        tell("The scheduler sees it as the Nodes' capacity")
         columns = r"NAME:.metadata.name,GPU:.status.capacity.example\.com/gpu,DEV:.status.capacity.example\.com/dev"
         self._wait("the capacity is there", lambda: self._capacity(NODE_A) == 4 and self._capacity(NODE_B) == 2)
         self._show("get", "nodes", "-o", f"custom-columns={columns}")
 
     def _pods(self) -> None:
-        _tell("Pods ask for devices; the default scheduler binds them, the agents allocate")
+        tell("Pods ask for devices; the default scheduler binds them, the agents allocate")
         self._stack.control_plane.add_namespace(_NAMESPACE)
         self._apply(_pod("train", {GPU: 2}), _pod("infer", {GPU: 1}), _pod("logger", {FILES: 1}))
         self._wait("three pods hold devices", lambda: len(self._json("get", "poddevices", "-A")) == 3)
         self._show("get", "poddevices", "-A")
-        _tell("The same from the node's side, exact and by container")
+        tell("The same from the node's side, exact and by container")
         path = r'{range .items[*]}{range .status.allocations[*]}{.namespace}/{.name} {.container}: {.deviceIDs}{"\n"}{end}{end}'
         self._show("get", "nodedevices", "-o", f"jsonpath={path}")
 
     def _one_too_many(self) -> None:
-        _tell("One pod too many stays Pending; the scheduler says why")
+        tell("One pod too many stays Pending; the scheduler says why")
         self._apply(_pod("one-too-many", {GPU: 4}))
         path = '{.status.conditions[?(@.type=="PodScheduled")].message}'
         self._wait(
@@ -108,7 +108,7 @@ class _Demo:
 
     def _break_and_mend(self) -> None:
         device = next(i for i in reversed(self._listed()) if i not in self._held(NODE_A))
-        _tell(f"A free device breaks: {device} on {NODE_A}")
+        tell(f"A free device breaks: {device} on {NODE_A}")
         took = self._timed(device, healthy=False, becomes=3)
         print(f"  capacity of {NODE_A} went from 4 to 3 in {took * 1000:.0f} ms")
         self._show("get", "nodedevice", _GPU_NODE_A, "-o", "wide")
@@ -120,7 +120,7 @@ class _Demo:
         if not holders:
             raise Broken(f"no pod holds a device on {NODE_A}")
         device = sorted(holders)[0]
-        _tell(f"A held device breaks: {device}. Its pod keeps it, the capacity stays, and it shows")
+        tell(f"A held device breaks: {device}. Its pod keeps it, the capacity stays, and it shows")
         control.set_health(self._state_dir, GPU, device, healthy=False)
         self._wait("it shows", lambda: any("Unhealthy" in health for health in self._pod_health()))
         self._show("get", "poddevices", "-A")
@@ -130,7 +130,7 @@ class _Demo:
         self._wait("it has recovered", lambda: set(self._pod_health()) == {"Healthy"})
 
     def _crash(self) -> None:
-        _tell(f"The agent of {NODE_A} is killed with -9 and started again")
+        tell(f"The agent of {NODE_A} is killed with -9 and started again")
         before = self._allocations()
         version = self._json("get", "nodedevice", _GPU_NODE_A)[0]["metadata"]["resourceVersion"]
         agent = self._stack.agents[NODE_A]
@@ -152,7 +152,7 @@ class _Demo:
             raise Broken("the restart wrote although nothing had changed")
 
     def _events(self) -> None:
-        _tell("What an administrator reads afterwards")
+        tell("What an administrator reads afterwards")
         path = "custom-columns=TYPE:.type,REASON:.reason,OBJECT:.involvedObject.kind,NAME:.involvedObject.name,MESSAGE:.message"
         found = self._kubectl("get", "events", "-A", "--sort-by=.metadata.creationTimestamp", "-o", path).splitlines()
         wanted = ("Devices", "Device", "Endpoint", "Capacity", "Allocation")
@@ -161,7 +161,7 @@ class _Demo:
             print(f"    {line}")
 
     def _end(self) -> None:
-        _tell("The pods are deleted: their devices are free")
+        tell("The pods are deleted: their devices are free")
         began = time.monotonic()
         self._kubectl("delete", "pods", "--all", "-n", _NAMESPACE, "--wait=false", "--grace-period=0")
         freed = self._devices.wait(lambda seen: self._all_free(), since=began)
@@ -237,10 +237,6 @@ def _pod(name: str, limits: dict[str, int]) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": _NAMESPACE},
         "spec": {"containers": [container]},
     }
-
-
-def _tell(line: str) -> None:
-    print(f"\n== {line}", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Everything else is real: pynvml in the plugin's own process, the agent, the oper
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -15,9 +14,11 @@ from typing import Any
 
 import yaml
 
+from tests.cluster.current import open_cluster
 from tests.cluster.errors import ClusterError
 from tests.cluster.observe import Observer, capacity
 from tests.cluster.stack import Stack
+from tests.e2e.telling import listen_for_stop, tell
 from tests.fakes.fake_nvml import FakeNvml, machines
 from tests.fakes.machines import described
 
@@ -32,7 +33,7 @@ class Broken(Exception):
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    listen_for_stop()
     machine = sys.argv[1] if len(sys.argv) > 1 else "dgx-h100"
     if machine not in machines():
         print(f"there is no machine {machine!r}; there are: {', '.join(machines())}")
@@ -44,10 +45,10 @@ def main() -> int:
     try:
         gpus = FakeNvml(folder / "nvml", machine)
         os.environ.update(gpus.environment())
-        _tell(f"A Kubernetes control plane, a node that is a {machine}, its agent, the operator")
+        tell(f"A Kubernetes control plane, a node that is a {machine}, its agent, the operator")
         plugins = {_NODE: {"nvml": {"pollSeconds": 1}}}
         with (
-            Stack.start(folder, say=lambda line: print(f"  {line}", flush=True), plugins=plugins) as stack,
+            Stack.start(folder, lambda line: print(f"  {line}", flush=True), plugins, open_cluster) as stack,
             Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
         ):
             _Demo(stack, nodes, gpus, machine).run()
@@ -76,7 +77,7 @@ class _Demo:
         self._recovery(uuid)
 
     def _inventory(self) -> None:
-        _tell("The GPUs as the driver describes them")
+        tell("The GPUs as the driver describes them")
         self._show("get", "nodedevice", _NODE_DEVICE)
         columns = (
             '{range .status.devices[*]}{.id}  {.attributes.model}  {.attributes.pciBusID}  {.numaNodes}{"\\n"}{end}'
@@ -85,7 +86,7 @@ class _Demo:
         self._nodes.wait(lambda seen: capacity(seen, _NODE, _GPU) == self._count, since=0.0)
 
     def _pod(self) -> None:
-        _tell("A pod asks for two: it gets two that are joined best")
+        tell("A pod asks for two: it gets two that are joined best")
         self._stack.control_plane.add_namespace(_NAMESPACE)
         self._stack.control_plane.apply(yaml.safe_dump(_two_gpus()))
         self._stack.wait_for("the pod has its GPUs", lambda: len(self._held()) == 2)
@@ -98,7 +99,7 @@ class _Demo:
 
     def _xid(self) -> str:
         uuid = next(gpu for gpu in sorted(self._numa_nodes) if gpu not in self._held())
-        _tell(f"The driver reports Xid 79 on {uuid}, which is free")
+        tell(f"The driver reports Xid 79 on {uuid}, which is free")
         began = time.monotonic()
         self._gpus.xid(uuid, 79)
         self._until_capacity(self._count - 1, began)
@@ -108,7 +109,7 @@ class _Demo:
         return uuid
 
     def _recovery(self, uuid: str) -> None:
-        _tell("It is reset, as `nvidia-smi --gpu-reset` would: the driver's counters begin anew, and it counts again")
+        tell("It is reset, as `nvidia-smi --gpu-reset` would: the driver's counters begin anew, and it counts again")
         began = time.monotonic()
         self._gpus.reset(uuid)
         self._until_capacity(self._count, began)
@@ -137,10 +138,6 @@ def _two_gpus() -> dict[str, Any]:
     container = {"name": "main", "image": "registry.example/train", "resources": {"limits": {_GPU: 2}}}
     metadata = {"name": "train", "namespace": _NAMESPACE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
-
-
-def _tell(line: str) -> None:
-    print(f"\n== {line}", flush=True)
 
 
 if __name__ == "__main__":

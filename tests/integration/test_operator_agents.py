@@ -111,7 +111,8 @@ def test_many_together_are_no_fault_of_theirs(
     for node in nodes:
         node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
     told = nodes[0].wait_events("ManyAgentsSilent", about=names.AGENTS_NAMESPACE)
-    assert "3 of 3 agents" in told[0]
+    # told as soon as it is clear that they are too many to be dead: the third may be seen a look later
+    assert told[0].startswith(("2 of 3 agents", "3 of 3 agents"))
     seen = looks(installed)
     # as many looks as the grace takes, and more
     wait_until(lambda: looks(installed) >= seen + 4, "the Leases were looked at again")

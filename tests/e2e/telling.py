@@ -1,0 +1,28 @@
+"""What the demos have in common: a heading for each step, and Ctrl-C that ends them wherever it comes.
+
+An interrupt that comes while Python runs a destructor or a callback of the garbage collector is printed and forgotten by the
+interpreter. So that it came is kept, and looked at before the next step.
+"""
+
+import signal
+import threading
+
+_stopped = threading.Event()
+
+
+def listen_for_stop() -> None:
+    """From now on SIGINT and SIGTERM raise KeyboardInterrupt, in the next step at the latest."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+
+
+def tell(line: str) -> None:
+    """Begin a step. Raises KeyboardInterrupt when it is not to begin any more."""
+    if _stopped.is_set():
+        raise KeyboardInterrupt
+    print(f"\n== {line}", flush=True)
+
+
+def _stop(number: int, frame: object) -> None:
+    _stopped.set()
+    raise KeyboardInterrupt

@@ -121,12 +121,9 @@ def _together(held: list[Mapping[str, tuple[int, ...]]]) -> dict[str, tuple[int,
 
 
 def _calls(kubelet: Seen, ours: Seen, now: Situation) -> Iterator[Difference]:
-    # what a finished init container held is judged anew there, and may be chosen and asked for once more; never here
-    has_finished = any(container.kind == "init" for containers in now.pods.values() for container in containers)
-    paragraph = KEEPS if now.is_restart and has_finished and not ours.allocated and not ours.asked else ""
     if kubelet.allocated != ours.allocated:
-        yield Difference("sizes of the Allocate calls", kubelet.allocated, ours.allocated, paragraph)
+        yield Difference("sizes of the Allocate calls", kubelet.allocated, ours.allocated)
     for resource in sorted(now.advising):
         theirs, said = kubelet.asked.get(resource, []), ours.asked.get(resource, [])
         if theirs != said and not any(is_any_of_reused(containers, resource) for containers in now.pods.values()):
-            yield Difference(f"GetPreferredAllocation of {resource}", theirs, said, paragraph)
+            yield Difference(f"GetPreferredAllocation of {resource}", theirs, said)

@@ -132,14 +132,14 @@ class Kubelet:
         assert self._process.stderr is not None
         return (await self._process.stderr.read()).decode(errors="replace")[:_LAST_WORDS]
 
-    async def start(self, machine: Machine, running: Sequence[tuple[str, str]] = ()) -> None:
+    async def start(self, machine: Machine, running: Sequence[tuple[str, str]] | None = None) -> None:
         await self.ask(
             "start",
             policy=machine.policy,
             scope=machine.scope,
             numa=machine.numa,
-            running=[list(names) for names in running],
-            ready=not running,
+            running=[list(names) for names in running or ()],
+            ready=running is None,
         )
 
     async def stop(self) -> None:

@@ -46,8 +46,11 @@ class Maker(Protocol):
     plugin_dir: Path
     checkpoint: Path
 
-    async def start(self, machine: Machine, running: Sequence[tuple[str, str]] = ()) -> None:
-        """Begin, or begin again, on what the checkpoint holds. running: (pod, container) that outlived the manager."""
+    async def start(self, machine: Machine, running: Sequence[tuple[str, str]] | None = None) -> None:
+        """Begin, or begin again, on what the checkpoint holds.
+
+        running: (pod, container) that outlived the manager, which waits for all_pods_known(); None: no pods are there.
+        """
 
     async def stop(self) -> None:
         """End in order: what was decided is on disk."""

@@ -73,8 +73,8 @@ class Ours:
         self._restored: list[Pod] = []
         self._is_restarting = False
 
-    async def start(self, machine: Machine, running: Sequence[tuple[str, str]] = ()) -> None:
-        self._is_restarting = bool(running)
+    async def start(self, machine: Machine, running: Sequence[tuple[str, str]] | None = None) -> None:
+        self._is_restarting = running is not None
         self._restored = []
         self._directory = PluginDirectory.take(self.plugin_dir)
         now = asyncio.get_running_loop().time()

@@ -1,16 +1,24 @@
 """Makes charts/nodedevice/values.schema.json: the chart's own values by hand, the settings of both programs from their code.
 
-So a setting that a program does not know, or would refuse, is refused by `helm install` already, by its name. What no schema can
-say (two resources of one name) is left to the program, which says it at its start. Part of `make generate`.
+So a setting that a program does not know, or would refuse, is refused by `helm install` already, by its name. What a schema cannot
+say in words that help is in templates/_checks.tpl; what is nowhere (two groups of the same path) is left to the program, which says
+so at its start. Part of `make generate`.
 """
 
+import itertools
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import yaml
+from nodedevice_agent.edges.unix_sockets import MAX_PATH_BYTES
+from nodedevice_agent.plugins.nvml.settings import CDI_KIND, LIBRARY_DIR
+from nodedevice_agent.plugins.settings import ENV_NAME, ID_PREFIX, MAX_PATH
 from nodedevice_agent.settings import Settings as AgentSettings
+from nodedevice_api import resource_names
+from nodedevice_operator.core.evictions import ANY_RESOURCE, Policy
 from nodedevice_operator.settings import Settings as OperatorSettings
 
 _HERE = Path(__file__).parent
@@ -36,21 +44,64 @@ DECIDED = {
 }
 
 _ABSOLUTE = {"pattern": "^/"}
-_RESOURCE_NAME = {"pattern": r"^[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?/[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"}
+# A part of a path between two slashes: anything but nothing and `..`.
+_PART = "([^/]|[^/][^/.]|[^/.][^/]|[^/]{3,})"
+_PLAIN_PATH = {"pattern": f"^/({_PART}(/{_PART})*/?)?$", "maxLength": MAX_PATH}
+_PLAIN_PATH_OR_NONE = {"pattern": f"^(/({_PART}(/{_PART})*/?)?)?$", "maxLength": MAX_PATH}
+_NO_DOUBLE_STAR = {"pattern": r"^([^*]|\*[^*])*\*?$"}
+_PERMISSIONS = sorted("".join(letters) for n in (1, 2, 3) for letters in itertools.permutations("rwm", n))
+
+
+def _whole(*patterns: "re.Pattern[str]", between: str = "") -> str:
+    """The pattern of a text that is these and nothing else. Programs match whole texts, JSON schema any part of one."""
+    return f"^{between.join(f'({pattern.pattern})' for pattern in patterns)}$"
+
+
+_RESOURCE_NAME: dict[str, Any] = {
+    "pattern": _whole(resource_names.DOMAIN, resource_names.NAME, between="/"),
+    "allOf": [{"pattern": f"^[^/]{{1,{resource_names.MAX_DOMAIN}}}/"}],
+}
 # What the programs check in code of their own, beside the types; by definition and key.
 _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
     "AgentSettings": {
-        "stateDir": _ABSOLUTE,
-        "pluginDir": _ABSOLUTE,
+        "stateDir": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES - len("/pod-resources/kubelet.sock")},
+        "pluginDir": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES - len("/kubelet.sock")},
         "kubeletDir": _ABSOLUTE,
-        "nriSocket": _ABSOLUTE,
+        "nriSocket": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES},
+        "podResourcesSocket": {"pattern": "^(/.*)?$", "maxLength": MAX_PATH_BYTES},
         "pluginsRegistryDir": {"pattern": "^(/.*)?$"},
+        "numaNodes": {"pattern": "^ *([0-9]{1,4}(-[0-9]{1,4})?( *, *[0-9]{1,4}(-[0-9]{1,4})?)*)? *$"},
     },
-    "AgentPluginSettings": {"hostRoot": _ABSOLUTE},
+    "AgentPluginSettings": {"hostRoot": _PLAIN_PATH},
     "AgentGenericSettings": {"resourceName": _RESOURCE_NAME},
-    "AgentSimulatedSettings": {"resourceName": _RESOURCE_NAME},
-    "AgentPathSettings": {"path": {"pattern": "^/.*[^/]$"}, "permissions": {"pattern": "^[rwm]{1,3}$"}},
-    "AgentMountSettings": {"hostPath": _ABSOLUTE},
+    "AgentGroupSettings": {
+        "env": {"patternProperties": {_whole(ENV_NAME): {"type": "string"}}, "additionalProperties": False}
+    },
+    "AgentSimulatedSettings": {
+        "resourceName": _RESOURCE_NAME,
+        "idPrefix": {"pattern": f"^({ID_PREFIX.pattern})?$"},
+    },
+    "AgentNvmlSettings": {
+        "resourceName": _RESOURCE_NAME,
+        "modelResourceNames": {"additionalProperties": {"type": "string"} | _RESOURCE_NAME},
+        "cdiKind": {"pattern": _whole(CDI_KIND)},
+        "libraryDir": {"pattern": f"^({LIBRARY_DIR.pattern})?$"},
+    },
+    "AgentPathSettings": {
+        "path": {"pattern": f"^(/{_PART})+$", "maxLength": MAX_PATH, "allOf": [_NO_DOUBLE_STAR]},
+        "mountPath": _PLAIN_PATH_OR_NONE,
+        "permissions": {"enum": _PERMISSIONS},
+    },
+    "AgentMountSettings": {"hostPath": _PLAIN_PATH, "containerPath": _PLAIN_PATH_OR_NONE},
+    "OperatorSettings": {
+        "heldDevicePolicy": {
+            "patternProperties": {
+                f"^{re.escape(ANY_RESOURCE)}$": {"enum": sorted(get_args(Policy))},
+                _RESOURCE_NAME["pattern"]: {"enum": sorted(get_args(Policy))},
+            },
+            "additionalProperties": False,
+        }
+    },
 }
 
 

@@ -34,7 +34,8 @@ def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
     uuids = sorted(described(_MACHINE)[1])
     clear = clear_dir(stack.agents[NODE].folder)
     clear.mkdir(parents=True, exist_ok=True)
-    nodes.wait(has(NODE, _GPU, _COUNT), since=0)
+    # asked, not awaited: what the observer saw of the start may be forgotten by now
+    stack.wait_for("all GPUs are advertised", lambda: _capacity(stack) == str(_COUNT))
     measured = []
     for run in range(_RUNS):
         uuid = uuids[run % _COUNT]
@@ -47,7 +48,15 @@ def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
         (clear / uuid).touch()
         nodes.wait(has(NODE, _GPU, _COUNT), since=began)
         time.sleep(_PAUSE_SECONDS)
-    return {"xid_to_node": result(measured, "s", 0.15), "gpu_reader_rss": _reader_rss(stack)}
+    told = result(measured, "s", 0.15)
+    # a GPU is not awaited longer than any other device: the design's goal for one in a hundred
+    p99 = judged(told.p99, told.p99, "s", 0.5, _RUNS)
+    return {"xid_to_node": told, "xid_to_node_p99": p99, "gpu_reader_rss": _reader_rss(stack)}
+
+
+def _capacity(stack: Stack) -> str:
+    escaped = _GPU.replace(".", r"\.")
+    return stack.control_plane.kubectl("get", "node", NODE, "-o", f"jsonpath={{.status.capacity.{escaped}}}")
 
 
 def _reader_rss(stack: Stack) -> Result:

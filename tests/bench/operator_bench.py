@@ -46,6 +46,8 @@ def results(measured: Measured) -> dict[str, Result]:
         f"operator_rss{name}": judged(m.rss_mib, m.peak_rss_mib, "MiB", 200, 1),
         f"operator_writes_per_change{name}": judged(patches, patches, "patches", 1, changes),
         f"operator_idle_writes{name}": judged(idle, idle, "writes", 0, 1),
+        f"operator_takeover_crash{name}": _each(m.crashes, 5),
+        f"operator_takeover_clean{name}": _each(m.clean_ends, 1),
     }
 
 
@@ -142,6 +144,12 @@ def _show_facts(all_measured: list[Measured]) -> None:
     for what in columns[0]:
         table.add_row(what, *(column[what] for column in columns))
     Console(width=160).print(table)
+
+
+def _each(seconds: list[float], goal: float) -> Result:
+    """Of a few rounds, each of which is to be in time."""
+    slowest = max(seconds)
+    return Result(round(statistics.median(seconds), 5), round(slowest, 5), "s", goal, slowest <= goal, len(seconds))
 
 
 def _two(seconds: list[float]) -> str:

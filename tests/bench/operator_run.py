@@ -7,7 +7,6 @@ import asyncio
 import os
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,9 +17,10 @@ import msgspec
 
 from tests.bench import operator_fleet as fleet
 from tests.bench.operator_api import Api
-from tests.bench.operator_counts import Cost, OperatorRequests, peak_rss_mib, rss_mib
+from tests.bench.operator_counts import Cost, OperatorRequests, metric, peak_rss_mib, rss_mib
 from tests.bench.operator_generator import Command, Report
 from tests.bench.operator_observer import NodeObserver
+from tests.bench.operator_takeover import Pair
 from tests.cluster.chart import install_chart
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import reserved_ports, tied_to_us
@@ -45,7 +45,8 @@ class Measured:
     settled: until nothing is written any more. shown: until a plain watch shows the change; own: from
     then until the Node shows it, less than nothing where the operator was faster than that watch. bare: a write of a Node until a
     watch shows it, the operator having no part in it. superseded: changes that no Node showed before the next one of the same
-    resource; they are in no list. *_cores: by process, and of the whole machine.
+    resource; they are in no list. *_cores: by process, and of the whole machine. crashes, clean_ends: from the end of the leader
+    until a Node shows a change that was sent right after it.
     """
 
     nodes: int
@@ -67,24 +68,26 @@ class Measured:
     change_cores: Mapping[str, float]
     rss_mib: float
     peak_rss_mib: float
+    crashes: list[float]
+    clean_ends: list[float]
 
 
 async def measure(nodes: int, seconds: float, folder: Path, say: Say) -> Measured:
     """All of it with so many Nodes. seconds: of changes; half of it without any."""
-    with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane, reserved_ports(1) as ports:
+    with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane, reserved_ports(2) as ports:
         install_chart(control_plane)
         control_plane.stop_controllers()
-        operator = operator_program(control_plane, folder, ports[0])
-        try:
-            async with AsyncExitStack() as opened:
-                api = await opened.enter_async_context(Api(control_plane.admin_kubeconfig))
-                generator = await opened.enter_async_context(_generator(control_plane))
-                say(f"{nodes} nodes: making them")
-                made = await generator.ask(Command("make", nodes=nodes))
-                observer = await opened.enter_async_context(NodeObserver(api, operator.process.verify_alive))
-                return await _Run(nodes, control_plane, operator, generator, observer, say).measure(made, seconds)
-        finally:
-            operator.process.kill()
+        operator, other = (operator_program(control_plane, folder / str(port), port) for port in ports)
+        async with AsyncExitStack() as opened:
+            api = await opened.enter_async_context(Api(control_plane.admin_kubeconfig))
+            generator = await opened.enter_async_context(_generator(control_plane))
+            say(f"{nodes} nodes: making them")
+            made = await generator.ask(Command("make", nodes=nodes))
+            pair = Pair(operator, other, generator.ask)
+            opened.callback(pair.end)
+            observer = await opened.enter_async_context(NodeObserver(api, pair.verify))
+            run = _Run(nodes, control_plane, operator, pair, generator, observer, say)
+            return await run.measure(made, seconds)
 
 
 class _Generator:
@@ -127,12 +130,14 @@ class _Run:
         nodes: int,
         control_plane: ControlPlane,
         operator: Program,
+        pair: Pair,
         generator: _Generator,
         observer: NodeObserver,
         say: Say,
     ) -> None:
         self._nodes = nodes
         self._operator = operator
+        self._pair = pair
         self._generator = generator
         self._observer = observer
         self._say = say
@@ -167,6 +172,8 @@ class _Run:
         bare = await self._observer.wait_changes(report.bare, _CAUGHT_UP_SECONDS)
         cost_cores, cost_seconds = cost.cores(), cost.seconds()["operator"]
         change_writes = await self._settle()
+        rss, peak = rss_mib(self._pid), max(peak, peak_rss_mib(self._pid))
+        self._tell("ending the leader, again and again")
         return Measured(
             nodes=self._nodes,
             made_seconds=made.seconds,
@@ -189,8 +196,10 @@ class _Run:
             change_writes=change_writes,
             change_cpu_seconds=cost_seconds,
             change_cores=cost_cores,
-            rss_mib=rss_mib(self._pid),
-            peak_rss_mib=max(peak, peak_rss_mib(self._pid)),
+            rss_mib=rss,
+            peak_rss_mib=peak,
+            crashes=await self._pair.crashes(self._observer),
+            clean_ends=await self._pair.clean_ends(self._observer),
         )
 
     def _tell(self, line: str) -> None:
@@ -216,7 +225,7 @@ class _Run:
         """Start it; seconds until it has seen everything and looked at every Node."""
         began = self._start()
         deadline = began + _COLD_SECONDS
-        while not (self._operator.is_ready() and self._metric(_LOOKS) >= self._nodes):
+        while not (self._operator.is_ready() and metric(self._operator.address, _LOOKS) >= self._nodes):
             self._operator.process.verify_alive()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the operator has not looked at all Nodes after {_COLD_SECONDS:.0f} s")
@@ -235,10 +244,3 @@ class _Run:
                 raise TimeoutError(f"the operator still writes after {_SETTLED_SECONDS:.0f} s: {dict(more)}")
             writes += more
         return writes
-
-    def _metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"http://{self._operator.address}/metrics", timeout=5) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(f"{name} "):
-                    return float(line.rpartition(" ")[2])
-        return 0.0

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from lightkube import ApiError, Client
 from lightkube.resources.core_v1 import Node, Pod
 from lightkube.types import PatchType
 from nodedevice_api import names
+from nodedevice_operator.__main__ import main as operator_main
 from nodedevice_operator.core.node_marks import TAINT
 from nodedevice_operator.core.required_plugins import BINDINGS, NAME, POLICIES
+from nodedevice_operator.edges import cleanup
 
 from tests.chart.values import Command, hook_manifests
 from tests.cluster.accounts import client_with_token
@@ -25,8 +28,17 @@ from tests.integration.operator_process import GPU, NIC, OperatorProcess, Played
 
 pytestmark = pytest.mark.cluster
 
+# as the chart calls it
+UNINSTALL = ("cleanup", "--delete-leases-namespace")
 KEPT = {"crds": {"keep": True}}
 ALL = {"crds": {"keep": False}}
+
+
+@pytest.fixture(autouse=True)
+def _namespace_is_back(installed: ControlPlane) -> Iterator[None]:
+    yield
+    if names.AGENTS_NAMESPACE not in listed(installed, "namespaces"):
+        install_chart(installed)
 
 
 @pytest.fixture
@@ -37,6 +49,7 @@ def node(installed: ControlPlane) -> Iterator[PlayedNode]:
         made.make(resource)
     yield made
     made.remove()
+    installed.kubectl("delete", "leases", "--all", "-n", names.AGENTS_NAMESPACE)
 
 
 @pytest.fixture
@@ -83,7 +96,7 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
     installed.client.patch(
         Node, used.name, {"metadata": {"labels": {"nodedevice.io/team": "a"}}}, patch_type=PatchType.MERGE
     )
-    status, said = as_hook("cleanup")
+    status, said = as_hook(*UNINSTALL)
     assert status == 0, said
     assert (used.shown(), used.shown(NIC)) == ((None, None), (None, None))
     assert used.node.status.capacity["example.com/foreign"] == "7"
@@ -91,14 +104,15 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
     assert labels(used) == {"nodedevice.io/team"}  # an administrator's
     assert policies(installed) == set()
     assert listed(installed, names.NODE_DEVICES) == listed(installed, names.POD_DEVICES, "-A") == set()
-    assert listed(installed, "leases", "-n", names.AGENTS_NAMESPACE) == set()
+    assert names.AGENTS_NAMESPACE not in listed(installed, "namespaces")
     assert names.OPERATOR_LEASE not in listed(installed, "leases", "-n", SYSTEM_NAMESPACE)
     assert f"Node {used.name}: took back {GPU}, {NIC}" in said
     assert f"deleted {POLICIES} {NAME}" in said
     assert "deleted 2 NodeDevices" in said
     assert "deleted 1 PodDevices" in said
+    assert f"deleted namespace {names.AGENTS_NAMESPACE}, with the agents' Leases" in said
     version = used.node.metadata.resourceVersion
-    status, said = as_hook("cleanup")
+    status, said = as_hook(*UNINSTALL)
     assert (status, "Nodes: 0 of " in said) == (0, True), said
     assert used.node.metadata.resourceVersion == version
 
@@ -111,7 +125,7 @@ def test_cordons_stay_without_what_programs_said(installed: ControlPlane, used: 
         "spec": {"cordonedDevices": [{"id": "gpu-1", "reason": "fan"}]},
     }
     installed.client.apply(NodeDevice.from_dict(cordon), field_manager="alice")
-    status, said = as_hook("cleanup")
+    status, said = as_hook(*UNINSTALL)
     assert status == 0, said
     assert listed(installed, names.NODE_DEVICES) == {used.nd_name()}
     kept: Any = installed.client.get(NodeDevice, used.nd_name())
@@ -123,15 +137,15 @@ def test_cordons_stay_without_what_programs_said(installed: ControlPlane, used: 
 def test_the_kinds_go_only_where_that_was_asked_for(
     installed: ControlPlane, used: PlayedNode, as_hook: Command
 ) -> None:
-    status, said = as_hook("cleanup", "--delete-crds", values=KEPT)
+    status, said = as_hook(*UNINSTALL, "--delete-crds", values=KEPT)
     assert status == 1
     assert "customresourcedefinitions" in said  # no right to
     try:
-        status, said = as_hook("cleanup", "--delete-crds", values=ALL)
+        status, said = as_hook(*UNINSTALL, "--delete-crds", values=ALL)
         assert status == 0, said
         assert not [name for name in listed(installed, "crd") if name.endswith(names.GROUP)]
         # and once more, with nothing there at all
-        assert as_hook("cleanup", "--delete-crds", values=ALL)[0] == 0
+        assert as_hook(*UNINSTALL, "--delete-crds", values=ALL)[0] == 0
     finally:
         install_chart(installed)
 
@@ -144,7 +158,7 @@ def test_an_operator_elsewhere_holds_it_up(
         operator.start()
         node.publish(healthy=3)
         node.wait_shown(3)
-        status, said = as_hook("cleanup", "--timeout-seconds", "15")
+        status, said = as_hook(*UNINSTALL, "--timeout-seconds", "15")
         assert status == 1
         assert "not done after 15 s, while waiting until no operator leads" in said
         assert node.shown() == ("3", "3")
@@ -164,13 +178,57 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
             return [pod for pod in found if pod.status and pod.status.phase == "Running"]
 
         wait_until(lambda: len(pods()) >= 3, "agents and operators run", 30)
-        status, said = as_hook("cleanup")
+        status, said = as_hook(*UNINSTALL)
         assert status == 0, said
         assert said.splitlines()[:2] == [
             "deleted deployments nodedevice-operator",
             "deleted daemonsets nodedevice-agent",
         ]
         assert pods() == []
+
+
+def test_without_the_chart_only_the_leases_go(installed: ControlPlane, node: PlayedNode) -> None:
+    assert listed(installed, "leases", "-n", names.AGENTS_NAMESPACE)
+    arguments = ["cleanup", "--kubeconfig", str(installed.admin_kubeconfig), "--namespace", SYSTEM_NAMESPACE]
+    done = CliRunner().invoke(operator_main, arguments)
+    assert done.exit_code == 0, done.output
+    assert f"deleted the Leases in {names.AGENTS_NAMESPACE}" in done.output
+    assert listed(installed, "leases", "-n", names.AGENTS_NAMESPACE) == set()
+    assert names.AGENTS_NAMESPACE in listed(installed, "namespaces")
+
+
+def test_a_namespace_that_cannot_end_holds_nothing_up(
+    installed: ControlPlane, node: PlayedNode, as_hook: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup, "_NAMESPACE_SECONDS", 0.5)
+    held = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "held", "namespace": names.AGENTS_NAMESPACE, "finalizers": ["example.com/nobody"]},
+    }
+    installed.apply(json.dumps(held))
+    try:
+        status, said = as_hook(*UNINSTALL)
+        assert status == 0, said
+        assert f"going on although namespace {names.AGENTS_NAMESPACE} is still being deleted" in said
+        assert names.OPERATOR_LEASE not in listed(installed, "leases", "-n", SYSTEM_NAMESPACE)
+    finally:
+        free = ["patch", "configmap", "held", "-n", names.AGENTS_NAMESPACE, "--type=merge"]
+        installed.kubectl(*free, "-p", json.dumps({"metadata": {"finalizers": None}}))
+        installed.kubectl("wait", "--for=delete", f"namespace/{names.AGENTS_NAMESPACE}", "--timeout=60s")
+
+
+def test_no_other_namespace_can_be_deleted(installed: ControlPlane, as_hook: Command) -> None:
+    installed.add_namespace("not-ours")
+    try:
+        status, said = as_hook(*UNINSTALL, "--leases-namespace", "not-ours")
+        assert status == 1
+        assert 'namespaces "not-ours" is forbidden' in said
+    finally:
+        installed.remove_namespace("not-ours")
+    arguments = ["--kubeconfig", str(installed.admin_kubeconfig), "--namespace", "here", "--leases-namespace", "here"]
+    done = CliRunner().invoke(operator_main, [*UNINSTALL, *arguments])
+    assert (done.exit_code, "here is the operator's own" in done.output) == (2, True)
 
 
 @pytest.fixture

@@ -8,14 +8,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 from nodedevice_api import names
+from nodedevice_operator import __version__
+from nodedevice_operator.edges.definitions import NAMES
 
+from tests.chart.values import Said
 from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.cluster.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 
 Helm = Callable[..., str]
+Attempt = Callable[..., Said]
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +31,26 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
-def run(cluster: ControlPlane, helm: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Helm:
+def attempt(cluster: ControlPlane, helm: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Attempt:
+    """Run helm as whoever installs; its exit status, and all that it said."""
     home = tmp_path_factory.mktemp("helm")
 
-    def do(*arguments: str) -> str:
+    def do(*arguments: str) -> Said:
         flags = ["--kubeconfig", str(cluster.admin_kubeconfig), "--namespace", SYSTEM_NAMESPACE]
         done = helm(*arguments, *flags, env={"HOME": str(home), "PATH": ""})
-        assert done.returncode == 0, done.stdout + done.stderr
-        return str(done.stdout)
+        return done.returncode, done.stdout + done.stderr
+
+    return do
+
+
+@pytest.fixture(scope="module")
+def run(attempt: Attempt) -> Helm:
+    """The same, where it has to succeed."""
+
+    def do(*arguments: str) -> str:
+        status, said = attempt(*arguments)
+        assert status == 0, said
+        return said
 
     return do
 
@@ -83,6 +100,96 @@ def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     assert names.AGENTS_NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name")
 
     run("install", "nodedevice", str(CHART), "--wait", "--timeout", "90s")
+
+
+@pytest.fixture
+def installed_here(cluster: ControlPlane, attempt: Attempt, run: Helm) -> Iterator[None]:
+    """The chart, whatever tests before have left; and nothing of it afterwards."""
+    attempt("uninstall", "nodedevice", "--no-hooks", "--wait")
+    run("install", "nodedevice", str(CHART), "--create-namespace")
+    yield
+    attempt("uninstall", "nodedevice", "--no-hooks", "--wait")
+
+
+@pytest.fixture
+def held(cluster: ControlPlane, installed_here: None) -> Iterator[Callable[[], None]]:
+    """The agents' namespace cannot end before this is called: as if it took its time."""
+    name = ("configmap", "held", "-n", names.AGENTS_NAMESPACE)
+    cluster.kubectl("create", *name)
+    cluster.kubectl("patch", *name, "--type=merge", "-p", '{"metadata": {"finalizers": ["example.com/test"]}}')
+
+    def let_go() -> None:
+        cluster.kubectl("patch", *name, "--type=merge", "-p", '{"metadata": {"finalizers": null}}', check=False)
+
+    yield let_go
+    let_go()
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["the namespace has gone", "it still ends"])
+def test_an_install_into_a_namespace_that_ends_can_be_taken_back(
+    cluster: ControlPlane, attempt: Attempt, run: Helm, held: Callable[[], None], is_gone: bool
+) -> None:
+    """Where no cleanup ran, or none that could end it, helm uninstall does not wait for the namespace."""
+    run("uninstall", "nodedevice")
+    status, said = attempt("install", "nodedevice", str(CHART))
+    assert (status, "because it is being terminated" in said) == (1, True), said
+    assert attempt("install", "nodedevice", str(CHART))[0] == 1  # helm keeps the name of what failed
+    gone = ("wait", "--for=delete", f"namespace/{names.AGENTS_NAMESPACE}", "--timeout=60s")
+    if is_gone:
+        held()
+        cluster.kubectl(*gone)
+    run("uninstall", "nodedevice")
+    if not is_gone:
+        held()
+        cluster.kubectl(*gone)
+    run("install", "nodedevice", str(CHART), "--wait", "--timeout", "90s")
+
+
+def test_an_uninstall_needs_no_namespace_of_the_agents(cluster: ControlPlane, run: Helm, installed_here: None) -> None:
+    cluster.kubectl("delete", "namespace", names.AGENTS_NAMESPACE)
+    run("uninstall", "nodedevice")
+    assert listed(cluster, RIGHTS) == set()
+    run("install", "nodedevice", str(CHART), "--wait", "--timeout", "90s")
+
+
+def test_marks_that_are_switched_off_are_taken_away_before_the_right_goes(
+    cluster: ControlPlane, run: Helm, installed_here: None
+) -> None:
+    def said() -> tuple[bool, bool]:
+        """Whether the operator may patch Nodes, and whether it is told to taint them."""
+        rules = json.loads(cluster.kubectl("get", "clusterrole", "nodedevice-operator", "-o", "json"))["rules"]
+        may = any("nodes" in rule["resources"] and "patch" in rule["verbs"] for rule in rules)
+        path = r"jsonpath={.data.operator\.yaml}"
+        settings = cluster.kubectl("get", "configmap", "nodedevice-operator", "-n", SYSTEM_NAMESPACE, "-o", path)
+        return may, json.loads(settings)["nodeTaint"]
+
+    found = [said()]
+    for value in ("on", "off", "off"):
+        run("upgrade", "nodedevice", str(CHART), "--set-string", f"nodeTaint={value}")
+        found.append(said())
+    assert found == [(False, False), (True, True), (True, False), (False, False)]
+
+
+def test_only_skip_crds_keeps_newer_kinds_at_an_install(
+    cluster: ControlPlane, attempt: Attempt, run: Helm, installed_here: None
+) -> None:
+    """What the chart's README says of helm: it applies a chart's kinds before any hook could object."""
+    newer = ["apply", "--server-side", "--force-conflicts", "--field-manager=helm", "-f", "-"]
+    kinds = [yaml.safe_load(file.read_text()) for file in (CHART / "crds").glob("*.yaml")]
+    for kind in kinds:
+        kind["metadata"]["annotations"][names.RELEASE_ANNOTATION] = "99.0.0"
+
+    def releases() -> set[str]:
+        items = json.loads(cluster.kubectl("get", "crd", *NAMES, "-o", "json"))["items"]
+        return {each["metadata"]["annotations"][names.RELEASE_ANNOTATION] for each in items}
+
+    run("uninstall", "nodedevice", "--wait", "--timeout", "90s")
+    cluster.kubectl(*newer, stdin=yaml.safe_dump_all(kinds))
+    run("install", "nodedevice", str(CHART), "--skip-crds")
+    assert releases() == {"99.0.0"}
+    run("uninstall", "nodedevice", "--wait", "--timeout", "90s")
+    run("install", "nodedevice", str(CHART))
+    assert releases() == {__version__}
 
 
 def test_wrong_values_are_refused_before_anything_is_made(cluster: ControlPlane, helm: Callable[..., Any]) -> None:

@@ -12,6 +12,7 @@ from nodedevice_agent.settings import Settings as AgentSettings
 from tests.chart.values import DIGEST, HOOK_OF, VALUE_SETS, hook_manifests, manifests
 from tests.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, render_chart
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.errors import CommandError
 
 pytestmark = pytest.mark.cluster
 
@@ -135,10 +136,10 @@ def mounts(values: dict[str, Any] | None = None) -> dict[str, tuple[str, bool]]:
         (
             "by the kubelet",
             {"/var/lib/nodedevice", "/data/kubelet/device-plugins"},
-            {"/dev", "/data/kubelet/pod-resources"},
+            {"/dev", "/data/kubelet/pod-resources", "/var/run/nri"},
         ),
         ("by NRI", {"/var/lib/nodedevice"}, {"/dev", "/var/lib/kubelet/device-plugins", "/run/other"}),
-        ("nothing injected", {"/var/lib/nodedevice"}, {"/dev"}),
+        ("nothing injected", {"/var/lib/nodedevice"}, {"/dev", "/var/run/nri"}),
         (
             "directories of one's own",
             {"/data/nodedevice", "/data/plugins", "/run/monitors", "/var/lib/kubelet/device-plugins"},
@@ -226,6 +227,102 @@ def test_the_next_version_of_the_chart_alone_replaces_no_pod(helm: Callable[...,
             assert each["spec"]["template"] == named(each["kind"], each["metadata"]["name"])["spec"]["template"]
 
 
+def test_the_cleanup_has_nothing_in_the_agents_namespace() -> None:
+    """It would have to be there for an uninstall, and somebody may have deleted it; or an uninstall before, with nothing kept."""
+    agents = named("Role", "nodedevice-agent")["metadata"]["namespace"]
+    hook = hook_manifests("nodedevice-cleanup")
+    assert {each["metadata"].get("namespace") for each in hook} == {None, SYSTEM_NAMESPACE}
+    assert agents not in {None, SYSTEM_NAMESPACE}
+
+
+@pytest.mark.parametrize("word", ["123", "true", "null"])
+def test_a_name_that_yaml_takes_for_something_else_stays_a_name(
+    word: str, helm: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Kubernetes has nothing against such names, and refuses what is no string."""
+
+    def render(name: str, namespace: str) -> list[str]:
+        values = {
+            "image": {"pullSecrets": [name]},
+            "agents": {"leaseNamespace": name, "runtimeClassName": name, "priorityClassName": name},
+            "operator": {"priorityClassName": name},
+            "monitoring": {
+                "monitors": {"enabled": True},
+                "dashboards": {"enabled": True, "namespace": name},
+                "kubeStateMetrics": {"enabled": True, "serviceAccount": {"name": name, "namespace": name}},
+            },
+        }
+        file = tmp_path / "values.json"
+        file.write_text(json.dumps(values))
+        done = helm("template", name, str(CHART), "--namespace", namespace, "--values", str(file))
+        assert done.returncode == 0, done.stderr
+        return sorted(json.dumps(each) for each in yaml.safe_load_all(done.stdout) if each)
+
+    ordinary = [
+        each.replace("some-name", word).replace("some-place", "456") for each in render("some-name", "some-place")
+    ]
+    assert render(word, "456") == sorted(ordinary)
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (
+            {"stateDir": "/"},
+            "agents.config.stateDir has the host's directory / mounted into the agent's container, which",
+        ),
+        ({"stateDir": "/dev"}, "agents.config.stateDir has the host's directory /dev mounted"),
+        ({"stateDir": "/dev/x/"}, "agents.config.stateDir has the host's directory /dev/x mounted"),
+        ({"stateDir": "/etc"}, "which needs its own /etc/nodedevice"),
+        ({"stateDir": "/etc/nodedevice"}, "which needs its own /etc/nodedevice"),
+        ({"stateDir": "/opt/nodedevice/state"}, "which needs its own /opt/nodedevice"),
+        ({"pluginDir": "/usr/lib"}, "agents.config.pluginDir has the host's directory /usr/lib mounted"),
+        ({"kubeletDir": "/proc"}, "agents.config.kubeletDir has the host's directory /proc/device-plugins mounted"),
+        ({"pluginsRegistryDir": "/run"}, "agents.config.pluginsRegistryDir has the host's directory /run mounted"),
+        ({"nriSocket": "/nri.sock"}, "agents.config.nriSocket has the host's directory / mounted"),
+        ({"nriSocket": "/var/run/nri.sock"}, "agents.config.nriSocket has the host's directory /var/run mounted"),
+        ({"podResourcesSocket": "/x.sock"}, "agents.config.podResourcesSocket has the host's directory / mounted"),
+        ({"stateDir": "/a:b"}, 'agents.config.stateDir is "/a:b": a path that is mounted'),
+        ({"pluginDir": "/a/../../b"}, 'agents.config.pluginDir is "/a/../../b": a path that is mounted'),
+        ({"kubeletDir": "/a\nb"}, 'agents.config.kubeletDir is "/a\\nb": a path that is mounted'),
+        (
+            {"pluginDir": "/var/lib/kubelet/device-plugins"},
+            "agents.config.pluginDir and agents.config.kubeletDir both have /var/lib/kubelet/device-plugins mounted from the host: "
+            "give one of them another directory; the kubelet's own is no place for pluginDir",
+        ),
+        (
+            {"stateDir": "/data/a/", "nriSocket": "/data/a/nri.sock"},
+            "agents.config.stateDir and agents.config.nriSocket both have /data/a mounted from the host",
+        ),
+        (
+            {"pluginsRegistryDir": "/data", "pluginDir": "/data/plugins"},
+            "agents.config.pluginsRegistryDir is /data, which contains pluginDir /data/plugins",
+        ),
+    ],
+)
+def test_directories_that_an_agent_cannot_have(config: dict[str, str], sentence: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        render_chart({"agents": {"config": {"runtime": "auto", **config}}})
+    assert sentence in str(refused.value)
+
+
+def test_nothing_is_mounted_twice() -> None:
+    for path, by in (("/dev/", "the agent itself"), ("/var/run/nri", "nriSocket"), ("/etc/nodedevice", "settings")):
+        extra = {"extraVolumes": [{"name": "a"}], "extraVolumeMounts": [{"name": "a", "mountPath": path}]}
+        with pytest.raises(
+            CommandError, match=f"agents.extraVolumeMounts: something is mounted at {path} already, by .*{by}"
+        ):
+            render_chart({"agents": extra})
+
+
+def test_a_socket_among_the_plugins_needs_no_mount_of_its_own() -> None:
+    config = {"stateDir": "/data/a", "pluginDir": "/data/b", "podResourcesSocket": "/data/b/monitors/x.sock"}
+    assert {path for path in mounts({"agents": {"config": config}}) if path.startswith("/data")} == {
+        "/data/a",
+        "/data/b",
+    }
+
+
 def test_a_single_operator_has_no_budget() -> None:
     kinds = {each["kind"] for each in render_chart({"operator": {"replicas": 1}})}
     assert "PodDisruptionBudget" not in kinds
@@ -253,6 +350,12 @@ def test_hooks_can_be_left_out() -> None:
 )
 def test_arguments_of_the_hooks(values: dict[str, Any], more: list[str]) -> None:
     [container] = pod_of(named("Job", "nodedevice-cleanup", values))["containers"]
-    assert container["args"] == ["cleanup", "--leases-namespace=nodedevice-agents", "--timeout-seconds=180", *more]
+    assert container["args"] == [
+        "cleanup",
+        "--leases-namespace=nodedevice-agents",
+        "--delete-leases-namespace",
+        "--timeout-seconds=180",
+        *more,
+    ]
     [container] = pod_of(named("Job", "nodedevice-crds", values))["containers"]
     assert container["args"] == ["crds", "apply", "--timeout-seconds=60", *(["--allow-downgrade"] if more else [])]

@@ -26,6 +26,10 @@ def paths(**more: Any) -> dict[str, Any]:
     return {"agents": {"config": {"plugins": {"generic": generic}}}}
 
 
+def monitors(interval: str) -> dict[str, Any]:
+    return {"monitoring": {"monitors": {"enabled": True, "interval": interval}}}
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -46,7 +50,7 @@ def paths(**more: Any) -> dict[str, Any]:
         (plugins(count=-1), "at '/agents/config/plugins/simulated/0/count': minimum"),
         (plugins(counts=1), "at '/agents/config/plugins/simulated/0': additional properties 'counts' not allowed"),
         (plugins(resourceName="gpu"), "at '/agents/config/plugins/simulated/0/resourceName': 'gpu' does not match"),
-        (paths(permissions="x"), "/groups/0/paths/0/permissions': 'x' does not match pattern"),
+        (paths(permissions="x"), "/groups/0/paths/0/permissions': value must be one of 'm', 'mr',"),
         (paths(path="ttyUSB0"), "/groups/0/paths/0/path': 'ttyUSB0' does not match pattern"),
         ({"agents": {"httpPort": 0}}, "at '/agents/httpPort': minimum"),
         ({"agents": {"maxUnavailable": "110%"}}, "at '/agents/maxUnavailable'"),
@@ -84,12 +88,61 @@ def paths(**more: Any) -> dict[str, Any]:
         ({"nodeTaint": True}, "at '/nodeTaint': got boolean, want string"),
         ({"nodeLabels": "yes"}, "at '/nodeLabels': value must be one of"),
         ({"evictions": "yes"}, "at '/evictions': got string, want boolean"),
+        (
+            {"image": {"registry": "https://registry.example.com"}},
+            "at '/image/registry': 'https://registry.example.com' does",
+        ),
+        ({"image": {"registry": "Registry/Team"}}, "at '/image/registry': 'Registry/Team' does not match pattern"),
+        ({"image": {"registry": "registry.example.com:/team"}}, "at '/image/registry'"),
+        (
+            {"agents": {"image": {"repository": "nodedevice-agent:1"}}},
+            "at '/agents/image/repository': 'nodedevice-agent:1'",
+        ),
+        ({"operator": {"image": {"repository": "team/"}}}, "at '/operator/image/repository': 'team/' does not match"),
+        ({"operator": {"image": {"repository": "a@sha256:0"}}}, "at '/operator/image/repository'"),
+        (monitors("0s"), "at '/monitoring/monitors/interval': '0s' does not match pattern '[1-9]'"),
+        (monitors(""), "at '/monitoring/monitors/interval'"),
+        (monitors("1s1h"), "at '/monitoring/monitors/interval'"),
+        (monitors("30"), "at '/monitoring/monitors/interval'"),
+        ({"agents": {"config": {"numaNodes": "abc"}}}, "at '/agents/config/numaNodes': 'abc' does not match pattern"),
+        ({"agents": {"config": {"stateDir": "/" + "s" * 80}}}, "at '/agents/config/stateDir': maxLength"),
+        ({"agents": {"config": {"pluginDir": "/" + "p" * 94}}}, "at '/agents/config/pluginDir': maxLength"),
+        (
+            {"agents": {"config": {"podResourcesSocket": "rel.sock"}}},
+            "at '/agents/config/podResourcesSocket': 'rel.sock'",
+        ),
+        (
+            {"crds": {"keep": False}, "cleanup": {"enabled": False}},
+            "crds.keep is false and cleanup.enabled is false too: it is the cleanup that deletes the kinds",
+        ),
     ],
 )
 def test_refuses(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CommandError) as refused:
         render_chart(values)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("registry", "repository", "image"),
+    [
+        ("", "nodedevice-agent", "nodedevice-agent:1"),
+        ("", "registry.example.com:5000/team/agent", "registry.example.com:5000/team/agent:1"),
+        ("team", "agent", "team/agent:1"),
+        ("Registry.example.com:5000/team/of_mine/", "a.b/agent", "Registry.example.com:5000/team/of_mine/a.b/agent:1"),
+    ],
+)
+def test_registries(registry: str, repository: str, image: str) -> None:
+    found = render_chart({"image": {"registry": registry, "tag": "1"}, "agents": {"image": {"repository": repository}}})
+    [agent] = [each for each in found if each["kind"] == "DaemonSet"]
+    assert agent["spec"]["template"]["spec"]["containers"][0]["image"] == image
+
+
+@pytest.mark.parametrize("interval", ["30s", "1h", "1m30s", "500ms", "1d12h", "1m0s"])
+def test_intervals(interval: str) -> None:
+    found = [each for each in render_chart(monitors(interval)) if each["kind"] in {"PodMonitor", "ServiceMonitor"}]
+    said = [each["spec"].get("endpoints") or each["spec"]["podMetricsEndpoints"] for each in found]
+    assert [endpoint["interval"] for endpoints in said for endpoint in endpoints] == [interval, interval]
 
 
 def open_objects(schema: Any, at: str = "") -> list[str]:

@@ -4,6 +4,7 @@ Its workloads are switched off: KWOK would play their pods, and claim that an ag
 starts the programs as processes.
 """
 
+import json
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -49,8 +50,9 @@ def is_hook(manifest: Mapping[str, Any]) -> bool:
 
 def render_chart(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """All manifests of the chart, CRDs first and hooks included. Raises CommandError with what helm said."""
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        yaml.safe_dump(dict(values or {}), file)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        # not as YAML, of which helm's reader and our writer think differently: what one calls a word the other takes for a number
+        json.dump(dict(values or {}), file)
         file.flush()
         command = [str(find(["helm"])["helm"]), "template", "nodedevice", str(CHART), "--include-crds"]
         command += ["--namespace", SYSTEM_NAMESPACE, "--values", file.name]

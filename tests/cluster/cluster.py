@@ -3,7 +3,7 @@
 import os
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,8 @@ class Cluster(ABC):
 
     # by which label value KWOK knows the Nodes that it plays
     played_by = nodes.PLAYED_BY_KWOK
+    # of each Node and namespace that is made
+    labels: Mapping[str, str] = {}
 
     def __init__(self, folder: Path, admin_kubeconfig: Path, client: Client, kubectl: Path, version: str) -> None:
         self.folder = folder
@@ -77,7 +79,7 @@ class Cluster(ABC):
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
         """Make many Nodes played by KWOK; they get ready side by side."""
         for name in names:
-            nodes.create_node(self.client, name, self.version, self.played_by)
+            nodes.create_node(self.client, name, self.version, self.played_by, self.labels)
         if wait_ready:
             nodes.wait_schedulable(self.client, names)
 
@@ -87,7 +89,7 @@ class Cluster(ABC):
 
     def add_namespace(self, name: str) -> None:
         """Make a namespace in which pods can be made when this returns. Raises TimeoutError."""
-        namespaces.create_namespace(self.client, name)
+        namespaces.create_namespace(self.client, name, self.labels)
 
     def remove_namespace(self, name: str) -> None:
         """Delete a namespace: its pods are gone when this returns, all else follows soon. Raises TimeoutError."""

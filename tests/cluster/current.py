@@ -1,13 +1,14 @@
 """The cluster that you have, of the current kubeconfig (kind, minikube, a test cluster), lent for as long as somebody needs it.
 
 Only with CLUSTER=current. Into it come Nodes of our own, played by a KWOK that runs here, and the project's chart; agents and
-operator run here too. All of it is taken away again at the end, and a cluster that has any of it already is left alone.
+operator run here too. All of it bears a mark, and is taken away again at the end, or, after kill -9, by the next who uses that
+cluster. One that has any of it from somebody else is left alone.
 """
 
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
@@ -16,17 +17,17 @@ import yaml
 from lightkube import Client, KubeConfig
 from lightkube.core.exceptions import ConfigError
 from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
-from nodedevice_operator.core import required_plugins
 
-from tests.cluster import components, nodes
+from tests.cluster import components, lent_things, nodes
 from tests.cluster.binaries import find
 from tests.cluster.certificates import write_private
-from tests.cluster.chart import SYSTEM_NAMESPACE, installed_manifests
+from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.errors import ClusterError, CommandError
 from tests.cluster.health import answers
 from tests.cluster.layout import HERE, claim
+from tests.cluster.lent_marks import LABEL, Holder, Mark
 from tests.cluster.processes import Process, removed_at_the_end, reserved_ports
 
 _READY_SECONDS = 60.0
@@ -60,6 +61,8 @@ class CurrentCluster(Cluster):
     ) -> None:
         super().__init__(folder, kubeconfig, client, kubectl, version)
         self._kwok = kwok
+        self._mark = Mark.own()
+        self.labels = {LABEL: str(self._mark)}
 
     @classmethod
     def start(cls, folder: Path, say: Callable[[str], None] = lambda _: None) -> Self:
@@ -81,6 +84,7 @@ class CurrentCluster(Cluster):
             client = undo.enter_context(Client(_config(kubeconfig), trust_env=False))
             cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", kwok)
             cluster.version = cluster._usable_version(context)
+            cluster._take_leftovers(context, say)
             say(f"using the cluster of the context {context}, Kubernetes {cluster.version}")
             undo.callback(kwok.kill)
             kwok.start()
@@ -98,59 +102,78 @@ class CurrentCluster(Cluster):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self.verify_alive()
 
+    def apply(self, manifest: str) -> None:
+        """As for any cluster, each document with our mark."""
+        documents = [document for document in yaml.safe_load_all(manifest) if document]
+        for document in documents:
+            document["metadata"]["labels"] = {**(document["metadata"].get("labels") or {}), **self.labels}
+        super().apply(yaml.safe_dump_all(documents))
+
+    def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
+        """As for any cluster. Raises CurrentClusterError, with nothing made, when it has a Node of one of these names."""
+        if taken := [name for name in self._names("nodes") if name in names]:
+            raise CurrentClusterError(
+                f"the cluster has a Node {' and '.join(taken)} already, which is left alone: use another cluster"
+            )
+        super().add_nodes(names, wait_ready)
+
     def add_namespace(self, name: str) -> None:
-        if self._names("namespaces", f"metadata.name={name}"):
+        if self._names("namespaces", f"--field-selector=metadata.name={name}"):
             raise CurrentClusterError(
                 f"the cluster has a namespace {name} already: delete it first, or use another cluster"
             )
         super().add_namespace(name)
-        self._undo.callback(self._delete, "namespace", name)
 
     def _usable_version(self, context: str) -> str:
-        """Its version. Raises CurrentClusterError when it is too old, or has anything of ours."""
+        """Its version. Raises CurrentClusterError when it is too old, or has anything of ours that somebody else brought."""
+        unmarked = f"--selector=!{LABEL}"
         try:
             version = yaml.safe_load(self.kubectl("version", "-o", "yaml"))["serverVersion"]
-            taken = [name for name in self._names("crds") if name.endswith(f".{GROUP}")]
-            taken += [name for name in self._names("namespaces") if name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
+            taken = [name for name in self._names("crds", unmarked) if name.endswith(f".{GROUP}")]
+            spaces = self._names("namespaces", unmarked)
         except CommandError as exc:
             raise CurrentClusterError(f"the cluster of the context {context} cannot be used: {exc}") from exc
+        taken += [name for name in spaces if name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
         if int("".join(filter(str.isdigit, version["minor"]))) < _OLDEST_MINOR:
             raise CurrentClusterError(
                 f"the cluster of the context {context} has Kubernetes {version['gitVersion']}; 1.{_OLDEST_MINOR} or newer is needed"
             )
         if taken:
             raise CurrentClusterError(
-                f"the cluster of the context {context} has nodedevice already ({', '.join(taken)}), and is left alone:"
-                " uninstall it there, or use another cluster"
+                f"the cluster of the context {context} has nodedevice already ({', '.join(taken)}), and is left alone: use"
+                ' another one, or uninstall it there, kinds and namespace too ("Remove" in charts/nodedevice/README.md)'
             )
         return str(version["gitVersion"])
 
-    def _names(self, kind: str, field_selector: str = "") -> list[str]:
+    def _take_leftovers(self, context: str, say: Callable[[str], None]) -> None:
+        """Take away what a run that was killed has left. Raises CurrentClusterError when it may be one that goes on."""
+        things = lent_things.found(self)
+        for mark in things:
+            if mark.holder() is Holder.RUNS:
+                raise CurrentClusterError(
+                    f"process {mark.pid} of this machine, another demo or `make up`, is using the cluster of the context"
+                    f" {context}: end it first (`make down`), or use another cluster"
+                )
+            if mark.holder() is Holder.IS_ELSEWHERE:
+                raise CurrentClusterError(
+                    f"the cluster of the context {context} has what a demo brought ({', '.join(things[mark])}), from another"
+                    " machine or before this one was booted. Where that is over, take it away:\n  "
+                    + "\n  ".join(lent_things.commands(mark))
+                )
+        for mark, names in things.items():
+            say(f"taking away what process {mark.pid} left when it was killed: {', '.join(names)}")
+            lent_things.take_away(self, mark)
+
+    def _names(self, kind: str, *flags: str) -> list[str]:
         path = '{range .items[*]}{.metadata.name}{"\\n"}{end}'
-        return self.kubectl("get", kind, f"--field-selector={field_selector}", "-o", f"jsonpath={path}").split()
+        return self.kubectl("get", kind, *flags, "-o", f"jsonpath={path}").split()
 
     def _clean_up(self, say: Callable[[str], None]) -> None:
-        """Everything that came from us, the objects of our kinds with their definitions; programs have ended before."""
+        """Everything that came from us; programs have ended before."""
         # a second Ctrl-C would leave half of it there
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("taking everything out of the cluster again")
-        selector = nodes.node_selector(self.played_by)
-        ours = self.kubectl("get", "nodes", "-l", selector, "-o", "name", check=False).split()
-        for node in ours:
-            # what DaemonSets of the cluster have started there, as if on a real node
-            on_it = f"--field-selector=spec.nodeName={node.removeprefix('node/')}"
-            self.kubectl("delete", "pods", "-A", on_it, "--grace-period=0", "--force", check=False)
-        self._delete("nodes", "-l", selector)
-        for kind in ("mutatingadmissionpolicybinding", "mutatingadmissionpolicy"):
-            # kept by the operator; an API server without them has none
-            self.kubectl("delete", kind, required_plugins.NAME, "--ignore-not-found", check=False)
-        manifests = yaml.safe_dump_all(installed_manifests())
-        self.kubectl("delete", "--ignore-not-found", "--wait", "-f", "-", stdin=manifests, check=False)
-        self._delete("namespace", SYSTEM_NAMESPACE, AGENTS_NAMESPACE)
-
-    def _delete(self, kind: str, *which: str) -> None:
-        """One thing that cannot be deleted does not keep the others."""
-        self.kubectl("delete", kind, *which, "--ignore-not-found", "--wait", "--timeout=60s", check=False)
+        lent_things.take_away(self, self._mark)
 
 
 def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:

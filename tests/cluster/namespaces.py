@@ -1,5 +1,8 @@
 """Namespaces for tests: usable when made, and quick to remove."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from lightkube import Client
 from lightkube.core.exceptions import ApiError
 from lightkube.models.meta_v1 import ObjectMeta
@@ -8,9 +11,9 @@ from lightkube.resources.core_v1 import Namespace, Pod, ServiceAccount
 from tests.cluster.waiting import wait_until
 
 
-def create_namespace(client: Client, name: str) -> None:
+def create_namespace(client: Client, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
     """Make a namespace, and wait for the ServiceAccount `default` without which it refuses pods."""
-    client.create(Namespace(metadata=ObjectMeta(name=name)))
+    client.create(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
     wait_until(lambda: has_default_service_account(client, name), f"namespace {name} has its default ServiceAccount")
 
 

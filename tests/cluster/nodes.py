@@ -4,9 +4,10 @@ A Node is made as a kubelet makes it, with labels and under the field manager `k
 the kubelet owns would later be shown as `before-first-apply`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 
 from lightkube import ApiError, Client
 from lightkube.models.core_v1 import NodeAddress, NodeStatus, NodeSystemInfo
@@ -29,7 +30,13 @@ def node_selector(played_by: str = PLAYED_BY_KWOK) -> str:
     return f"{PLAYED_LABEL}={played_by}"
 
 
-def create_node(client: Client, name: str, kubelet_version: str, played_by: str = PLAYED_BY_KWOK) -> None:
+def create_node(
+    client: Client,
+    name: str,
+    kubelet_version: str,
+    played_by: str = PLAYED_BY_KWOK,
+    more_labels: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Make the Node; KWOK sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
 
     In two writes, as a kubelet does it: only a write of the status makes its manager the owner of capacity.
@@ -39,6 +46,7 @@ def create_node(client: Client, name: str, kubelet_version: str, played_by: str 
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
         PLAYED_LABEL: played_by,
+        **more_labels,
     }
     status = NodeStatus(
         capacity=dict(_CAPACITY),

@@ -21,7 +21,7 @@ from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.errors import ComponentError
-from tests.cluster.processes import Process, reserved_ports
+from tests.cluster.processes import Process, reserved_ports, tail
 
 GPU = "example.com/gpu"
 FILES = "example.com/dev"
@@ -89,8 +89,9 @@ class Stack:
         plugins = PLUGINS if plugins is None else plugins
         with ExitStack() as undo:
             control_plane = undo.enter_context(open_cluster(folder / "cluster", say))
-            install_chart(control_plane)
+            # first the Nodes: somebody's cluster may have one of these names, and then nothing comes into it
             control_plane.add_nodes(list(plugins))
+            install_chart(control_plane)
             say("chart and nodes are in")
             first, *others = undo.enter_context(reserved_ports(1 + len(plugins)))
             operator = operator_program(control_plane, folder, first)
@@ -104,7 +105,9 @@ class Stack:
             for program in (operator, *agents.values()):
                 program.process.wait_ready(program.is_ready, _READY_SECONDS)
             stack = cls(control_plane, operator, agents)
-            expected = sum(len(kind) for settings in plugins.values() for kind in settings.values())
+            kinds = [kind for settings in plugins.values() for kind in settings.values()]
+            # hostRoot is no plugin
+            expected = sum(len(kind) for kind in kinds if not isinstance(kind, str))
             stack.wait_for("every NodeDevice is Ready", lambda: stack.ready_count() == expected)
             say("operator and agents are ready")
             stack._undo = undo.pop_all()
@@ -122,8 +125,13 @@ class Stack:
             for program in (self.operator, *self.agents.values()):
                 program.process.verify_alive()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}: not so within {timeout_seconds:.0f} s")
+                raise TimeoutError(f"{what}: not so within {timeout_seconds:.0f} s\n{self._state()}")
             time.sleep(0.05)
+
+    def _state(self) -> str:
+        """For a person who has to find out why: the NodeDevices, and what the programs said last."""
+        shown = self.control_plane.kubectl("get", "nodedevices", "-o", "wide", check=False)
+        return "\n".join([shown, *(tail(program.process.log) for program in (self.operator, *self.agents.values()))])
 
     def stop(self) -> None:
         self._undo.close()

@@ -1,10 +1,12 @@
 """The kubelet's device manager, line by line: what of its behaviour we share, by which test, and what not, and why.
 
-The lines are those of a table of its behaviour (73) and of its own tests' scenarios (106), both read in Kubernetes 1.36 and
-1.37. This file says what the kinds of lines are and where tests are found; the lines are in rows_behaviour and rows_scenarios.
+The lines are those of a table of its behaviour (73), of its own tests' scenarios (106), both read in Kubernetes 1.36 and 1.37, and
+of the weak spots that its users have found (29). This file says what the kinds of lines are and where tests are found; the lines
+are in rows_behaviour, rows_scenarios and rows_weak_spots.
 """
 
 import ast
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -12,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+# Where tests run a kubelet and a container runtime, as root.
+REAL_NODE = "tests/e2e/real_node"
 # What stands before the colon in a line's tests. `case:N` is a named case of the differential tests.
 FILES = {
     "adm": "tests/unit/node_agent/core/test_admission.py",
@@ -57,6 +61,21 @@ FILES = {
     "named": "tests/conformance/oracle/test_named.py",
     "random": "tests/conformance/oracle/test_sequences.py",
     "purpose": "tests/conformance/oracle/test_on_purpose.py",
+    "host": "tests/unit/node_agent/edges/test_plugin_host.py",
+    "possible": "tests/unit/node_agent/core/test_checkpoint_possible.py",
+    "reached": "tests/unit/node_agent/core/test_reached_back.py",
+    "inject": "tests/unit/node_agent/core/test_injection.py",
+    "adjust": "tests/unit/node_agent/edges/nri/test_adjustment.py",
+    "apods": "tests/integration/test_agent_pods.py",
+    "survives": "tests/integration/test_agent_survives.py",
+    "opopt": "tests/integration/test_operator_options.py",
+    "sizes": "tests/fuzz/test_sizes.py",
+    "node-answers": f"{REAL_NODE}/test_bad_answers.py",
+    "node-devices": f"{REAL_NODE}/test_devices.py",
+    "node-ends": f"{REAL_NODE}/test_ends.py",
+    "node-closed": f"{REAL_NODE}/test_fail_closed.py",
+    "node-reboot": f"{REAL_NODE}/test_reboot.py",
+    "node-restarts": f"{REAL_NODE}/test_restarts.py",
 }
 
 
@@ -65,6 +84,7 @@ class Kind(Enum):
 
     SAME = "same"
     STRONGER = "stronger"
+    ON_A_NODE = "shown on a real node"
     KUBELETS = "the kubelet's alone"
 
 
@@ -87,8 +107,26 @@ def stronger(number: int, says: str, paragraph: str, *tests: str) -> Row:
     return Row(number, says, Kind.STRONGER, tests, paragraph)
 
 
+def on_a_node(number: int, says: str, *tests: str) -> Row:
+    """Kept as it is; it is about containers, so some of its tests look into those that a real runtime has started."""
+    return Row(number, says, Kind.ON_A_NODE, tests)
+
+
 def kubelets(number: int, says: str, why: str) -> Row:
     return Row(number, says, Kind.KUBELETS, note=why)
+
+
+def is_on_a_node(test: str) -> bool:
+    return FILES.get(test.split(":", 1)[0], "").startswith(REAL_NODE)
+
+
+def has_run(test: str, nodes: Collection[str]) -> bool:
+    """Whether one of these ids of pytest is of the named test."""
+    where, name = test.split(":", 1)
+    if where == "case":
+        return any(node.startswith(f"{FILES['named']}::test_row[{name}-") for node in nodes)
+    node_id = "::".join((FILES[where], *name.split(".")))
+    return any(node == node_id or node.startswith((f"{node_id}[", f"{node_id}::")) for node in nodes)
 
 
 def exists(test: str) -> bool:

@@ -1,6 +1,6 @@
 """What the kubelet's device manager does, 73 lines: start and registration, devices, allocation, containers and reports."""
 
-from tests.conformance.rows import kubelets, same, stronger
+from tests.conformance.rows import kubelets, on_a_node, same, stronger
 
 WAITS = "A refused pod waits"
 KEEPS = "A pod that is there keeps its devices over a restart"
@@ -143,8 +143,20 @@ BEHAVIOUR = (
         "Devices are free as soon as the pod is over",
         "purpose:test_a_pods_end_is_on_disk",
     ),
-    same(31, "init containers' devices are used again", "case:31", "adm:test_init_sidecar_and_app_containers"),
-    same(32, "a sidecar keeps what it takes over", "case:32", "adm:test_init_sidecar_and_app_containers"),
+    on_a_node(
+        31,
+        "init containers' devices are used again",
+        "node-devices:test_an_init_containers_devices_are_used_again",
+        "case:31",
+        "adm:test_init_sidecar_and_app_containers",
+    ),
+    on_a_node(
+        32,
+        "a sidecar keeps what it takes over",
+        "node-devices:test_a_sidecar_keeps_its_device",
+        "case:32",
+        "adm:test_init_sidecar_and_app_containers",
+    ),
     same(33, "app containers share with no other", "case:33", "random:test_random_sequences_end_alike"),
     stronger(
         34,
@@ -190,9 +202,10 @@ BEHAVIOUR = (
         "case:71",
         "pods:TestEnd.test_a_broken_held_device_keeps_its_pod",
     ),
-    same(
+    on_a_node(
         41,
         "running pods keep their devices while the manager restarts",
+        "node-restarts:test_what_runs_goes_on_and_what_comes_gets_another",
         "case:64",
         "random:test_random_sequences_end_alike",
     ),

@@ -1,6 +1,6 @@
 """What the kubelet's own tests assert of its device manager, 106 lines, in the order in which its suites are read."""
 
-from tests.conformance.rows import kubelets, same, stronger
+from tests.conformance.rows import kubelets, on_a_node, same, stronger
 
 SAME_NAME = "watcher:test_one_operation_at_a_time_and_nobody_waits_for_anothers"
 STOPPED = "plugins:TestStop.test_all_devices_of_a_stopped_plugin_are_unhealthy_and_counted"
@@ -82,7 +82,12 @@ SCENARIOS = (
         "adm:TestAdvice.test_pod_that_ended_while_the_plugin_thinks_is_forgotten",
         "adm:TestAdvice.test_device_taken_while_the_plugin_thinks_is_not_given_twice",
     ),
-    same(27, "what a container is started with", "ckpt:TestContainers.test_what_a_container_starts_with"),
+    on_a_node(
+        27,
+        "what a container is started with",
+        "node-devices:test_nodes_environment_and_mounts",
+        "ckpt:TestContainers.test_what_a_container_starts_with",
+    ),
     same(28, "init containers' devices in app containers", "case:31", "case:33"),
     same(29, "sidecars' devices are their own", "case:32"),
     kubelets(
@@ -215,7 +220,7 @@ SCENARIOS = (
         "Get: sidecars, no init containers",
         "podres:test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers",
     ),
-    kubelets(77, "List of v1alpha1", "superseded by v1 in 2020; what monitors speak today is v1"),
+    same(77, "List of v1alpha1", "podres:test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers"),
     stronger(
         78,
         "a resource is in capacity and allocatable",
@@ -238,9 +243,25 @@ SCENARIOS = (
         "a pod gets one device, and List says so",
         "podres:test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers",
     ),
-    same(84, "a CDI device of the plugin", "third:test_cdi_devices_are_those_in_the_plugins_own_file"),
-    same(85, "a second pod gets another device", "stack:test_pods_share_what_may_be_shared_and_nothing_else"),
-    same(86, "the manager restarts: same device", "case:64", THIRD),
+    on_a_node(
+        84,
+        "a CDI device of the plugin",
+        "node-devices:test_by_cdi",
+        "third:test_cdi_devices_are_those_in_the_plugins_own_file",
+    ),
+    on_a_node(
+        85,
+        "a container that starts again has its device, a second pod another",
+        "node-devices:test_a_container_that_starts_again_has_the_same",
+        "stack:test_pods_share_what_may_be_shared_and_nothing_else",
+    ),
+    on_a_node(
+        86,
+        "the manager restarts: same device",
+        "node-restarts:test_what_runs_goes_on_and_what_comes_gets_another",
+        "case:64",
+        THIRD,
+    ),
     same(
         87,
         "pod and manager restart",
@@ -252,16 +273,27 @@ SCENARIOS = (
         "a pod that succeeded gets nothing again",
         "pods:TestEnd.test_a_pod_that_was_over_when_first_seen_gets_nothing",
     ),
-    same(89, "the plugin restarts: same device", "third:test_the_plugin_is_killed_and_started_again"),
-    same(90, "manager and plugin restart", "third:test_both_are_killed_and_started_again"),
+    on_a_node(
+        89,
+        "the plugin restarts: same device",
+        "node-restarts:test_what_runs_goes_on_and_what_comes_gets_another",
+        "third:test_the_plugin_is_killed_and_started_again",
+    ),
+    on_a_node(
+        90,
+        "manager and plugin restart",
+        "node-restarts:test_what_runs_goes_on_and_what_comes_gets_another",
+        "third:test_both_are_killed_and_started_again",
+    ),
     same(
         91,
         "an orphaned pod is cleaned away",
         "restart:TestFromCheckpoint.test_a_pod_that_is_gone_meanwhile_gives_its_devices_back",
     ),
-    same(
+    on_a_node(
         92,
         "init, sidecar and app; List shows two",
+        "node-devices:test_a_sidecar_keeps_its_device",
         "case:32",
         "podres:test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers",
     ),
@@ -269,6 +301,7 @@ SCENARIOS = (
         93,
         "reboot without the plugin: failed, not listed",
         "A refused pod waits",
+        "node-reboot:test_plugins_that_are_late",
         "restart:TestFromCheckpoint.test_a_pod_that_was_waiting_waits_again",
     ),
     stronger(

@@ -5,12 +5,13 @@ from collections import Counter
 
 import pytest
 
-from tests.conformance.rows import ROOT, Kind, Row, exists
+from tests.conformance.rows import FILES, ROOT, Kind, Row, exists, has_run, is_on_a_node
 from tests.conformance.rows_behaviour import BEHAVIOUR
 from tests.conformance.rows_scenarios import SCENARIOS
+from tests.conformance.rows_weak_spots import WEAK_SPOTS
 from tests.oracle import differences
 
-_TABLES = {"behaviour": (BEHAVIOUR, 73), "scenario": (SCENARIOS, 106)}
+_TABLES = {"behaviour": (BEHAVIOUR, 73), "scenario": (SCENARIOS, 106), "weak spot": (WEAK_SPOTS, 29)}
 _ALL = [pytest.param(row, id=f"{name}-{row.number}") for name, (rows, _) in _TABLES.items() for row in rows]
 _TITLES = re.findall(r"^## (.+)$", (ROOT / "docs" / "differences.md").read_text(), re.MULTILINE)
 
@@ -22,7 +23,7 @@ def test_every_line_is_there_once(rows: tuple[Row, ...], count: int) -> None:
 
 @pytest.mark.parametrize("row", _ALL)
 def test_line_is_accounted_for(row: Row) -> None:
-    if row.kind in (Kind.SAME, Kind.STRONGER):
+    if row.kind is not Kind.KUBELETS:
         assert row.tests, "a line that is kept is shown by a test"
         assert [test for test in row.tests if not exists(test)] == []
     else:
@@ -30,6 +31,8 @@ def test_line_is_accounted_for(row: Row) -> None:
         assert not row.tests
     if row.kind is Kind.STRONGER:
         assert row.note in _TITLES
+    if row.kind is Kind.ON_A_NODE:
+        assert any(map(is_on_a_node, row.tests)), "it says so"
 
 
 def test_allowances_are_paragraphs() -> None:
@@ -46,3 +49,21 @@ def test_no_paragraph_is_there_twice() -> None:
 @pytest.mark.parametrize("test", ["case:0", "pods:test_nothing", "pods:TestEnd.test_nothing", "machine:runTest"])
 def test_a_test_that_is_not_there_is_noticed(test: str) -> None:
     assert not exists(test)
+
+
+@pytest.mark.parametrize(
+    ("test", "node", "is_it"),
+    [
+        ("names:test_takes", "::test_takes", True),
+        ("names:test_takes", "::test_takes[plain]", True),
+        ("names:test_takes", "::test_takes_more", False),
+        ("names:TestRoom", "::TestRoom::test_there_is", True),
+        ("names:TestRoom.test_there_is", "::TestRoom::test_there_is[full]", True),
+        ("names:TestRoom.test_there_is", "::TestRoom::test_there_is_none[x]", False),
+        ("case:1", "::test_row[12-newer]", False),
+        ("case:12", "::test_row[12-newer]", True),
+    ],
+)
+def test_which_ids_are_of_a_test(test: str, node: str, *, is_it: bool) -> None:
+    file = FILES["named" if test.startswith("case:") else "names"]
+    assert has_run(test, [f"{file}{node}"]) == is_it

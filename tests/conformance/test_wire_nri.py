@@ -55,7 +55,9 @@ NRI = {
         "pod = 1: PodSandbox",
         "container = 2: Container",
         "adjust = 3: ContainerAdjustment",
+        "plugins = 6: repeated PluginInstance",
     },
+    "PluginInstance": {"name = 1: string", "index = 2: string"},
     "ValidateContainerAdjustmentResponse": {"reject = 1: bool", "reason = 2: string"},
     "Empty": set(),
     "PodSandbox": {

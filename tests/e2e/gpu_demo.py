@@ -1,6 +1,7 @@
 """`make demo GPU=dgx-h100`: GPUs from driver to pod and back, on a real control plane; the driver is a library of ours.
 
-Everything else is real: pynvml in the plugin's own process, the agent, the operator, the scheduler. Ends with a verdict.
+Everything else is real: pynvml in the plugin's own process, the agent, the operator, the scheduler. Ends with a verdict. Of a
+machine on which no GPU can be used it shows what is said of that.
 """
 
 import json
@@ -19,13 +20,15 @@ from tests.cluster.errors import ClusterError
 from tests.cluster.observe import Observer, capacity
 from tests.cluster.stack import Stack
 from tests.e2e.telling import listen_for_stop, tell
-from tests.fakes.fake_nvml import FakeNvml, machines
+from tests.fakes.fake_nvml import FakeNvml, machines, put_on_the_bus
 from tests.fakes.machines import described
 
 _GPU = "nvidia.com/gpu"
 _NODE = "gpu-node"
 _NODE_DEVICE = f"{_NODE}.nvidia.com.gpu"
 _NAMESPACE = "demo"
+# of the agent's log
+_IDLE = "no GPU here"
 
 
 class Broken(Exception):
@@ -45,13 +48,13 @@ def main() -> int:
     try:
         gpus = FakeNvml(folder / "nvml", machine)
         os.environ.update(gpus.environment())
-        tell(f"A Kubernetes control plane, a node that is a {machine}, its agent, the operator")
-        plugins = {_NODE: {"nvml": {"pollSeconds": 1}}}
+        tell(f"A Kubernetes control plane, a node that is the machine {machine}, its agent, the operator")
+        plugins = {_NODE: _plugins(machine, folder / "host")}
         with (
             Stack.start(folder, lambda line: print(f"  {line}", flush=True), plugins, open_cluster) as stack,
             Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
         ):
-            _Demo(stack, nodes, gpus, machine).run()
+            verdict = _Demo(stack, nodes, gpus, machine).run()
     except (Broken, ClusterError, TimeoutError) as exc:
         print(f"\nFAILED: {exc}", flush=True)
         return 1
@@ -60,21 +63,50 @@ def main() -> int:
         return 130
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"\nOK: GPUs went from the driver to pods and back ({time.monotonic() - began:.0f} s)")
+    print(f"\nOK: {verdict} ({time.monotonic() - began:.0f} s)")
     return 0
+
+
+def _plugins(machine: str, host: Path) -> dict[str, Any]:
+    """Settings of the agent's plugins. A machine whose driver does not work has a GPU all the same: its PCI bus shows it."""
+    if described(machine)[1]:
+        return {"nvml": {"pollSeconds": 1}}
+    if machine != "none":
+        put_on_the_bus(host)
+    return {"nvml": {}, "hostRoot": str(host)}
 
 
 class _Demo:
     def __init__(self, stack: Stack, nodes: Observer, gpus: FakeNvml, machine: str) -> None:
-        self._stack, self._nodes, self._gpus = stack, nodes, gpus
+        self._stack, self._nodes, self._gpus, self._machine = stack, nodes, gpus, machine
         self._scores, self._numa_nodes = described(machine)
         self._count = len(self._numa_nodes)
 
-    def run(self) -> None:
+    def run(self) -> str:
+        """Returns the verdict. Raises Broken, and what a cluster that is broken raises."""
+        if self._count == 0:
+            return self._no_gpu()
         self._inventory()
         self._pod()
         uuid = self._xid()
         self._recovery(uuid)
+        return "GPUs went from the driver to pods and back"
+
+    def _no_gpu(self) -> str:
+        if self._machine == "none":
+            tell("The driver finds no GPU: the agent says so once, and there is no NodeDevice")
+            log = self._stack.agents[_NODE].process.log
+            self._stack.wait_for("the agent says so", lambda: _IDLE in log.read_text())
+            print("  " + next(line for line in log.read_text().splitlines() if _IDLE in line))
+            self._show("get", "nodedevices")
+            return "a node without GPUs is left in peace"
+        tell("There is a GPU on the PCI bus, and its driver does not work: the NodeDevice says why")
+        why = '{.status.conditions[?(@.type=="Healthy")].message}'
+        command = ("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={why}", "--ignore-not-found")
+        self._stack.wait_for("the reason is told", lambda: "driver" in self._stack.control_plane.kubectl(*command))
+        self._show("get", "nodedevice", _NODE_DEVICE)
+        self._show(*command[:-1])
+        return "a driver that does not work is told of, with the remedy"
 
     def _inventory(self) -> None:
         tell("The GPUs as the driver describes them")
@@ -98,11 +130,12 @@ class _Demo:
             raise Broken("another pair is joined better")
 
     def _xid(self) -> str:
-        uuid = next(gpu for gpu in sorted(self._numa_nodes) if gpu not in self._held())
-        tell(f"The driver reports Xid 79 on {uuid}, which is free")
+        held = self._held()
+        uuid = min(self._numa_nodes, key=lambda gpu: (gpu in held, gpu))
+        tell(f"The driver reports Xid 79 on {uuid}, which {'the pod holds' if uuid in held else 'is free'}")
         began = time.monotonic()
         self._gpus.xid(uuid, 79)
-        self._until_capacity(self._count - 1, began)
+        self._until_healthy(self._count - 1, uuid, began)
         path = '{range .status.devices[?(@.health=="Unhealthy")]}{.id} {.reason}: {.message}{"\\n"}{end}'
         self._show("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={path}")
         self._show("get", "nodedevice", _NODE_DEVICE)
@@ -112,24 +145,35 @@ class _Demo:
         tell("It is reset, as `nvidia-smi --gpu-reset` would: the driver's counters begin anew, and it counts again")
         began = time.monotonic()
         self._gpus.reset(uuid)
-        self._until_capacity(self._count, began)
+        self._until_healthy(self._count, uuid, began)
         self._show("get", "nodedevice", _NODE_DEVICE)
 
     # -- how it looks ----------------------------------------------------------------------------------------------------
 
-    def _until_capacity(self, expected: int, began: float) -> None:
+    def _until_healthy(self, expected: int, changed: str, began: float) -> None:
+        if changed in self._held():
+            self._stack.wait_for(f"{expected} are healthy", lambda: self._healthy() == expected)
+            print(
+                f"  {expected} of {self._count} are healthy; the pod keeps what it holds, and capacity is what it was"
+            )
+            return
         seen = self._nodes.wait(lambda now: capacity(now, _NODE, _GPU) == expected, since=began)
         print(f"  capacity of {_NODE} is {expected} after {(seen.at - began) * 1000:.0f} ms")
 
     def _held(self) -> list[str]:
-        found = json.loads(self._stack.control_plane.kubectl("get", "nodedevice", _NODE_DEVICE, "-o", "json"))
-        return [device for held in found["status"].get("allocations", ()) for device in held["deviceIDs"]]
+        return [device for held in self._status().get("allocations", ()) for device in held["deviceIDs"]]
+
+    def _healthy(self) -> int:
+        return int(self._status()["healthy"])
+
+    def _status(self) -> Any:
+        return json.loads(self._stack.control_plane.kubectl("get", "nodedevice", _NODE_DEVICE, "-o", "json"))["status"]
 
     def _show(self, *arguments: str) -> None:
         """A kubectl command as a person would type it, and what it prints."""
         typed = " ".join(a if "{" not in a else f"'{a}'" for a in arguments)
         print(f"  $ kubectl {typed}")
-        for line in self._stack.control_plane.kubectl(*arguments).splitlines():
+        for line in self._stack.control_plane.kubectl(*arguments).splitlines() or ["No resources found"]:
             print(f"    {line}")
         sys.stdout.flush()
 

@@ -12,11 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cluster import lent_things
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.current import CurrentCluster
+from tests.cluster.lent_marks import LABEL, Mark
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "tests.e2e.demo"]
 _LOCAL = [sys.executable, "-m", "tests.cluster.local"]
+_ELSEWHERE = Mark("0123456789ab", 1, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -112,11 +116,26 @@ class TestTheClusterYouHave:
         )
         return {*cluster.kubectl("get", kinds, "-o", "name").split(), *everywhere.split()}
 
+    @staticmethod
+    def _environment(kubeconfig: Path) -> dict[str, str]:
+        return {**os.environ, "CLUSTER": "current", "KUBECONFIG": str(kubeconfig)}
+
     def _demo(self, kubeconfig: Path) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "CLUSTER": "current", "KUBECONFIG": str(kubeconfig)}
+        environment = self._environment(kubeconfig)
         return subprocess.run(
             _DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False, env=environment
         )
+
+    def _killed_demo(self, kubeconfig: Path) -> int:
+        """Its process ID; all that it brought stays."""
+        environment = self._environment(kubeconfig)
+        with subprocess.Popen(_DEMO, cwd=_ROOT, stdout=subprocess.PIPE, text=True, env=environment) as demo:
+            assert demo.stdout is not None
+            assert any("operator and agents are ready" in line for line in demo.stdout)
+            started = psutil.Process(demo.pid).children(recursive=True)
+            demo.kill()
+        psutil.wait_procs(started, timeout=30)
+        return demo.pid
 
     def test_demo_uses_it_and_leaves_it_as_it_was(self, own_temp: Path, theirs: ControlPlane) -> None:
         before = self._objects(theirs)
@@ -125,6 +144,41 @@ class TestTheClusterYouHave:
         assert "using the cluster of the context nodedevice-test" in done.stdout
         assert done.stdout.splitlines()[-1].startswith("OK: ")
         assert self._objects(theirs) == before
+
+    def test_what_a_killed_one_left_is_taken_away_by_the_next(
+        self, theirs: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = self._objects(theirs)
+        with tempfile.TemporaryDirectory(prefix="nd-", ignore_cleanup_errors=True) as short:
+            monkeypatch.setenv("TMPDIR", short)
+            killed = self._killed_demo(theirs.admin_kubeconfig)
+        assert {"node/node-a", "namespace/nodedevice-system"} <= self._objects(theirs) - before
+        monkeypatch.setenv("KUBECONFIG", str(theirs.admin_kubeconfig))
+        said: list[str] = []
+        with CurrentCluster.start(tmp_path / "c", said.append):
+            assert self._objects(theirs) == before
+        assert said[0].startswith(f"taking away what process {killed} left when it was killed: Node/node-a")
+
+    def test_what_somebody_else_brought_is_left_to_him(self, own_temp: Path, theirs: ControlPlane) -> None:
+        before = self._objects(theirs)
+        for mark, said in ((Mark.own(), f"process {os.getpid()} of this machine"), (_ELSEWHERE, "another machine")):
+            theirs.kubectl("create", "namespace", "nodedevice-system")
+            theirs.kubectl("label", "namespace", "nodedevice-system", f"{LABEL}={mark}")
+            done = self._demo(theirs.admin_kubeconfig)
+            assert (done.returncode, said in done.stdout, done.stderr) == (1, True, ""), done.stdout
+            for command in lent_things.commands(mark):
+                assert (command in done.stdout) == (mark == _ELSEWHERE)
+                theirs.kubectl(*command.split()[1:])
+            assert self._objects(theirs) == before
+
+    def test_a_node_of_that_name_is_left_alone(self, own_temp: Path, theirs: ControlPlane) -> None:
+        theirs.add_node("node-b")
+        before = self._objects(theirs)
+        done = self._demo(theirs.admin_kubeconfig)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert "has a Node node-b already, which is left alone" in done.stdout
+        assert self._objects(theirs) == before
+        theirs.remove_node("node-b")
 
     def test_what_is_there_already_is_left_alone(self, own_temp: Path, theirs: ControlPlane) -> None:
         theirs.kubectl("create", "namespace", "nodedevice-system")

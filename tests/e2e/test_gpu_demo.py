@@ -25,6 +25,21 @@ def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        ("t4-pair", ["which the pod holds", "1 of 2 are healthy", "2 of 2 are healthy"]),
+        ("mismatch", ["gpu-node.nvidia.com.gpu", "are of different versions: reboot"]),
+        ("none", ["the nvml plugin is idle", "No resources found"]),
+    ],
+)
+def test_a_machine_without_a_gpu_to_spare(machine: str, told: list[str]) -> None:
+    done = subprocess.run([*_DEMO, machine], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [words for words in told if words not in done.stdout] == []
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+
+
 def test_an_unknown_machine_is_refused_with_those_there_are() -> None:
     done = subprocess.run([*_DEMO, "cray-1"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

@@ -14,7 +14,7 @@ from nodedevice_operator.core.records import (
     PodDeviceRecord,
     PodRecord,
 )
-from nodedevice_operator.edges.cluster import Cluster
+from nodedevice_operator.edges.cluster import Cluster, Listed
 from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
 
 from tests.fakes.node_status import NodeStatusModel
@@ -30,6 +30,7 @@ class ClusterModel(Cluster):
     pods: dict[tuple[str, str], PodRecord] = field(default_factory=dict)
     leases: dict[str, LeaseRecord] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    event_names: set[tuple[str, str]] = field(default_factory=set)
     writes: list[str] = field(default_factory=list)
     failures: dict[str, list[ApiError]] = field(default_factory=dict)
     version: int = 100
@@ -45,17 +46,17 @@ class ClusterModel(Cluster):
         """The Node as the API server would return it now."""
         return replace(self.node.record(), resource_version=self.version)
 
-    async def list_nodes(self) -> tuple[list[NodeRecord], int]:
+    async def list_nodes(self) -> Listed[NodeRecord]:
         version = self._next("list_nodes")
-        return [self.node_record()], version
+        return Listed([self.node_record()], version)
 
-    async def list_node_devices(self) -> tuple[list[NodeDeviceRecord], int]:
+    async def list_node_devices(self) -> Listed[NodeDeviceRecord]:
         version = self._next("list_node_devices")
-        return list(self.node_devices.values()), version
+        return Listed(list(self.node_devices.values()), version)
 
-    async def list_pod_devices(self) -> tuple[list[PodDeviceRecord], int]:
+    async def list_pod_devices(self) -> Listed[PodDeviceRecord]:
         version = self._next("list_pod_devices")
-        return list(self.pod_devices.values()), version
+        return Listed(list(self.pod_devices.values()), version)
 
     async def list_leases(self) -> dict[str, LeaseRecord]:
         self._next("list_leases")
@@ -81,8 +82,13 @@ class ClusterModel(Cluster):
         self.writes.append(f"{'force' if force else 'apply'} {dict(sorted(numbers.items()))}")
         return self.node_record()
 
-    async def apply_conditions(self, name: str, conditions: Sequence[ConditionValue]) -> NodeDeviceRecord:
+    async def apply_conditions(
+        self, record: NodeDeviceRecord, conditions: Sequence[ConditionValue]
+    ) -> NodeDeviceRecord:
         version = self._next("apply_conditions")
+        name = record.name
+        if name not in self.node_devices or self.node_devices[name].uid != record.uid:
+            raise NotFound("patch", "nodedevices/status", name, 404)
         record = self.node_devices[name]
         new = {c.type: Condition(c.status, c.reason, c.message, c.since, c.observed_generation) for c in conditions}
         written = replace(record, conditions={**record.conditions, **new}, resource_version=version)
@@ -128,4 +134,8 @@ class ClusterModel(Cluster):
 
     async def post_event(self, event: Event, suffix: str) -> None:
         self._next("post_event")
+        name = event.about.name, suffix
+        if name in self.event_names:
+            raise Conflict("post", "events", "already exists", 409)
+        self.event_names.add(name)
         self.events.append(event)

@@ -74,6 +74,14 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CC") or "gcc") or shutil.which("cc")
 
 
+def put_on_the_bus(host: Path) -> None:
+    """Let this root of a host show an NVIDIA GPU on its PCI bus, whatever the driver says of it."""
+    device = host / "sys/bus/pci/devices/0000:1b:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x10de\n")
+    (device / "class").write_text("0x030200\n")
+
+
 def _built_path(extra_flags: Sequence[str]) -> Path:
     digest = hashlib.sha256("\0".join([*_FLAGS, *extra_flags, platform.machine()]).encode())
     for path in sorted((*SOURCES.glob("*.c"), *SOURCES.glob("*.h"))):

@@ -22,7 +22,8 @@ class FakeRuntime:
 
     nri_version: what Configure says. per_message: pods and containers in each Synchronize; 0: all in one. close_after_bytes: the
     runtime's own bytes after which each connection ends. refusal: the answer to RegisterPlugin. configures: else the plugin is
-    registered, and hears no more.
+    registered, and hears no more. known_events: a plugin that asks for others is sent away. sends_away: any is, once it has
+    answered Configure. validator: whether there is a default validator, as each validation then tells.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -36,6 +37,9 @@ class FakeRuntime:
         self.close_after_bytes: int | None = None
         self.refusal = ""
         self.configures = True
+        self.known_events = (1 << api_pb2.VALIDATE_CONTAINER_ADJUSTMENT) - 1
+        self.sends_away = False
+        self.validator = True
         self.connections: list[PluginConnection] = []
         # those that are through with Synchronize
         self._ready: asyncio.Queue[PluginConnection] = asyncio.Queue()
@@ -103,7 +107,9 @@ class PluginConnection:
 
     async def validate(self, pod: api_pb2.PodSandbox, container: api_pb2.Container) -> str:
         """Why the container must not be made; empty when it may."""
-        request = api_pb2.ValidateContainerAdjustmentRequest(pod=pod, container=container)
+        names = ["default-validator", "nodedevice"] if self._runtime.validator else ["nodedevice"]
+        plugins = [api_pb2.PluginInstance(name=name, index="00") for name in names]
+        request = api_pb2.ValidateContainerAdjustmentRequest(pod=pod, container=container, plugins=plugins)
         answer = api_pb2.ValidateContainerAdjustmentResponse.FromString(
             await self.call("ValidateContainerAdjustment", request.SerializeToString())
         )
@@ -151,6 +157,9 @@ class PluginConnection:
         try:
             answer = await self.call("Configure", request.SerializeToString())
             self.events = api_pb2.ConfigureResponse.FromString(answer).events
+            if runtime.sends_away or self.events & ~runtime.known_events:
+                self.mux.close("sent away")
+                raise CallFailed(Code.INVALID_ARGUMENT, f"invalid plugin events: {self.events:#x}")
             await self.synchronize(runtime.pods, runtime.containers, runtime.per_message)
         except CallFailed as exc:
             runtime.failed.put_nowait(exc)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nodedevice_agent.core.container_edits import ContainerEdits
-from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
 
 # long, so that a test that fails does so by its own doing
 PATIENCE_SECONDS = 30.0
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 30.0
 class Recorder:
     """edits: what create_container answers; refusal, error: what that, validate and container_started raise instead.
 
-    gate: what create_container waits for before.
+    gate: what create_container waits for before. validators: those that were seen; each comes with a container.
     """
 
     def __init__(self) -> None:
@@ -23,14 +23,18 @@ class Recorder:
         self.refusal = ""
         self.error: Exception | None = None
         self.gate: asyncio.Event | None = None
+        self.validators: list[Validator] = []
 
     async def next(self) -> tuple[Any, ...]:
         """What it was told next: a word, and what came with it."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.told.get()
 
-    def runtime_connected(self, name: str, version: str) -> None:
-        self.told.put_nowait(("connected", name, version))
+    def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
+        self.told.put_nowait(("connected", name, version, validator))
+
+    def validator_seen(self, validator: Validator) -> None:
+        self.validators.append(validator)
 
     def runtime_disconnected(self, reason: str) -> None:
         self.told.put_nowait(("disconnected", reason))

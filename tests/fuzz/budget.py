@@ -22,7 +22,7 @@ from hypothesis.strategies import SearchStrategy
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
 SEED = int(os.environ.get("FUZZ_SEED", random.SystemRandom().randrange(2**32)))
 # FUZZ_SECONDS are shared out among so many: test functions with the fuzz fixture.
-TARGETS = 22
+TARGETS = 24
 _EXAMPLES_A_ROUND = 50
 # One input takes milliseconds: this is the verdict that it never ends.
 _HANGS_AFTER_SECONDS = 20.0

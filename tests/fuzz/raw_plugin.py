@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_api.upstream.kubelet.pluginregistration.v1 import api_pb2 as announcement_pb2
 
@@ -13,12 +14,22 @@ _DEVICE_PLUGIN = "v1beta1.DevicePlugin"
 _ANNOUNCEMENT = "pluginregistration.Registration"
 _OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
 
-GOOD_LIST = api_pb2.ListAndWatchResponse(
-    devices=[
-        api_pb2.Device(ID="dev-0", health="Healthy"),
-        api_pb2.Device(ID="dev-1", health="Unhealthy", topology=api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=1)])),
-    ]
-).SerializeToString()
+# of a plugin that also says what v1beta1 does not know
+GOOD_LIST = (
+    api_pb2.ListAndWatchResponse(
+        devices=[
+            api_pb2.Device(ID="dev-0", health="Healthy"),
+            api_pb2.Device(
+                ID="dev-1", health="Unhealthy", topology=api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=1)])
+            ),
+        ]
+    ).SerializeToString()
+    + DeviceListDetails(
+        devices=[DeviceDetails(ID="dev-2", reason="Xid79", message="reset it", attributes={"model": "H100"})],
+        reason="DriverMismatch",
+        message="reboot",
+    ).SerializeToString()
+)
 GOOD_ALLOCATION = api_pb2.AllocateResponse(
     container_responses=[
         api_pb2.ContainerAllocateResponse(

@@ -1,14 +1,28 @@
-"""Files that people write, settings and the state of simulated devices: taken, or refused with a sentence that says why."""
+"""Files that people write, and those that an agent wrote and a disk damaged: taken, or refused with a sentence that says why."""
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 from hypothesis import strategies as st
 from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.plugins.core.nvml.devices import devices_of
+from nodedevice_agent.plugins.core.nvml.fleet import Fleet, Remembered
+from nodedevice_agent.plugins.core.nvml.gpu import Gpu
+from nodedevice_agent.plugins.core.nvml.health import HealthRules, Reading, Trouble
 from nodedevice_agent.plugins.core.simulated import simulated_devices, simulated_ids
+from nodedevice_agent.plugins.nvml import memory
+from nodedevice_agent.plugins.service import device_to_wire
 from nodedevice_agent.plugins.settings import SimulatedSettings
-from nodedevice_agent.plugins.state_file import StateFileError, read_state
+from nodedevice_agent.plugins.state_file import (
+    Listing,
+    StateFileError,
+    read_listings,
+    read_state,
+    simulated_dir,
+    write_listing,
+)
 from nodedevice_agent.settings import Settings, load
 
 from tests.fuzz.budget import Fuzzer
@@ -50,6 +64,15 @@ _ODD_YAML = [
     b"\xff\xfe",
     b"a: 1\n---\nb: 2",
     b"=: =",
+]
+# invalid text inside a string, depth, and half a character
+_ODD_JSON = [
+    b'{"boot_id": "\xff"}',
+    b'{"resourceName": "\xff"}',
+    b'{"x":' + b"[" * 100_000,
+    b'{"boot_id": "\\ud800", "gpus": []}',
+    b"",
+    b"null",
 ]
 
 _path = shaped({"path": mostly(st.just("/dev/null"), texts), "mountPath": texts, "permissions": texts})
@@ -99,6 +122,51 @@ def test_any_state_file(fuzz: Fuzzer, tmp_path: Path) -> None:
 
     keys: dict[str, Any] = {"unhealthy": some(texts), "missing": some(texts), "count": st.integers(-1, 10**5)}
     fuzz(check, st.one_of(nearly([_STATE]), st.sampled_from(_ODD_YAML), shaped(keys).map(as_json)))
+
+
+def test_any_memory_of_gpus(fuzz: Fuzzer, tmp_path: Path) -> None:
+    """What is taken can be listed, and written again."""
+    file = memory.gpu_dir(tmp_path) / "remembered.json"
+    store = memory.Memory(tmp_path)
+    mark = Trouble("Xid79", "reset it")
+    gpu = Gpu("GPU-a", "Tesla T4", 1 << 34, "0000:1b:00.0", 0, 1, ("ecc",))
+    store.write((Remembered(gpu, mark, True, Reading(energy_mj=7, ecc_uncorrected=1, recovery_action=0), 1),))
+    written = file.read_bytes()
+
+    def check(content: bytes) -> None:
+        file.write_bytes(content)
+        try:
+            known = memory.read(tmp_path)
+        except memory.MemoryUnreadable as wrong:
+            _say(str(wrong))
+            return
+        fleet = Fleet(HealthRules(), known)
+        for uuid, each in fleet.gpus.items():
+            for device in devices_of(each, fleet.trouble_of(uuid)):
+                device_to_wire(device)
+        store.write(fleet.remembered())
+
+    boot_id = msgspec.json.decode(written)["boot_id"]
+    told = shaped({"uuid": mostly(st.just("GPU-b"), texts), "model": texts, "numa_node": st.integers(-1, 1 << 70)})
+    remembered = shaped({"gpu": told, "mark": shaped({"reason": texts, "message": texts}), "is_away": st.booleans()})
+    whole = shaped({"boot_id": st.just(boot_id), "gpus": some(remembered)}).map(as_json)
+    fuzz(check, st.one_of(nearly([written]), st.sampled_from(_ODD_JSON), whole))
+
+
+def test_any_listing_of_simulated_devices(fuzz: Fuzzer, tmp_path: Path) -> None:
+    simulated_dir(tmp_path).mkdir()
+    write_listing(tmp_path, Listing("example.com/gpu", ["gpu-0", "gpu-1"]))
+    (file,) = simulated_dir(tmp_path).iterdir()
+    written = file.read_bytes()
+
+    def check(content: bytes) -> None:
+        file.write_bytes(content)
+        try:
+            read_listings(tmp_path)
+        except StateFileError as wrong:
+            _say(str(wrong))
+
+    fuzz(check, st.one_of(nearly([written]), st.sampled_from(_ODD_JSON), values.map(as_json)))
 
 
 def _say(sentence: str) -> None:

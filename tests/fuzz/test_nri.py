@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from nodedevice_agent.core.container_edits import ContainerEdits, DeviceFile, Mount
 from nodedevice_agent.core.runtime import InjectionRefused
 from nodedevice_agent.edges.nri.adjustment import adjustment
+from nodedevice_agent.edges.nri.dialling import SessionEnded
+from nodedevice_agent.edges.nri.host_looks import HostLooks
 from nodedevice_agent.edges.nri.host_nodes import HostNode
 from nodedevice_agent.edges.nri.mux import frames
-from nodedevice_agent.edges.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_STREAM, Session, SessionEnded
+from nodedevice_agent.edges.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_STREAM, Session
 from nodedevice_agent.edges.nri.ttrpc import Message, encode
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
@@ -74,7 +76,7 @@ async def _session(data: bytes, socket: Path) -> None:
     server = await asyncio.start_unix_server(talk, socket)
     try:
         with pytest.raises(SessionEnded):
-            await Session(Recorder(), "10").run(socket)
+            await Session(Recorder(), "10", HostLooks()).run(socket)
     finally:
         server.close()
         await server.wait_closed()

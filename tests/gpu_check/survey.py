@@ -75,6 +75,9 @@ def answer(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         value = plain(function(*arguments))
     except pynvml.NVMLError as error:
         told: dict[str, Any] = {"error": error.value}
+    except UnicodeDecodeError as error:
+        # from firmware that is damaged: pynvml cannot give it to anybody
+        told = {"value": error.object.decode(errors="replace"), "shape": "text that is not UTF-8"}
     else:
         told = {"value": value, "shape": shape(value)}
     took = (time.perf_counter() - began) * 1000

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lightkube import ApiError
 from lightkube.resources.core_v1 import Event, Node
 from nodedevice_api import names
@@ -52,6 +53,13 @@ class OperatorProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def reach_by(self, url: str) -> None:
+        """Have it speak to the API server by way of that address when it is started next."""
+        kubeconfig = self.log.with_name("kubeconfig")
+        content = yaml.safe_load(kubeconfig.read_text())
+        content["clusters"][0]["cluster"] = {"server": url}
+        kubeconfig.write_text(yaml.safe_dump(content))
 
     def start(self) -> None:
         """Start it anew and wait until it has seen everything."""
@@ -316,7 +324,9 @@ def full(
     allocations = allocations or []
     held = {i for a in allocations if not a.get("releasing") for i in a["deviceIDs"]}
     releasing = {i for a in allocations if a.get("releasing") for i in a["deviceIDs"]}
-    ids = [f"gpu-{number}" for number in range(healthy + broken)]
+    # as long as each other, so that they are sorted
+    width = len(str(healthy + broken - 1))
+    ids = [f"gpu-{number:0{width}}" for number in range(healthy + broken)]
     good = ids[:healthy]
     devices = [device(i) if i in good else device(i, "Unhealthy", reason="ReportedUnhealthy") for i in ids]
     running = state == "Running"

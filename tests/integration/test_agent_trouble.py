@@ -3,6 +3,8 @@
 import asyncio
 import signal
 import socket
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from nodedevice_api.names import node_device_name
@@ -120,6 +122,36 @@ async def test_a_second_agent_waits_for_the_directory_and_takes_over(agent_node:
     await agent_node.until_numbers(total=2, allocated=0, available=2)
     await second.until_ready()
     assert len(second.lines("waiting for the plugin directory")) == 1
+
+
+async def test_a_second_agent_waits_for_the_state_directory_too(agent_node: AgentNode) -> None:
+    """With a plugin directory of its own it would write the same checkpoint and the same journal."""
+    first = agent_node.start_agent()
+    await agent_node.plugin(2)
+    await agent_node.until_numbers(total=2, allocated=0, available=2)
+    second = agent_node.start_agent({"--plugin-dir": str(agent_node.folder / "other")})
+    line = await second.until_logged("waiting for the state directory")
+    assert "is used by another agent" in line["error"]
+    status, text = await second.get("/readyz")
+    assert (status, "--state-dir" in text) == (503, True)
+    assert await first.stop() == 0
+    await second.until_logged("serving device plugins")
+    assert len(second.lines("waiting for the state directory")) == 1
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["a file", "a directory"])
+async def test_what_is_no_socket_where_plugins_register_ends_it_with_a_sentence(
+    agent_node: AgentNode, make: Callable[[Path], None]
+) -> None:
+    agent_node.plugin_dir.mkdir()
+    in_the_way = agent_node.plugin_dir / "kubelet.sock"
+    make(in_the_way)
+    agent_node.start_agent()
+    assert await agent_node.agent.ended() == 2
+    said = agent_node.agent.log.read_text()
+    assert "kubelet.sock cannot be made: something that is not a socket is there; remove it" in said
+    assert "Traceback" not in said
+    assert in_the_way.exists()
 
 
 async def test_a_directory_that_a_kubelet_serves_is_left_alone_until_it_ends(agent_node: AgentNode) -> None:

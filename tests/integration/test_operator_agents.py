@@ -1,16 +1,19 @@
 """Agents that fall silent, on a real API server: what is told, what is withdrawn, and that all comes back with them."""
 
+import base64
 import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from nodedevice_api import names
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, operator_writes
+from tests.fakes.trouble_proxy import TroubleProxy, refusal
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, now_text, operator_writes
 
 # A Lease that runs out soon.
 _SHORT_SECONDS = 2
@@ -52,6 +55,14 @@ def looks(control_plane: ControlPlane) -> int:
     """How often the agents' Leases were listed so far."""
     path = f"/namespaces/{names.AGENTS_NAMESPACE}/leases?"
     return sum(event["verb"] == "list" and path in event["requestURI"] for event in control_plane.audit_events())
+
+
+def delete_leases(control_plane: ControlPlane, *nodes: PlayedNode) -> None:
+    """As somebody does who tidies up; the operator has seen them as they are now."""
+    seen = looks(control_plane)
+    # one look may have begun before the last renewal
+    wait_until(lambda: looks(control_plane) >= seen + 2, "the Leases were looked at")
+    control_plane.kubectl("delete", "lease", "-n", names.AGENTS_NAMESPACE, *(node.name for node in nodes))
 
 
 def agents(operator: OperatorProcess, state: str) -> float:
@@ -123,6 +134,80 @@ def test_many_together_are_no_fault_of_theirs(
     for node in nodes:
         node.wait_condition("Ready", "True")
     nodes[0].wait_events("ManyAgentsSilentEnded", about=names.AGENTS_NAMESPACE)
+
+
+def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(
+    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+) -> None:
+    node = played()
+    fall_silent(node)
+    delete_leases(installed, node)
+    node.wait_condition("AgentReady", "Unknown", names.Reason.LEASE_EXPIRED)
+    assert "which is gone" in node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)["message"]
+    node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
+    node.renew_lease()
+    node.wait_condition("Ready", "True")
+    node.wait_events(names.Reason.LEASE_RENEWED, about=node.nd_name())
+    assert node.events(names.Reason.LEASE_MISSING, about=node.nd_name()) == []
+
+
+def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
+    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+) -> None:
+    nodes = [played() for _ in range(3)]
+    for node in nodes:
+        fall_silent(node)
+    delete_leases(installed, *nodes)
+    for node in nodes:
+        node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
+    seen = looks(installed)
+    wait_until(lambda: looks(installed) >= seen + 4, "the Leases were looked at again")
+    assert [node.shown() for node in nodes] == [("4", "4")] * 3
+    for node in nodes:
+        node.renew_lease()
+    nodes[0].wait_events("ManyAgentsSilentEnded", about=names.AGENTS_NAMESPACE)
+
+
+@pytest.fixture
+def proxy(installed: ControlPlane, tmp_path: Path) -> Iterator[TroubleProxy]:
+    content = yaml.safe_load(installed.admin_kubeconfig.read_text())
+    [cluster] = [entry["cluster"] for entry in content["clusters"]]
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    made = TroubleProxy(cluster["server"], authority)
+    yield made
+    made.close()
+
+
+def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
+    installed: ControlPlane,
+    operator: OperatorProcess,
+    played: Callable[[], PlayedNode],
+    proxy: TroubleProxy,
+) -> None:
+    node, other = played(), played()
+    operator.stop()
+    lived = {each.name: each.conditions()["AgentReady"] for each in (node, other)}
+    path = f"/namespaces/{names.AGENTS_NAMESPACE}/leases"
+    refused = proxy.rule("GET", path, 3, 429, refusal(429, "TooManyRequests", "later"), {"Retry-After": "1"})
+    operator.reach_by(proxy.url)
+    for each in (node, other):
+        each.renew_lease()
+    since, seen = now_text(), looks(installed)
+    operator.start()
+    wait_until(lambda: refused.given > 0, "the Leases were asked for")
+    # numbers go on meanwhile; also that the other node was looked at is known then
+    node.publish(healthy=3, broken=1, allocations=[HELD])
+    node.wait_shown(3)
+    wait_until(lambda: looks(installed) > seen, "the Leases were listed")
+    other.publish(healthy=2, broken=2, allocations=[HELD])
+    other.wait_shown(2)
+    other.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
+    assert {each.name: each.conditions()["AgentReady"] for each in (node, other)} == lived
+    for each in (node, other):
+        # for the change alone: the Node's numbers, and the reason of Ready
+        assert len(operator_writes(installed, each.name, since)) == 2
+        assert each.events(names.Reason.LEASE_MISSING, about=each.nd_name()) == []
 
 
 def test_a_node_made_anew_has_nothing_of_the_one_before(

@@ -233,6 +233,19 @@ class TestWatches:
         assert proxy.say(kind, line) == 1
         follows(node)
 
+    def test_of_nodes_that_ends_with_an_error_again_and_again(
+        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, told: Told
+    ) -> None:
+        """Each time it is open again within about a second, so that a Node is not left as somebody else made it."""
+        for _ in range(7):
+            wait_until(lambda: proxy.open_watches("nodes") == 1, "it is open again")
+            proxy.say("nodes", error_line(refusal(500, "InternalError", "etcd is away")))
+            wait_until(lambda: proxy.open_watches("nodes") == 0, "it was given up")
+        follows(node)
+        begun = told.lines("watch failed and begins anew")
+        assert begun
+        assert max(line["seconds"] for line in begun) <= 1.2
+
     @pytest.mark.parametrize(
         "line",
         [
@@ -257,6 +270,32 @@ class TestWatches:
         assert proxy.say(names.NODE_DEVICES, error_line(EXPIRED)) == 1
         follows(node)
         assert len(told.lines("list failed and begins anew")) == 1
+
+
+class TestNodes:
+    """Nodes that no API server of today would send."""
+
+    def test_one_that_is_not_understood(
+        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, told: Told
+    ) -> None:
+        """It is left alone, and what names it too, until it is understood again; it is not taken for one that is gone."""
+        found: Any = node.client.get(Node, node.name)
+        odd = {**found.to_dict(), "status": {"capacity": ["eight"]}}
+        for _ in range(2):
+            assert proxy.say("nodes", json.dumps({"type": "MODIFIED", "object": odd}).encode() + b"\n") == 1
+        assert told.wait("object is not understood, and left alone")["object"] == node.name
+        before = node.conditions()["Advertised"]
+        node.publish(healthy=3, broken=1)
+        other = settled(PlayedNode(node.control_plane))
+        follows(other)
+        other.remove()
+        assert node.shown() == ("4", "4")
+        assert node.conditions()["Advertised"] == before
+        # a heartbeat of its kubelet is enough
+        node.kubelet_writes(capacity={"cpu": "9"})
+        node.wait_shown(3)
+        follows(node)
+        assert len(told.lines("object is not understood, and left alone")) == 1
 
 
 class TestNodeDevices:

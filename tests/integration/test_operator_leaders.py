@@ -1,4 +1,7 @@
-"""Two operators on a real API server: one writes, the other is warm; and who follows whom, however the first one ends."""
+"""Two operators on a real API server: one writes, the other is warm; and who follows whom, however the first one ends.
+
+How long that takes is measured by `make bench-operator`.
+"""
 
 import signal
 import threading
@@ -82,9 +85,8 @@ def test_after_a_crash_the_other_goes_on(pair: tuple[OperatorProcess, OperatorPr
     node.publish(healthy=4)
     node.wait_shown(4)
     first.signal(signal.SIGKILL)
-    moment = node.publish(healthy=3, broken=1)
+    node.publish(healthy=3, broken=1)
     node.wait_shown(3)
-    print(f"\nafter kill -9 the other wrote within {time.monotonic() - moment:.2f} s (goal 5)")
     wait_until(lambda: second.leads, "the second leads")
     # what it writes it had in its caches: it listed nothing anew
     listed = [line["kind"] for line in second.lines() if line["event"] == "list is complete"]
@@ -99,11 +101,9 @@ def test_after_a_clean_end_the_other_goes_on_at_once(
     node.publish(healthy=4)
     node.wait_shown(4)
     before = holder(installed)
-    moment = time.monotonic()
     first.signal(signal.SIGTERM)
     node.publish(healthy=2, broken=2)
     node.wait_shown(2)
-    print(f"\nafter SIGTERM the other wrote within {time.monotonic() - moment:.2f} s (goal 1)")
     # the first may have written that while the signal was on its way
     wait_until(lambda: second.leads, "the second leads")
     assert holder(installed) not in {before, None}
@@ -162,7 +162,9 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
                 awake, before = now_text(), stood_by(leader)
                 leader.signal(signal.SIGCONT)
                 wait_until(lambda: stood_by(leader) > before, "it knows that it leads no more")  # noqa: B023
-            assert writes_of(installed, leader, awake) == []
+            late = writes_of(installed, leader, awake)
+            # what came in, and when
+            assert [(e["verb"], e["requestURI"], e["requestReceivedTimestamp"], awake) for e in late] == []
             assert not leader.leads
             leader, other = other, leader
         for node in nodes:

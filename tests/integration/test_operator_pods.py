@@ -1,12 +1,14 @@
 """The operator on a real API server: PodDevices as pods come and go, and what pods and NodeDevices are told."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from lightkube.models.core_v1 import Container, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Pod
+from lightkube.resources.core_v1 import Event, Pod
 from lightkube.types import PatchType
 
 from tests.cluster.control_plane import ControlPlane
@@ -18,6 +20,7 @@ from tests.integration.operator_process import (
     OperatorProcess,
     PlayedNode,
     delete,
+    now_text,
     operator_writes,
     pod_device,
 )
@@ -47,15 +50,27 @@ class Pods:
     """Pods of one namespace, and the PodDevices beside them."""
 
     def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
+        self._control_plane = control_plane
         self.client = control_plane.client
         self.namespace = namespace
 
-    def run(self, name: str, node: str) -> str:
-        """Make a pod that is bound to the node already; its uid."""
-        spec = PodSpec(nodeName=node, containers=[Container(name="main", image="none")])
+    def run(self, name: str, node: str | None) -> str:
+        """Make a pod that is bound to the node already, or to none and never will be; its uid."""
+        scheduler = None if node else "nobody"
+        spec = PodSpec(nodeName=node, schedulerName=scheduler, containers=[Container(name="main", image="none")])
         made = self.client.create(Pod(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec))
         assert made.metadata is not None
         return str(made.metadata.uid)
+
+    def run_many(self, wanted: list[str], node: str) -> dict[str, str]:
+        """Make these pods, bound to the node already; their uids by name."""
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}
+        made = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec} for name in wanted]
+        body = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+        self._control_plane.kubectl("create", "-n", self.namespace, "-f", "-", stdin=body)
+        uids = "jsonpath={range .items[*]}{.metadata.name} {.metadata.uid}{'\\n'}{end}"
+        lines = self._control_plane.kubectl("get", "pods", "-n", self.namespace, "-o", uids).splitlines()
+        return dict(line.split() for line in lines)
 
     def remove(self, name: str) -> None:
         """Delete a pod and wait until the API has forgotten it."""
@@ -181,6 +196,47 @@ def test_an_allocation_of_a_pod_on_another_node_is_refused(
         # nobody ends the pods of a node that is gone, until the controller manager notices
         pods.remove("pod-b")
         other.remove()
+
+
+def counts(node: PlayedNode, reason: str) -> list[int | None]:
+    """How often each Event with that reason on the NodeDevice has happened."""
+    found = node.client.list(Event, namespace="default")
+    return [e.count for e in found if (e.reason, e.involvedObject.name) == (reason, node.nd_name())]
+
+
+def test_what_is_refused_is_told_once_however_often_it_is_said(
+    operator: OperatorProcess, node: PlayedNode, pods: Pods
+) -> None:
+    loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
+    for broken in (0, 1, 0, 1):
+        node.publish(healthy=4 - broken, broken=broken, allocations=[loose])
+        node.wait_shown(4 - broken)
+    (message,) = node.wait_events("AllocationRefused", about=node.nd_name())
+    assert "pod-z" in message
+    assert "is not bound to a node" in message
+    # Events are posted in order
+    node.publish(healthy=3, broken=1, allocations=[loose], state="Stopped")
+    node.wait_events("EndpointStopped", about=node.nd_name())
+    assert counts(node, "AllocationRefused") == [1]
+    pod = f"{pods.namespace}/pod-z"
+    logged = [line for line in operator.lines() if line["event"] == "allocation refused" and line["pod"] == pod]
+    assert len(logged) == 1
+
+
+def test_what_came_while_no_operator_ran_is_told_once(operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
+    operator.stop()
+    loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
+    contrary: dict[str, Any] = {"healthy": 4, "allocations": [loose], "allocated": 0, "available": 4}
+    node.publish(**contrary)
+    for state in ("Stopped", "Running"):
+        operator.start()
+        wait_until(lambda: operator.leads, "it leads")
+        # told after whatever is said of what stands
+        node.publish(**contrary, state=state)
+        node.wait_events(f"Endpoint{state}", about=node.nd_name())
+        assert (counts(node, "AllocationRefused"), counts(node, "StatusContradictsItself")) == ([1], [1])
+        operator.stop()
+    operator.start()
 
 
 @pytest.mark.parametrize(
@@ -315,6 +371,47 @@ def test_the_pod_that_holds_a_broken_device_is_told_too(installed: ControlPlane,
         stranger.remove()
 
 
+def test_a_pod_that_runs_without_its_devices_is_told_each_time(
+    installed: ControlPlane, node: PlayedNode, pods: Pods
+) -> None:
+    uid, early = pods.run("pod-a", node.name), pods.run("pod-b", node.name)
+    well, without = pods.holds("pod-a", uid, "gpu-0"), pods.holds("pod-a", uid, "gpu-0", runsWithout=True)
+    node.publish(healthy=4, allocations=[well])
+    node.publish(healthy=4, allocations=[without])
+    (message,) = node.wait_events("RunsWithoutDevices", about="pod-a", namespace=pods.namespace)
+    assert message.startswith(f"container main runs without the {GPU} that it asked for on {node.name}; delete the pod")
+    node.publish(healthy=3, broken=1, allocations=[without])
+    node.publish(healthy=4, allocations=[well])
+    node.publish(healthy=4, allocations=[without])
+    wait_until(lambda: times_told(installed, pods, "pod-a") == 2, "it is told at the second transition")
+    # a pod that ran before its resource was known here, and one that is not of this node
+    stranger = PlayedNode(installed)
+    try:
+        false = pods.holds("pod-c", pods.run("pod-c", stranger.name), "gpu-1", runsWithout=True)
+        node.make(NIC)
+        waits = {**false, "name": "pod-b", "podUID": early, "reason": "NotEnoughDevices", "message": ""}
+        del waits["deviceIDs"]
+        node.publish(NIC, healthy=1, waiting=[waits])
+        node.publish(healthy=4, allocations=[without, false])
+        (message,) = node.wait_events("RunsWithoutDevices", about="pod-b", namespace=pods.namespace)
+        assert f"runs without the {NIC} that" in message
+        # Events are posted in order: this one comes after whatever is told of the pods
+        node.publish(healthy=4, allocations=[without, false], state="Stopped")
+        node.wait_events("EndpointStopped", about=node.nd_name())
+        assert node.events("RunsWithoutDevices", "pod-c", pods.namespace) == []
+        assert times_told(installed, pods, "pod-a") == 2
+    finally:
+        pods.remove("pod-c")
+        stranger.remove()
+
+
+def times_told(control_plane: ControlPlane, pods: Pods, name: str) -> int:
+    """How often it was told of that pod; the same again within some minutes is one Event that counts."""
+    found = control_plane.client.list(Event, namespace=pods.namespace)
+    told = [e for e in found if (e.reason, e.involvedObject.name) == ("RunsWithoutDevices", name)]
+    return sum(event.count or 0 for event in told)
+
+
 def test_pods_are_only_ever_read_one_by_one(installed: ControlPlane, node: PlayedNode, pods: Pods) -> None:
     # other tests try what this account may not do
     before = len(list(installed.audit_events()))
@@ -328,3 +425,33 @@ def test_pods_are_only_ever_read_one_by_one(installed: ControlPlane, node: Playe
         if event["user"]["username"] == account and event.get("objectRef", {}).get("resource") == "pods"
     }
     assert asked == {"get"}
+
+
+_MANY = 300
+
+
+def test_each_of_many_pods_is_written_once_and_once_for_its_change(
+    installed: ControlPlane, node: PlayedNode, pods: Pods
+) -> None:
+    numbers = [f"{number:03}" for number in range(_MANY)]
+    wanted = [f"pod-{number}" for number in numbers]
+    uids = pods.run_many(wanted, node.name)
+    held = [pods.holds(f"pod-{n}", uids[f"pod-{n}"], f"gpu-{n}") for n in numbers]
+    since = now_text()
+    node.publish(healthy=_MANY, allocations=held)
+    # by name, so this is the last
+    pods.wait(wanted[-1], bool, "is there", 120)
+    # the last one's breaks
+    node.publish(healthy=_MANY - 1, broken=1, allocations=held)
+    pods.wait(wanted[-1], lambda status: bool(status and status["health"] != "Healthy"), "shows what is broken")
+    # and what concerns no pod
+    node.publish(healthy=_MANY - 1, broken=1, allocations=held, state="Stopped")
+    node.wait_condition("Ready", "False", "EndpointStopped")
+    path = f"/namespaces/{pods.namespace}/poddevices/"
+    written = Counter(
+        (event["verb"], event["requestURI"].partition(path)[2].partition("?")[0])
+        for event in operator_writes(installed, path, since)
+    )
+    assert written == {("patch", name): 1 for name in wanted[:-1]} | {("patch", wanted[-1]): 2}
+    # one request for all of them takes longer than a client waits, where the machine is slow
+    installed.kubectl("delete", "pods", "--all", "-n", pods.namespace, "--force", "--wait=false")

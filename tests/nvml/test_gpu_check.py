@@ -54,6 +54,16 @@ def test_a_driver_that_does_not_work_is_an_error(tmp_path: Path) -> None:
     assert done.stderr.startswith("NVML is here and does not work: ")
 
 
+def test_a_text_that_is_none_is_a_fault(tmp_path: Path) -> None:
+    machine = FakeNvml(tmp_path, "t4-pair")
+    machine.control.write_bytes(b'set 1 name="Tesla \xff T4"\n')
+    done = run(machine.environment(), tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    fault = next(line for line in done.stdout.splitlines() if line.startswith("FAULT"))
+    assert "nvmlDeviceGetName()" in fault
+    assert "text that is not UTF-8" in fault
+
+
 def test_a_driver_that_hangs_is_given_up(tmp_path: Path) -> None:
     machine = FakeNvml(tmp_path, "t4-pair")
     machine.hang(1, "nvmlDeviceGetName")

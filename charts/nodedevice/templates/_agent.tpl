@@ -1,6 +1,6 @@
 {{/*
-What of the host an agent gets, as a YAML list of name, path, readOnly and type; as little as its settings allow. All paths are the
-same inside: what the agent tells others (plugins, runtime, kubelet) are the host's paths.
+What of the host an agent gets, as a JSON list; as little as its settings allow. All paths are the same inside: what the agent tells others
+(plugins, runtime, kubelet) are the host's paths. setting: which one leads there; none for what is always so.
 Defaults stand here a second time; a test holds them to the agent's own.
 */}}
 {{- define "nodedevice.agent.hostPaths" -}}
@@ -9,33 +9,39 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- $state := $config.stateDir | default "/var/lib/nodedevice" | clean -}}
 {{- $plugins := $config.pluginDir | default "/var/lib/nodedevice/device-plugins" | clean -}}
 {{- $kubelet := $config.kubeletDir | default "/var/lib/kubelet" | clean -}}
-# checkpoint, and below it the sockets where plugins register and monitors ask
-- {name: state, path: {{ $state | quote }}, readOnly: false, type: DirectoryOrCreate}
-{{- if not (hasPrefix (printf "%s/" $state) (printf "%s/" $plugins)) }}
-- {name: plugins, path: {{ $plugins | quote }}, readOnly: false, type: DirectoryOrCreate}
-{{- end }}
-{{- with $config.podResourcesSocket }}
-{{- if not (hasPrefix (printf "%s/" $state) .) }}
-- {name: monitors, path: {{ dir . | quote }}, readOnly: false, type: DirectoryOrCreate}
-{{- end }}
-{{- end }}
-{{- with $config.pluginsRegistryDir }}
-# only looked into and dialled
-- {name: plugins-registry, path: {{ . | clean | quote }}, readOnly: true, type: DirectoryOrCreate}
-{{- end }}
-# device files are looked at, never opened: their numbers go into containers, and they come and go
-- {name: dev, path: /dev, readOnly: true, type: Directory}
-{{- if has $runtime (list "auto" "kubelet") }}
-# the agent is a plugin of the kubelet's: its sockets lie here
-- {name: kubelet-plugins, path: {{ printf "%s/device-plugins" $kubelet | quote }}, readOnly: false, type: Directory}
-# who holds what is asked here
-- {name: kubelet-pod-resources, path: {{ printf "%s/pod-resources" $kubelet | quote }}, readOnly: true, type: Directory}
-{{- else if eq $runtime "nri" }}
-# names that the kubelet has are left to it: they stand in its checkpoint
-- {name: kubelet-plugins, path: {{ printf "%s/device-plugins" $kubelet | quote }}, readOnly: true, type: Directory}
-{{- end }}
-{{- if has $runtime (list "auto" "nri") }}
-# a socket can be dialled where nothing can be written. Where the runtime has no NRI, the directory stays empty
-- {name: nri, path: {{ $config.nriSocket | default "/var/run/nri/nri.sock" | dir | quote }}, readOnly: true, type: DirectoryOrCreate}
-{{- end }}
+{{- /* checkpoint, and below it the sockets where plugins register and monitors ask */ -}}
+{{- $paths := list (dict "name" "state" "setting" "stateDir" "path" $state "type" "DirectoryOrCreate") -}}
+{{- if not (hasPrefix (printf "%s/" $state) (printf "%s/" $plugins)) -}}
+{{- $paths = append $paths (dict "name" "plugins" "setting" "pluginDir" "path" $plugins "type" "DirectoryOrCreate") -}}
+{{- end -}}
+{{- with $config.podResourcesSocket -}}
+{{- $monitors := dir . -}}
+{{- if not (or (hasPrefix (printf "%s/" $state) (printf "%s/" $monitors)) (hasPrefix (printf "%s/" $plugins) (printf "%s/" $monitors))) -}}
+{{- $paths = append $paths (dict "name" "monitors" "setting" "podResourcesSocket" "path" $monitors "type" "DirectoryOrCreate") -}}
+{{- end -}}
+{{- end -}}
+{{- with $config.pluginsRegistryDir -}}
+{{- /* only looked into and dialled */ -}}
+{{- $registry := dict "name" "plugins-registry" "setting" "pluginsRegistryDir" "path" (clean .) "readOnly" true "type" "DirectoryOrCreate" -}}
+{{- $paths = append $paths $registry -}}
+{{- end -}}
+{{- /* device files are looked at, never opened: their numbers go into containers, and they come and go */ -}}
+{{- $paths = append $paths (dict "name" "dev" "path" "/dev" "readOnly" true "type" "Directory") -}}
+{{- /* of a kubelet whose plugin the agent is: its sockets lie here. With nri: names that the kubelet has are left to it; they stand in its checkpoint */ -}}
+{{- $ofKubelet := dict "setting" "kubeletDir" "type" "Directory" -}}
+{{- $asPlugin := has $runtime (list "auto" "kubelet") -}}
+{{- if or $asPlugin (eq $runtime "nri") -}}
+{{- $devicePlugins := dict "name" "kubelet-plugins" "path" (printf "%s/device-plugins" $kubelet) "readOnly" (not $asPlugin) -}}
+{{- $paths = append $paths (merge $devicePlugins $ofKubelet) -}}
+{{- end -}}
+{{- if $asPlugin -}}
+{{- /* who holds what is asked here */ -}}
+{{- $podResources := dict "name" "kubelet-pod-resources" "path" (printf "%s/pod-resources" $kubelet) "readOnly" true -}}
+{{- $paths = append $paths (merge $podResources $ofKubelet) -}}
+{{- end -}}
+{{- /* a socket can be dialled where nothing can be written. Where the runtime has no NRI, the directory stays empty. Needed with every runtime: a
+pod that is marked to wait for the agent waits for its connection, whoever gives the devices */ -}}
+{{- $nri := dir ($config.nriSocket | default "/var/run/nri/nri.sock") -}}
+{{- $paths = append $paths (dict "name" "nri" "setting" "nriSocket" "path" $nri "readOnly" true "type" "DirectoryOrCreate") -}}
+{{- toJson $paths -}}
 {{- end }}

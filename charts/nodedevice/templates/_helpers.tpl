@@ -3,7 +3,7 @@ Recommended labels. Call with (dict "root" $ "component" "agent"); no component 
 */}}
 {{- define "nodedevice.labels" -}}
 app.kubernetes.io/name: nodedevice
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 app.kubernetes.io/part-of: nodedevice
@@ -18,7 +18,7 @@ What a workload finds its pods by. It can never be changed once installed: no ve
 */}}
 {{- define "nodedevice.selectorLabels" -}}
 app.kubernetes.io/name: nodedevice
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -49,7 +49,7 @@ An image by digest, else by tag. Call with (dict "root" $ "image" .Values.agents
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end }}

@@ -34,7 +34,7 @@ securityContext:
     type: RuntimeDefault
 containers:
   - name: nodedevice-operator
-    image: {{ include "nodedevice.image" (dict "root" .root "image" $operator.image) }}
+    image: {{ include "nodedevice.image" (dict "root" .root "image" $operator.image) | quote }}
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     args: {{ toJson .args }}
     {{- with $operator.env }}
@@ -57,7 +57,7 @@ apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ .name }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     {{- include "nodedevice.labels" . | nindent 4 }}
   annotations:
@@ -74,7 +74,7 @@ kind: {{ if .namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
 metadata:
   name: {{ .name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "nodedevice.labels" . | nindent 4 }}
@@ -87,7 +87,7 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ .name }}
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ .root.Release.Namespace | quote }}
 {{- end }}
 
 {{/*
@@ -96,7 +96,7 @@ The metadata of such a role.
 {{- define "nodedevice.hookRoleMetadata" -}}
 name: {{ .name }}
 {{- with .namespace }}
-namespace: {{ . }}
+namespace: {{ . | quote }}
 {{- end }}
 labels:
   {{- include "nodedevice.labels" . | nindent 2 }}

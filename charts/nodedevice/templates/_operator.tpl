@@ -1,7 +1,32 @@
 {{/*
+on, remove or off, for the values nodeTaint and nodeLabels, by name. An upgrade that switches one off makes `remove` of it, or what stands on
+the Nodes would stay there for ever; the upgrade after that finds it removed. Where Helm is not let look into the cluster (`helm template`), the
+value is all there is.
+*/}}
+{{- define "nodedevice.operator.marks" -}}
+{{- $wanted := index .root.Values .name -}}
+{{- if and (eq $wanted "off") .root.Release.IsUpgrade -}}
+{{- $former := lookup "v1" "ConfigMap" .root.Release.Namespace "nodedevice-operator" | default dict -}}
+{{- $settings := dig "data" "operator.yaml" "{}" $former | fromYaml -}}
+{{- if eq (toString (get $settings .name)) "true" -}}
+{{- $wanted = "remove" -}}
+{{- end -}}
+{{- end -}}
+{{- $wanted -}}
+{{- end }}
+
+{{/*
+Whether the operator may write to Nodes what is no capacity: `true` or nothing.
+*/}}
+{{- define "nodedevice.operator.writesMarks" -}}
+{{- $marks := list (include "nodedevice.operator.marks" (dict "root" . "name" "nodeTaint")) (include "nodedevice.operator.marks" (dict "root" . "name" "nodeLabels")) -}}
+{{- if or (has "on" $marks) (has "remove" $marks) }}true{{ end -}}
+{{- end }}
+
+{{/*
 The operator's settings: what the user gave, and over it what its rights depend on too, so that the two never differ.
 */}}
 {{- define "nodedevice.operator.config" -}}
 {{- $decided := dict "requiredPlugins" .Values.requiredPlugins "nodeTaint" (eq .Values.nodeTaint "on") "nodeLabels" (eq .Values.nodeLabels "on") -}}
-{{- toYaml (mergeOverwrite (deepCopy .Values.operator.config) $decided) -}}
+{{- toPrettyJson (mergeOverwrite (deepCopy .Values.operator.config) $decided) -}}
 {{- end }}

@@ -6,9 +6,9 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -20,7 +20,8 @@ from nodedevice_agent.edges.cluster import Cluster
 from nodedevice_agent.edges.http import Health
 from nodedevice_agent.edges.plugin_directory import PluginDirectory
 from nodedevice_agent.edges.retry import until_done
-from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError
+from nodedevice_agent.edges.state_directory import held, make
+from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError, StateDirectoryUsed
 from nodedevice_agent.gpu_command import gpu
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.runtime_command import runtime
@@ -29,6 +30,12 @@ from nodedevice_agent.settings import Runtime, Settings, TopologyPolicy, Topolog
 from nodedevice_agent.simulate_command import simulate
 
 log = logging.getLogger(__name__)
+
+_Taken = TypeVar("_Taken")
+_WAITING: dict[type[AgentError], str] = {
+    DirectoryServed: "waiting for the plugin directory",
+    StateDirectoryUsed: "waiting for the state directory",
+}
 
 _DIRECTORY_RETRY_SECONDS = 2.0
 _NODE_RETRY_SECONDS = 5.0
@@ -160,14 +167,17 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 async def _run(settings: Settings) -> None:
     state_dir, plugin_dir = Path(settings.state_dir), Path(settings.plugin_dir)
-    _make(state_dir)
-    settings = with_runtime_settled(settings)
-    log.info("starting", extra={"version": __version__, "node": settings.node_name, "runtime": settings.runtime})
+    make(state_dir)
     cluster = Cluster.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
     health = Health("plugin directory", "node", "api server", "pods")
     server = http.serve(settings.http_address, health)
     try:
-        with await _take(plugin_dir, health) as directory:
+        with ExitStack() as stack:
+            directory = await _take(lambda: stack.enter_context(PluginDirectory.take(plugin_dir)), health)
+            await _take(lambda: stack.enter_context(held(state_dir)), health)
+            settings = with_runtime_settled(settings)
+            extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}
+            log.info("starting", extra=extra)
             agent = Agent(settings, state_dir, directory, cluster, health)
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
@@ -185,22 +195,15 @@ async def _built_in_plugins(agent: Agent, settings: Settings, plugin_dir: Path, 
     await run_plugins(settings.plugins, plugin_dir, state_dir)
 
 
-def _make(state_dir: Path) -> None:
-    try:
-        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
-    except OSError as exc:
-        raise SettingsError(f"--state-dir {state_dir} cannot be used: {exc.strerror}") from exc
-
-
-async def _take(plugin_dir: Path, health: Health) -> PluginDirectory:
-    """Wait for the directory while another manager serves it: an agent that is being replaced still has it a moment."""
+async def _take(take: Callable[[], _Taken], health: Health) -> _Taken:
+    """Wait for a directory while another agent or manager has it: one that is being replaced still has it a moment."""
     was_said = False
     while True:
         try:
-            return PluginDirectory.take(plugin_dir)
-        except DirectoryServed as exc:
+            return take()
+        except (DirectoryServed, StateDirectoryUsed) as exc:
             if not was_said:
-                log.error("waiting for the plugin directory", extra={"error": str(exc)})
+                log.error(_WAITING[type(exc)], extra={"error": str(exc)})
             was_said = True
             health.is_missing("plugin directory", str(exc))
             health.beat()

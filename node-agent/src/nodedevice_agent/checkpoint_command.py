@@ -16,6 +16,7 @@ import click
 from nodedevice_agent.core.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, decode
 from nodedevice_agent.core.checkpoint_journal import replayed
+from nodedevice_agent.core.checkpoint_possible import refuse_impossible
 from nodedevice_agent.core.container_edits import Conflict, ContainerEdits, merged
 from nodedevice_agent.edges.allocate_answer import UnreadableAnswer, read_answer
 from nodedevice_agent.edges.checkpoint_file import read_both
@@ -55,6 +56,10 @@ def show(file: Path, output: str) -> None:
 def verify(file: Path) -> None:
     """Say whether FILE and its journal can be believed: form, checksums, one pod for each device, every answer readable."""
     found = _read(file)
+    try:
+        refuse_impossible(found.checkpoint)
+    except CheckpointCorrupt as exc:
+        raise click.ClickException(f"{file}: {_plain(str(exc))}") from exc
     held = found.checkpoint.allocations
     for allocation in held:
         try:

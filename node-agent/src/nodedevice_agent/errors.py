@@ -1,6 +1,7 @@
 # AgentError
 # ├── SettingsError            a flag, an environment variable or the config file is wrong
 # ├── DirectoryServed          another device manager serves this plugin directory
+# ├── StateDirectoryUsed       another agent writes its checkpoint there
 # ├── PluginFailed             a call to a device plugin failed, timed out or made no sense
 # └── ApiError                 the API server
 #     ├── ApiUnreachable       no connection, a time-out, or its own failure (5xx)
@@ -26,6 +27,16 @@ class DirectoryServed(AgentError):
         super().__init__(
             f"plugin directory {directory} is served by another device manager ({how}); "
             "stop that one or give this agent a --plugin-dir of its own"
+        )
+        self.directory = directory
+
+
+class StateDirectoryUsed(AgentError):
+    """Another agent holds the state directory's lock."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(
+            f"state directory {directory} is used by another agent; stop that one or give this agent a --state-dir of its own"
         )
         self.directory = directory
 

@@ -1,25 +1,15 @@
 """`nodedevice-agent gpu`: which GPUs of this node the agent remembers as broken, and the administrator's word that one is well."""
 
-import re
 from pathlib import Path
 
 import click
 
+from nodedevice_agent.command_settings import takes_settings
 from nodedevice_agent.plugins.core.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml import memory
 from nodedevice_agent.settings import Settings
 
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-
-_state_dir = click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path),
-    default=Settings().state_dir,
-    envvar="NODEDEVICE_STATE_DIR",
-    show_envvar=True,
-    show_default=True,
-    help="The running agent's --state-dir.",
-)
+_node_settings = takes_settings("state_dir")
 
 
 @click.group()
@@ -28,21 +18,22 @@ def gpu() -> None:
 
 
 @gpu.command()
-@_state_dir
-def show(state_dir: Path) -> None:
+@_node_settings
+def show(settings: Settings) -> None:
     """List the GPUs that were seen since the node booted, and what has to be done about each."""
-    for known in _known(state_dir).values():
+    for known in _known(Path(settings.state_dir)).values():
         state = known.mark.message if known.mark else "gone" if known.is_away else "no mark"
         click.echo(f"{known.gpu.uuid}\t{known.gpu.pci_bus_id}\t{known.gpu.model}\t{state}")
 
 
 @gpu.command()
-@_state_dir
+@_node_settings
 @click.argument("uuid")
-def clear(state_dir: Path, uuid: str) -> None:
+def clear(settings: Settings, uuid: str) -> None:
     """Say that the GPU UUID is well although no reset was seen, or, of one that is gone, that it will not be back."""
+    state_dir = Path(settings.state_dir)
     known = _known(state_dir)
-    if uuid not in known or not _FILE_NAME.fullmatch(uuid):
+    if uuid not in known:
         raise click.ClickException(
             f"no GPU {uuid[:128]!r} was seen on this node; there are: {', '.join(known) or 'none'}"
         )

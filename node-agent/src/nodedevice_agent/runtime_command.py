@@ -3,33 +3,19 @@
 Reads and writes the state directory, and reads the kubelet's; the agent takes notice when it starts again.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 from nodedevice_api.names import RUNTIME_KUBELET
 
+from nodedevice_agent.command_settings import takes_settings
 from nodedevice_agent.core.checkpoint import CheckpointCorrupt
-from nodedevice_agent.core.runtime_choice import CHOICES, choose
+from nodedevice_agent.core.runtime_choice import CHOICES, Evidence, choose
 from nodedevice_agent.edges import checkpoint_file, kept_runtime
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.settings import Settings
 
-_defaults = Settings()
-
-
-def _directory(name: str, default: str, text: str) -> Callable[[Any], Any]:
-    variable = f"NODEDEVICE_{name.removeprefix('--').replace('-', '_').upper()}"
-    kind = click.Path(path_type=Path)
-    return click.option(
-        name, type=kind, default=default, envvar=variable, show_envvar=True, show_default=True, help=text
-    )
-
-
-_state_dir = _directory("--state-dir", _defaults.state_dir, "The agent's --state-dir.")
-_kubelet_dir = _directory("--kubelet-dir", _defaults.kubelet_dir, "The agent's --kubelet-dir.")
-_nri_socket = _directory("--nri-socket", _defaults.nri_socket, "The agent's --nri-socket.")
+_node_settings = takes_settings("state_dir", "kubelet_dir", "nri_socket")
 
 
 class _Plainly(click.Group):
@@ -48,15 +34,13 @@ def runtime() -> None:
 
 
 @runtime.command()
-@_state_dir
-@_kubelet_dir
-@_nri_socket
-def show(state_dir: Path, kubelet_dir: Path, nri_socket: Path) -> None:
+@_node_settings
+def show(settings: Settings) -> None:
     """Print the runtime and why it is that; or which one the next start would choose."""
-    found = kept_runtime.evidence(state_dir, kubelet_dir, nri_socket, ours=())
+    found = _evidence(settings)
     choice = choose(found)
     if found.kept:
-        click.echo(f"{found.kept}: kept in {state_dir / kept_runtime.FILE_NAME}")
+        click.echo(f"{found.kept}: kept in {Path(settings.state_dir) / kept_runtime.FILE_NAME}")
     else:
         click.echo(f"{choice.runtime}: not kept yet; would be chosen because {choice.why}")
     shared = sorted(set(found.ours) & set(found.of_kubelet))
@@ -65,15 +49,14 @@ def show(state_dir: Path, kubelet_dir: Path, nri_socket: Path) -> None:
 
 
 @runtime.command()
-@_state_dir
-@_kubelet_dir
-@_nri_socket
+@_node_settings
 @click.option("--to", "to", type=click.Choice(CHOICES), required=True, help="The runtime from the next start on.")
 @click.option(
     "--even-if-held", is_flag=True, help="Although pods hold devices: theirs are not told from free ones then."
 )
-def move(state_dir: Path, kubelet_dir: Path, nri_socket: Path, to: str, even_if_held: bool) -> None:
+def move(settings: Settings, to: str, even_if_held: bool) -> None:
     """Keep another runtime from the agent's next start on. The node has to be drained of pods with devices."""
+    state_dir = Path(settings.state_dir)
     held = 0 if even_if_held else _held(state_dir)
     if held:
         raise click.ClickException(
@@ -82,13 +65,23 @@ def move(state_dir: Path, kubelet_dir: Path, nri_socket: Path, to: str, even_if_
         )
     kept_runtime.write(state_dir, to)
     click.echo(f"{to}: kept in {state_dir / kept_runtime.FILE_NAME}; start the agent again")
-    known = kept_runtime.evidence(state_dir, kubelet_dir, nri_socket, ours=())
+    known = _evidence(settings)
     shared = sorted(set(known.ours) & set(known.of_kubelet))
     if to != RUNTIME_KUBELET and shared:
         click.echo(
             f"the kubelet still knows {', '.join(shared)}: it forgets them five minutes after the agent has left it, "
             "and then they have to be taken off the Node's status (docs/operations.md)"
         )
+
+
+def _evidence(settings: Settings) -> Evidence:
+    """What the agent's next start will choose by. Raises SettingsError."""
+    return kept_runtime.evidence(
+        Path(settings.state_dir),
+        Path(settings.kubelet_dir),
+        Path(settings.nri_socket),
+        settings.plugins.resource_names(),
+    )
 
 
 def _held(state_dir: Path) -> int:

@@ -10,13 +10,11 @@ from nodedevice_agent.settings import Settings
 
 def with_runtime_settled(settings: Settings) -> Settings:
     """The settings with a runtime by name. The state directory has to be there. Raises SettingsError."""
-    plugins = settings.plugins
-    ours = [plugin.resource_name for plugin in plugins.generic] + [plugin.resource_name for plugin in plugins.simulated]
     runtime = kept_runtime.settle(
         settings.runtime,
         Path(settings.state_dir),
         Path(settings.kubelet_dir),
         Path(settings.nri_socket),
-        ours,
+        settings.plugins.resource_names(),
     )
     return msgspec.structs.replace(settings, runtime=runtime)

@@ -1,4 +1,4 @@
-"""The agent's settings: a YAML file, over it the environment, over it flags. What is not said has a default that works.
+"""The agent's settings: a YAML or JSON file, over it the environment, over it flags. What is not said has a default that works.
 
 The file's keys are the flags' names in camelCase, and `plugins` for the built-in device plugins. An unknown key is refused by name.
 """
@@ -76,12 +76,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 def load(file: Path | None, given: dict[str, Any]) -> Settings:
-    """Settings of the file, with what flags and environment gave (by field name) laid over it.
-
-    Raises SettingsError that names the key.
-    """
-    settings = _read(file) if file else Settings()
-    settings = msgspec.structs.replace(settings, **given)
+    """Settings to run the agent with: as combined, and of a node. Raises SettingsError that names the key."""
+    settings = combined(file, given)
     if not settings.node_name:
         raise SettingsError("--node-name is missing: the name of the Node this agent runs on")
     if len(settings.node_name) > 253 or not _NODE_NAME.fullmatch(settings.node_name):
@@ -91,9 +87,17 @@ def load(file: Path | None, given: dict[str, Any]) -> Settings:
     return settings
 
 
+def combined(file: Path | None, given: dict[str, Any]) -> Settings:
+    """Settings of the file, with what flags and environment gave (by field name) laid over it; which node it is need not be said.
+
+    Raises SettingsError that names the key.
+    """
+    return msgspec.structs.replace(_read(file) if file else Settings(), **given)
+
+
 def _read(file: Path) -> Settings:
     try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+        raw = _parsed(file.read_text(encoding="utf-8"))
     except OSError as exc:
         raise SettingsError(f"config file {file}: {exc.strerror}") from exc
     except Exception as exc:
@@ -103,6 +107,14 @@ def _read(file: Path) -> Settings:
         return msgspec.convert(raw if raw is not None else {}, Settings)
     except (msgspec.ValidationError, RecursionError, UnicodeError) as exc:
         raise SettingsError(f"config file {file}: {str(exc)[:_MOST_SHOWN]}{_known(str(exc))}") from exc
+
+
+def _parsed(text: str) -> Any:
+    """What is JSON is read as JSON: a program may have written it, and not all of it means the same in YAML, such as 1e-5."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return yaml.safe_load(text)
 
 
 def _known(message: str) -> str:

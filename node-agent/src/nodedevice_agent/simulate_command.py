@@ -4,19 +4,12 @@ from pathlib import Path
 
 import click
 
+from nodedevice_agent.command_settings import takes_settings
 from nodedevice_agent.plugins import control
 from nodedevice_agent.plugins.control import SimulateError
 from nodedevice_agent.settings import Settings
 
-_state_dir = click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path),
-    default=Settings().state_dir,
-    envvar="NODEDEVICE_STATE_DIR",
-    show_envvar=True,
-    show_default=True,
-    help="The running agent's --state-dir.",
-)
+_node_settings = takes_settings("state_dir")
 _resource = click.argument("resource")
 _device = click.argument("device")
 
@@ -37,46 +30,46 @@ def simulate() -> None:
 
 
 @simulate.command("break")
-@_state_dir
+@_node_settings
 @_resource
 @_device
-def break_(state_dir: Path, resource: str, device: str) -> None:
+def break_(settings: Settings, resource: str, device: str) -> None:
     """Make DEVICE unhealthy."""
-    control.set_health(state_dir, resource, device, healthy=False)
+    control.set_health(Path(settings.state_dir), resource, device, healthy=False)
 
 
 @simulate.command()
-@_state_dir
+@_node_settings
 @_resource
 @_device
-def mend(state_dir: Path, resource: str, device: str) -> None:
+def mend(settings: Settings, resource: str, device: str) -> None:
     """Make DEVICE healthy again."""
-    control.set_health(state_dir, resource, device, healthy=True)
+    control.set_health(Path(settings.state_dir), resource, device, healthy=True)
 
 
 @simulate.command()
-@_state_dir
+@_node_settings
 @_resource
 @_device
-def remove(state_dir: Path, resource: str, device: str) -> None:
+def remove(settings: Settings, resource: str, device: str) -> None:
     """Pull DEVICE out: it is no longer listed."""
-    control.set_missing(state_dir, resource, device, missing=True)
+    control.set_missing(Path(settings.state_dir), resource, device, missing=True)
 
 
 @simulate.command("return")
-@_state_dir
+@_node_settings
 @_resource
 @_device
-def return_(state_dir: Path, resource: str, device: str) -> None:
+def return_(settings: Settings, resource: str, device: str) -> None:
     """Put DEVICE back."""
-    control.set_missing(state_dir, resource, device, missing=False)
+    control.set_missing(Path(settings.state_dir), resource, device, missing=False)
 
 
 @simulate.command()
-@_state_dir
+@_node_settings
 @_resource
-def show(state_dir: Path, resource: str) -> None:
+def show(settings: Settings, resource: str) -> None:
     """List the devices of RESOURCE and what is simulated of each."""
-    for device in control.show(state_dir, resource):
+    for device in control.show(Path(settings.state_dir), resource):
         state = "missing" if device.is_missing else "healthy" if device.is_healthy else "unhealthy"
         click.echo(f"{device.id}\t{state}")

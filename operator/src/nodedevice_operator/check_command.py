@@ -86,7 +86,7 @@ class _Look:
         kinds = [await self._kind(name) for name in NAMES]
         found = [*kinds, await self._operator(), *await self._agents()]
         if all(verdict.is_good for verdict in kinds):
-            found += of_node_devices((await self._cluster.list_node_devices())[0])
+            found += of_node_devices((await self._cluster.list_node_devices()).records)
         return found
 
     async def _kind(self, name: str) -> Verdict:

@@ -25,6 +25,11 @@ _SECONDS: Final = 180.0
     help="Delete the kinds too, and with them every cordon. Without it a NodeDevice that has one is kept.",
 )
 @click.option(
+    "--delete-leases-namespace",
+    is_flag=True,
+    help="Delete the namespace of the agents' Leases too, with all that is in it, and wait until it is gone.",
+)
+@click.option(
     "--timeout-seconds", type=click.FloatRange(1, 3600), default=_SECONDS, help="How long all of it may take."
 )
 def cleanup(
@@ -34,6 +39,7 @@ def cleanup(
     deployment: str,
     daemon_set: str,
     delete_crds: bool,
+    delete_leases_namespace: bool,
     timeout_seconds: float,
 ) -> None:
     """Take back all that agents and operators have written, and tell what that was.
@@ -49,7 +55,12 @@ def cleanup(
             deployment=deployment,
             daemon_set=daemon_set,
             delete_definitions=delete_crds,
+            delete_leases_namespace=delete_leases_namespace,
         )
+        if delete_leases_namespace and scope.leases_namespace == scope.namespace:
+            raise click.UsageError(
+                f"--delete-leases-namespace: {scope.namespace} is the operator's own; helm uninstall keeps it"
+            )
         asyncio.run(_run(login, scope, timeout_seconds))
     except OperatorError as error:
         raise click.ClickException(str(error)) from error

@@ -1,6 +1,6 @@
 """`nodedevice-operator crds apply`: the kinds of this release, put in or brought up to date. What the chart runs before an upgrade.
 
-Helm itself installs CRDs once and never changes them again.
+Helm itself applies a chart's CRDs at install, whatever release those are of that are there already, and never at upgrade.
 """
 
 import asyncio

@@ -188,8 +188,9 @@ class Operator:
         }
 
     async def _look(self, node: str) -> float | None:
-        # who does not lead only keeps its caches: all nodes are looked at when that changes
-        return await self._node_work.look(node) if self._gate.is_open else None
+        # who does not lead only keeps its caches: all nodes are looked at when that changes; so is a Node that is understood again
+        can_judge = self._gate.is_open and not self._cache.nodes.is_left_alone(node)
+        return await self._node_work.look(node) if can_judge else None
 
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
         """Writing begins, for the first time or again: bring every node to what is known of it."""
@@ -228,18 +229,8 @@ class Operator:
 
     async def _watch_until_stopped(self) -> None:
         await self._wait_for_api()
-        failures = 0
-        while not self._stop.is_set():
-            try:
-                await self._watch.run()
-            except Exception as exc:
-                failures += 1
-                delay = min(2.0 ** min(failures, 8) * 0.25, _LONGEST_DELAY_SECONDS)
-                problem = f"{type(exc).__name__}: {exc}"
-                log.warning("watch failed and begins anew", extra={"problem": problem, "seconds": delay})
-                await asyncio.sleep(delay)
-            else:
-                self._stop.set()  # kopf took the signal
+        await self._watch.work()
+        self._stop.set()  # kopf took the signal
 
     async def _wait_for_api(self) -> None:
         """Return when the API server serves our kinds; kopf looks only once which there are."""

@@ -1,23 +1,27 @@
 """Settings of the operator: flag, then environment variable, then configuration file, then default.
 
-The file is YAML with the same names in camelCase. A key that is not known is an error: a typo must not be a default.
+The file is YAML or JSON with the same names in camelCase. A key that is not known is an error: a typo must not be a default.
 """
 
 import difflib
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 from nodedevice_api import names
+from nodedevice_api.resource_names import resource_name_problem
 
 from nodedevice_operator.core.election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
-from nodedevice_operator.core.evictions import Policy
+from nodedevice_operator.core.evictions import ANY_RESOURCE, Policy
 from nodedevice_operator.errors import SettingsError
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+
+# What the API server takes for the name of a namespace: anything else would be a path of its own.
+NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 _UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]+)`")
 
@@ -83,22 +87,45 @@ def load(file: Path | None, overrides: dict[str, Any]) -> Settings:
     fields = {field.name: field.encode_name for field in msgspec.structs.fields(Settings)}
     given.update({fields[name]: value for name, value in overrides.items() if value is not None})
     settings = _convert(given, str(file) if file is not None else "settings")
-    _ = settings.http_endpoint  # a bad address is refused now, not when it is used
+    _check(settings)
     return settings
+
+
+def _check(settings: Settings) -> None:
+    """Refuse now what would be refused, or never match anything, when it is used. Raises SettingsError."""
+    _ = settings.http_endpoint
+    for key, namespace in (("leasesNamespace", settings.leases_namespace), ("namespace", settings.namespace)):
+        if namespace is not None and not NAMESPACE.fullmatch(namespace):
+            raise SettingsError(
+                key, f"{namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
+            )
+    for resource in settings.held_device_policy.keys() - {ANY_RESOURCE}:
+        problem = resource_name_problem(resource)
+        if problem:
+            raise SettingsError("heldDevicePolicy", f"{resource!r}: {problem}; * is every other resource")
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = msgspec.yaml.decode(file.read_bytes())
+        content = _parsed(file.read_bytes())
     except OSError as exc:
         raise SettingsError(str(file), f"cannot be read ({exc.strerror})") from exc
-    except msgspec.DecodeError as exc:
+    except Exception as exc:
+        # odd dates and empty numbers leave the YAML library by exceptions of other kinds
         raise SettingsError(str(file), f"is no YAML ({' '.join(str(exc).split())})") from exc
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(str(file), "must be a mapping of settings, such as `logLevel: debug`")
     return {str(key): value for key, value in content.items()}
+
+
+def _parsed(content: bytes) -> Any:
+    """What is JSON is read as JSON: a program may have written it, and not all of it means the same in YAML, such as 1e-5."""
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.yaml.decode(content)
 
 
 def _convert(given: dict[str, Any], source: str) -> Settings:

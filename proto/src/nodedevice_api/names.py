@@ -86,6 +86,7 @@ class Reason:
     # Injectable
     RUNTIME_NONE: Final = "RuntimeNone"
     RUNTIME_CONNECTED: Final = "RuntimeConnected"
+    NO_VALIDATOR: Final = "NoDefaultValidator"
     RUNTIME_DISCONNECTED: Final = "RuntimeDisconnected"
     NO_RUNTIME: Final = "NoRuntimeSocket"
     RUNS_WITHOUT: Final = "RunsWithoutDevices"

@@ -3,10 +3,10 @@
 import re
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_DOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+DOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 # `requests.<name>` must stay a valid name for quotas, and a domain has at most 253 characters
-_MAX_DOMAIN = 253 - len("requests.")
+MAX_DOMAIN = 253 - len("requests.")
 
 
 def resource_name_problem(resource_name: str) -> str:
@@ -18,11 +18,11 @@ def resource_name_problem(resource_name: str) -> str:
         return "names in kubernetes.io are reserved by Kubernetes; use a domain of your own, such as vendor.com/gpu"
     if resource_name.startswith("requests."):
         return "a name that begins with requests. is read by Kubernetes as a quota; use another domain"
-    if len(domain) > _MAX_DOMAIN:
-        return f"the domain may have at most {_MAX_DOMAIN} characters"
-    if not _DOMAIN.fullmatch(domain):
+    if len(domain) > MAX_DOMAIN:
+        return f"the domain may have at most {MAX_DOMAIN} characters"
+    if not DOMAIN.fullmatch(domain):
         return "the part before the slash must be a lower-case DNS name, such as vendor.com"
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         return "the part after the slash must be 1 to 63 of letters, digits, - _ . and begin and end with a letter or digit"
     return ""
 

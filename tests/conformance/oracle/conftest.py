@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -47,7 +49,7 @@ class Both:
 def both(pytestconfig: pytest.Config) -> Iterator[Both]:
     way = way_to_mount()
     if way is None:
-        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
+        do_without("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
     # short paths: a socket's has at most 107 bytes
     with tempfile.TemporaryDirectory(prefix="nodedevice-") as name, asyncio.Runner() as runner:
         folders = [Path(name) / part for part in ("kubelet", "ours", "state")]
@@ -61,6 +63,13 @@ def both(pytestconfig: pytest.Config) -> Iterator[Both]:
             pytestconfig.stash.setdefault(_TALLY, []).extend(comparison.tally.lines())
         finally:
             runner.run(stack.aclose())
+
+
+def do_without(why: str) -> NoReturn:
+    """Whoever says how many sequences are to be compared has to be told when none is; in other runs it is one of many tests."""
+    if "ORACLE_SEQUENCES" in os.environ:
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ def test_a_refused_endpoint_is_never_dialled(both: Both) -> None:
 
 
 def test_a_list_of_five_mebibytes(both: Both) -> None:
-    """Device lists up to 64 MiB: weak spot 10. The kubelet's stream ends at 4 MiB, and with it the resource."""
+    """Device lists up to 131,072 devices: weak spot 10. The kubelet's stream ends at 4 MiB, and with it the resource."""
 
     async def play(kubelet: Side, ours: Side) -> None:
         many = [api_pb2.Device(ID=f"{index:060d}", health="Healthy") for index in range(72_000)]

@@ -1,6 +1,7 @@
 """`helm uninstall` takes back all that was written, and touches no pod; the kinds go only where that was asked for."""
 
 import json
+from typing import Any
 
 import pytest
 from nodedevice_api import names
@@ -31,12 +32,14 @@ def test_nothing_is_left(cluster: ChartCluster, kept: bool) -> None:
     cluster.wait_capacity(GPU, 2)
     cluster.run(user("stays", {GPU: 1}))
     _cordon(cluster)
-    cluster.wait(lambda: bool(_traces(cluster.get("node", NODE))), "the Node has labels of ours")
+    _break(cluster, "gpu-1")
+    cluster.wait(lambda: _marked(cluster.get("node", NODE)) == {"labels", "taints"}, "the Node is marked by us")
     theirs = cluster.containers("default")
     cluster.release.uninstall()
     node = cluster.get("node", NODE)
     assert GPU not in {**node["status"]["capacity"], **node["status"]["allocatable"]}
-    assert _traces(node) == []
+    assert not _marked(node), node
+    assert names.GROUP not in json.dumps({key: node[key] for key in ("metadata", "spec")})
     assert not node["metadata"].get("finalizers")
     left = {f"{kind}/{name}" for kind in _CLUSTER_WIDE for name in cluster.names_of(kind) if _is_ours(name)}
     assert left == set()
@@ -58,10 +61,16 @@ def _cordon(cluster: ChartCluster) -> None:
     cluster.control_plane.kubectl("patch", "nodedevice", name, "--type=merge", "-p", json.dumps(patch))
 
 
-def _traces(node: dict[str, object]) -> list[str]:
-    """Labels, annotations and taints of a Node that are ours, in any place of it."""
-    text = json.dumps({key: node[key] for key in ("metadata", "spec")})
-    return [text] if f"{names.GROUP}/" in text else []
+def _break(cluster: ChartCluster, device: str) -> None:
+    (pod,) = cluster.names_of("pods", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=agent")
+    program = ("python3", "-m", "nodedevice_agent", "simulate", "break", GPU, device)
+    cluster.control_plane.kubectl("exec", "-n", SYSTEM_NAMESPACE, pod, "--", *program)
+
+
+def _marked(node: dict[str, Any]) -> set[str]:
+    """Where a Node has marks of ours."""
+    marks = {"labels": node["metadata"].get("labels", {}), "taints": node["spec"].get("taints", [])}
+    return {place for place, found in marks.items() if f"{names.GROUP}/" in json.dumps(found)}
 
 
 def _is_ours(name: str) -> bool:

@@ -1,6 +1,8 @@
 """What is particular to a node whose kubelet allocates: who holds what is learnt from it, and capacity is its own."""
 
 import json
+import os
+import signal
 
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
@@ -70,7 +72,7 @@ def test_a_cordoned_device_is_given_to_nobody_and_a_held_one_stays(kubelet_node:
     cordon(kubelet_node, rw.resource, mine, first)
     # the held one counts on, so the kubelet lets its container start again
     kubelet_node.wait_allocatable(rw.resource, 2)
-    kubelet_node.control_plane.kubectl("exec", "keeps", "-n", kubelet_node.namespace, "--", "kill", "-TERM", "1")
+    os.kill(kubelet_node.pid_of("keeps", "main"), signal.SIGTERM)
     kubelet_node.wait("keeps", lambda _: len(kubelet_node.starts("keeps")) == 2, "has started twice")
     kubelet_node.run(pod("other", [container("main", {rw.resource: 1})]))
     assert kubelet_node.seen("other").env[rw.env] not in (mine, first)

@@ -33,7 +33,23 @@ def test_one_that_runs_without_its_device_is_told_of(nri_node: NodeUnderTest) ->
             f"{rw.resource} is said to be missing from a container",
             PATIENCE_SECONDS,
         )
+        wait_until(
+            lambda: any(event.startswith(Reason.RUNS_WITHOUT) for event in nri_node.events(name)),
+            f"{name} is told by an Event",
+            PATIENCE_SECONDS,
+        )
     wait_until(lambda: _injectable(nri_node, rw.resource) != Reason.RUNS_WITHOUT, "all is well", PATIENCE_SECONDS)
+
+
+def test_one_that_the_kubelet_serves_is_told_of_by_its_name_in_the_api(kubelet_node: NodeUnderTest) -> None:
+    rw = kubelet_node.kinds["rw"]
+    with kubelet_node.static(pod("served", [container("main", {rw.resource: 1})])) as name:
+        kubelet_node.wait_running(name)
+        kubelet_node.wait_numbers(rw.resource, allocated=1, available=2)
+        (allocation,) = kubelet_node.node_device(rw.resource)["allocations"]
+        assert (allocation["name"], allocation["podUID"]) == (name, kubelet_node.pod(name)["metadata"]["uid"])
+        assert allocation["deviceIDs"] == [kubelet_node.seen(name).env[rw.env]]
+    kubelet_node.wait_numbers(rw.resource, allocated=0, releasing=0, available=3)
 
 
 def _injectable(of: NodeUnderTest, resource: str) -> str:

@@ -1,6 +1,7 @@
 """`nodedevice-agent checkpoint`: what people and programs read out of a file, and the one line about a bad one."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,24 @@ def test_an_answer_that_cannot_be_decoded_is_found(file: Path) -> None:
     assert "  answer: AllocResp cannot be decoded (2 bytes)" in command("show", file).stdout
     (entry,) = json.loads(command("show", file, "-o", "json").stdout)["allocations"]
     assert (entry["answer"], entry["problem"]) == (None, "AllocResp cannot be decoded (2 bytes)")
+
+
+def test_what_no_plugin_can_have_listed_is_found_and_shown(file: Path) -> None:
+    file.write_text(encode(holding(None, device_ids=("a\n",))))
+    verified = command("verify", file)
+    assert verified.exit_code == 1
+    assert verified.stderr == f"Error: {file}: example.com/gpu: 'a\\n' can be no device ID\n"
+    assert command("show", file).exit_code == 0
+
+
+def test_a_directory_is_named(file: Path) -> None:
+    file.mkdir()
+    assert command("verify", file).stderr == f"Error: {file}: Is a directory\n"
+
+
+def test_a_pipe_is_not_waited_for(file: Path) -> None:
+    os.mkfifo(file)
+    assert command("verify", file).stderr == f"Error: {file}: not a regular file\n"
 
 
 def test_an_answer_that_was_lost_is_no_fault(file: Path) -> None:

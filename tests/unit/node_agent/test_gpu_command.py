@@ -1,5 +1,6 @@
 """`nodedevice-agent gpu`: what is remembered of the GPUs, and an administrator's word about one."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,19 @@ def test_names_the_gpus_there_are(tmp_path: Path, uuid: str) -> None:
     assert "there are: GPU-a" in refused.output
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"boot_id": 7}', b"\xff" * 100], ids=["empty", "cut", "odd", "bytes"])
+DAMAGED = {
+    "empty": b"",
+    "cut": b"{",
+    "odd": b'{"boot_id": 7}',
+    "bytes": b"\xff" * 100,
+    "text": b'{"boot_id": "\xff"}',
+    "nobody": json.dumps({"boot_id": "x", "gpus": [{"gpu": {"uuid": "../x"}}]}).encode(),
+    "nowhere": json.dumps({"boot_id": "x", "gpus": [{"gpu": {"uuid": "GPU-a", "numa_node": 1 << 63}}]}).encode(),
+    "deep": b'{"x":' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
     path = tmp_path / "gpus/remembered.json"
     path.parent.mkdir()
@@ -52,6 +65,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, caplog: pytest.LogC
     store = Memory(tmp_path)
     assert store.read() == ()
     assert "forgotten" in caplog.text
+    assert path.with_name("remembered.json.unreadable").read_bytes() == content
     store.write((WELL,))
     assert Memory(tmp_path).read() == (WELL,)
 

@@ -74,6 +74,16 @@ def test_everything_may_come_from_the_file_alone(tmp_path: Path, started_with: l
     )
 
 
+JSON = '{"nodeName": "n1", "flappingWindowSeconds": 1e-5, "stateDir": "/=", "plugins": {"hostRoot": "/\\u2028"}}'
+
+
+def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
+    """Of which YAML would read a number as a word."""
+    settings = load(written(tmp_path, JSON), {})
+    assert (settings.flapping_window_seconds, settings.state_dir) == (1e-5, "/=")
+    assert settings.plugins.host_root == "/\u2028"
+
+
 def test_the_file_may_be_named_by_the_environment(tmp_path: Path, started_with: list[Settings]) -> None:
     file = written(tmp_path, "nodeName: from-file\n")
     assert run(NODEDEVICE_CONFIG=str(file)).exit_code == 0

@@ -36,6 +36,14 @@ def test_an_empty_file_is_no_settings(tmp_path: Path) -> None:
     assert settings.load(file, {}) == Settings()
 
 
+def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
+    """Of which YAML would read a number as a word."""
+    file = tmp_path / "operator.yaml"
+    file.write_text('{"evictionDelaySeconds": 1e-5, "heldDevicePolicy": {"a.b/1e5": "report"}}')
+    loaded = settings.load(file, {})
+    assert (loaded.eviction_delay_seconds, loaded.held_device_policy) == (1e-5, {"a.b/1e5": "report"})
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -45,7 +53,19 @@ def test_an_empty_file_is_no_settings(tmp_path: Path) -> None:
         ("kubeconfig: 1", "Expected `str | null`, got `int` - at `$.kubeconfig`"),
         ("httpAddress: ':99999'", "':99999' is not host:port"),
         ("httpAddress: 'a:\u0661'", "is not host:port"),
+        ("leasesNamespace: ''", "leasesNamespace: '' is no namespace: 1 to 63 of a-z, 0-9 and -"),
+        ('leasesNamespace: "agents\\n"', "is no namespace"),
+        ("namespace: ../x", "namespace: '../x' is no namespace"),
+        (f"namespace: {'a' * 64}", "is no namespace"),
+        (
+            "heldDevicePolicy: {'': evict}",
+            "heldDevicePolicy: '': must be domain/name, such as vendor.com/gpu; * is every other",
+        ),
+        ("heldDevicePolicy: {Vendor.com/gpu: evict}", "the part before the slash must be a lower-case DNS name"),
         ("a: b: c", "is no YAML"),
+        ("a: 2001-99-99", "is no YAML (month must be in 1..12"),
+        ("a: !!int ''", "is no YAML"),
+        ("[" * 3000, "is no YAML"),
         ("text", "must be a mapping"),
     ],
 )
@@ -61,6 +81,14 @@ def test_errors_name_the_key(tmp_path: Path, content: str, said: str) -> None:
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(SettingsError, match=r"/nowhere/operator.yaml: cannot be read \(No such file or directory\)"):
         settings.load(Path("/nowhere/operator.yaml"), {})
+
+
+def test_names_that_are_some(tmp_path: Path) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text("leasesNamespace: a\nnamespace: b-1\nheldDevicePolicy: {'*': report, vendor.com/Gpu_1: evict}\n")
+    loaded = settings.load(file, {})
+    assert (loaded.leases_namespace, loaded.namespace) == ("a", "b-1")
+    assert loaded.held_device_policy == {"*": "report", "vendor.com/Gpu_1": "evict"}
 
 
 @hypothesis_settings(max_examples=50, deadline=None)

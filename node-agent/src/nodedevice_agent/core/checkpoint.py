@@ -19,6 +19,7 @@ from nodedevice_agent.core.checkpoint_entry import as_json, from_entry, text, to
 from nodedevice_agent.core.registration import SUPPORTED_VERSIONS, RegistrationRefused, check_registration
 
 _MAX_MESSAGE = 300
+_MAX_SHOWN = 40
 # far more plugins than a node has
 _MAX_SOCKETS = 256
 _PRE_START_KEYS = ("PodUID", "ContainerName", "ResourceName")
@@ -165,8 +166,9 @@ def decode(content: str) -> Checkpoint:
         registered = {str(name): tuple(map(str, ids)) for name, ids in (data.get("RegisteredDevices") or {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         raise CheckpointCorrupt(f"a field is missing or of the wrong kind: {exc!r}") from exc
-    if stored != computed:
-        raise CheckpointCorrupt(f"checksum is {stored}, but the content's is {computed}")
+    if type(stored) is not int or stored != computed:
+        raise CheckpointCorrupt(f"checksum is {str(stored)[:_MAX_SHOWN]}, but the content's is {computed}")
+    _refuse_double_entries(allocations)
     refuse_double_holders(allocations)
     return Checkpoint(
         allocations,
@@ -210,6 +212,16 @@ def _mark(written: object, value: int) -> JournalMark | None:
     if not is_right or not isinstance(generation, str) or not isinstance(sequence, int):
         raise CheckpointCorrupt("what it says of its journal is damaged")
     return JournalMark(generation, sequence)
+
+
+def _refuse_double_entries(allocations: tuple[Allocation, ...]) -> None:
+    """The second would take the first one's place, and the first one's devices would be held by nobody for ever.
+
+    Raises CheckpointCorrupt.
+    """
+    keys = {(allocation.pod_uid, allocation.container, allocation.resource_name) for allocation in allocations}
+    if len(keys) < len(allocations):
+        raise CheckpointCorrupt("a container has two entries for one resource")
 
 
 def refuse_double_holders(allocations: Iterable[Allocation]) -> None:

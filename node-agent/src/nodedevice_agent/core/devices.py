@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 # The CRD's bound; the device plugin API documents 63 and nobody ever checked it.
 MAX_ID_CHARACTERS = 128
 MAX_NUMA_NODES = 64
+# What the CRD can hold; a real machine has a few dozen.
+MAX_NUMA_NODE = 2**31 - 1
+# Of one list: as many as 32 NodeDevices could name, or one for each MiB of 128 GiB. More of them would hold up all that the
+# agent has to answer in time, the container runtime within two seconds among them, and cost some 100 MiB.
+MAX_DEVICES = 32 * 4096
 _EXAMPLES_NAMED = 3
+_EXAMPLE_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +52,62 @@ class DeviceList:
         object.__setattr__(self, "healthy_ids", tuple(healthy))
 
 
+class _Odd:
+    """IDs that something is said of: how many, and the first few of them, whatever their number and length."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._examples: list[str] = []
+
+    def add(self, device_id: str) -> None:
+        self.count += 1
+        shown = device_id[:_EXAMPLE_CHARACTERS]
+        # one more than is named shows that there are more
+        if len(self._examples) <= _EXAMPLES_NAMED and shown not in self._examples:
+            self._examples.append(shown)
+
+    def __str__(self) -> str:
+        # ascii() also makes line breaks and control characters harmless in logs and conditions
+        named = ", ".join(map(ascii, self._examples[:_EXAMPLES_NAMED]))
+        return named + (", …" if len(self._examples) > _EXAMPLES_NAMED else "")
+
+
 def accept(listed: Iterable[Device], trouble: str = "") -> DeviceList:
-    """Take what a plugin listed: each ID once (unhealthy wins over healthy), impossible IDs left out and told of."""
+    """Take what a plugin listed: each ID once (unhealthy wins over healthy), impossible IDs left out and told of.
+
+    The first MAX_DEVICES are looked at; that there are more is told, how many is not, for nobody counts them.
+    """
     devices: dict[str, Device] = {}
-    twice: list[str] = []
-    impossible: list[str] = []
-    for device in listed:
-        if not _is_possible(device.id):
-            impossible.append(device.id)
+    twice, impossible = _Odd(), _Odd()
+    is_too_long = False
+    for number, device in enumerate(listed):
+        if number == MAX_DEVICES:
+            is_too_long = True
+            break
+        if not is_possible_id(device.id):
+            impossible.add(device.id)
             continue
         earlier = devices.get(device.id)
         if earlier is not None:
-            twice.append(device.id)
+            twice.add(device.id)
             if not earlier.healthy:
                 continue
         devices[device.id] = device
-    return DeviceList(devices, _refusal(twice, impossible), trouble)
+    return DeviceList(devices, _refusal(twice, impossible, is_too_long=is_too_long), trouble)
 
 
-def _is_possible(device_id: str) -> bool:
+def is_possible_id(device_id: str) -> bool:
     return 0 < len(device_id) <= MAX_ID_CHARACTERS and device_id.isprintable()
 
 
-def _refusal(twice: list[str], impossible: list[str]) -> str:
+def _refusal(twice: _Odd, impossible: _Odd, *, is_too_long: bool) -> str:
     parts = []
-    if twice:
-        parts.append(f"{len(twice)} listed more than once and counted once ({_examples(twice)})")
-    if impossible:
+    if is_too_long:
+        parts.append(f"more than {MAX_DEVICES} are listed and the rest is left out: list fewer, coarser devices")
+    if twice.count:
+        parts.append(f"{twice.count} listed more than once and counted once ({twice})")
+    if impossible.count:
         parts.append(
-            f"{len(impossible)} refused ({_examples(impossible)}): an ID has 1 to {MAX_ID_CHARACTERS} printable characters"
+            f"{impossible.count} refused ({impossible}): an ID has 1 to {MAX_ID_CHARACTERS} printable characters"
         )
     return "the plugin's device IDs need mending: " + "; ".join(parts) if parts else ""
-
-
-def _examples(ids: list[str]) -> str:
-    shown = sorted(set(ids))[:_EXAMPLES_NAMED]
-    # ascii() also makes line breaks and control characters harmless in logs and conditions
-    return ", ".join(ascii(name[:40]) for name in shown) + (", …" if len(set(ids)) > len(shown) else "")

@@ -23,6 +23,9 @@ from nodedevice_agent.core.runtime import Sandbox
 
 # a YAML list of plugin names; whatever else YAML can do, a name in it stands between characters that are in no name
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+# Source: kubelet pkg/kubelet/config/common.go, applyDefaults @ 1.37
+_CONFIG_HASH = "kubernetes.io/config.hash"
+_HASH = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,11 @@ class Injection:
             return self._held(sandbox.uid, container) if is_asking else None
         if is_held_for_us(sandbox, container):
             who = f"pod {sandbox.namespace}/{sandbox.name}"
+            if _is_named_by_its_manifest(sandbox):
+                return Refusal(
+                    f"static {who} has a metadata.uid in its manifest, by which the agent of this node cannot tell which pod of "
+                    "the API it is: remove metadata.uid from the manifest, and the kubelet makes one that it can"
+                )
             return Refusal(f"the API server has not told the agent of this node of {who} yet", may_pass_soon=True)
         return None
 
@@ -137,6 +145,13 @@ class Injection:
             )
         mark = {CONTAINER_DEVICES_ANNOTATION: written(marks_of(allocations))}
         return Given(replace(edits, annotations={**edits.annotations, **mark}), tuple(allocations))
+
+
+def _is_named_by_its_manifest(sandbox: Sandbox) -> bool:
+    """A static pod whose author chose its UID. In the API the mirror pod has another, and whatever annotation says that the two
+    belong together, any pod could have.
+    """
+    return sandbox.annotations.get(_CONFIG_HASH) == sandbox.uid and not _HASH.fullmatch(sandbox.uid)
 
 
 def is_held_for_us(sandbox: Sandbox, container: str) -> bool:

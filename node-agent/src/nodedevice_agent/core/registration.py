@@ -9,6 +9,10 @@ from collections.abc import Collection
 from nodedevice_api.resource_names import resource_name_problem
 
 SUPPORTED_VERSIONS = ("v1beta1",)
+# Of all plugins: far more than a node has, and few enough for the files that a process may have open.
+MAX_CONNECTIONS = 256
+# Of one socket, for whatever resources. A plugin that registers again has two for a moment; one that keeps its old streams, some.
+MAX_CONNECTIONS_OF_A_SOCKET = 64
 _MAX_SHOWN = 80
 _MAX_VERSIONS = 5
 
@@ -47,6 +51,27 @@ def check_plugin_info(resource_name: str, supported_versions: Collection[str]) -
     problem = resource_name_problem(resource_name)
     if problem:
         raise RegistrationRefused("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
+
+
+def check_room(connections: Collection[tuple[str, str]], socket: str, resource_name: str) -> None:
+    """Whether one more connection may be opened. Raises RegistrationRefused.
+
+    connections: those there are, each a socket and a resource name. One that is to replace another, for its plugin registers
+    again, is not refused for all the others.
+    """
+    of_this_socket = sum(1 for other, _ in connections if other == socket)
+    if of_this_socket >= MAX_CONNECTIONS_OF_A_SOCKET:
+        raise RegistrationRefused(
+            "Connections",
+            f"{resource_name}: {of_this_socket} connections to this socket are open, the most there may be; "
+            "end the streams that are over, or serve fewer resources on one socket",
+        )
+    if len(connections) >= MAX_CONNECTIONS and (socket, resource_name) not in connections:
+        raise RegistrationRefused(
+            "Connections",
+            f"{resource_name}: {len(connections)} connections to device plugins are open, the most there may be; "
+            "stop plugins that this node does not need",
+        )
 
 
 def _shown(text: str) -> str:

@@ -64,6 +64,15 @@ class RunningContainer:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
+class Validator(Enum):
+    """NRI's default_validator: it holds back containers whose annotations require a plugin that is away."""
+
+    NOT_SEEN = "not known yet"
+    ON = "on"
+    OFF = "off"
+    MISSING = "not in this release of the runtime"
+
+
 class InjectionRefused(Exception):
     """This container must not start as it is. The message is for the pod's Event: it names the thing and the remedy."""
 
@@ -75,14 +84,20 @@ class RuntimeHandler(Protocol):
     second: the container does not start and the kubelet tries again.
     """
 
-    def runtime_connected(self, name: str, version: str) -> None:
-        """The runtime knows us; `synchronized` follows."""
+    def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
+        """The runtime has taken us in and told what it has. validator: NOT_SEEN or MISSING, all that is known by then."""
+
+    def validator_seen(self, validator: Validator) -> None:
+        """ON or OFF: told with each container that is created, mostly the same again."""
 
     def runtime_disconnected(self, reason: str) -> None:
         """No runtime from now on, or none yet. reason: a sentence with the remedy, the same as long as nothing changed."""
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
-        """All that the runtime has, stopped containers too: what is not here is gone. Once after each connection."""
+        """All that the runtime has, stopped containers too: what is not here is gone.
+
+        Once for each connection, before `runtime_connected`.
+        """
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         """What this container needs to reach its devices; None when nothing was asked for.

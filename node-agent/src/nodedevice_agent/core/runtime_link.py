@@ -1,16 +1,37 @@
 """Whether a container runtime takes devices from us, as the condition Injectable says it.
 
 A runtime that restarts is away for a moment, and nothing is lost by it: pods that ask for devices are held until it is back. So
-its absence counts only after a grace, and until then what was said before still holds.
+its absence counts only after a grace, and until then what was said before still holds. That holds for its validator too: after a
+restart it is taken for what it was until the next container is created, so that a restart that changes nothing writes nothing.
 """
 
 from nodedevice_api.names import Reason
 
+from nodedevice_agent.core.runtime import Validator
 from nodedevice_agent.core.snapshot import Snapshot
 
 _NAMED = 3
 
-_UNTOLD = "whether NRI's default_validator, which holds back pods with devices while this agent is away, is on, it does not tell"
+_FAILS_OPEN = "so containers that are created while this agent is away start without their devices"
+_VALIDATORS = {
+    Validator.NOT_SEEN: (
+        Reason.RUNTIME_CONNECTED,
+        "whether NRI's default_validator, which holds back pods with devices while this agent is away, is on will show when a "
+        "container is created",
+    ),
+    Validator.ON: (
+        Reason.RUNTIME_CONNECTED,
+        "NRI's default_validator, which holds back pods with devices while this agent is away, is on",
+    ),
+    Validator.OFF: (
+        Reason.NO_VALIDATOR,
+        f"NRI's default_validator is off, {_FAILS_OPEN}: switch it on as docs/install.md shows",
+    ),
+    Validator.MISSING: (
+        Reason.NO_VALIDATOR,
+        f"it has no default_validator for NRI, {_FAILS_OPEN}: update it to containerd 2.2, CRI-O 1.34 or newer",
+    ),
+}
 
 
 # status, reason and message of the condition
@@ -25,6 +46,7 @@ class RuntimeLink:
         self._grace_ends_at: float | None = now + grace_seconds
         self._runtime = ""
         self._why_away = ""
+        self._validator = Validator.NOT_SEEN
         self._said: Injectable | None = None
 
     @property
@@ -36,12 +58,21 @@ class RuntimeLink:
     def is_connected(self) -> bool:
         return self._grace_ends_at is None and self._why_away == ""
 
-    def connected(self, name: str, version: str) -> bool:
-        """Returns whether what is said changes by it."""
+    def connected(self, name: str, version: str, validator: Validator = Validator.NOT_SEEN) -> bool:
+        """validator: NOT_SEEN or MISSING. Returns whether what is said changes by it."""
         self._grace_ends_at = None
         self._why_away = ""
         self._runtime = f"{name} {version}".strip() or "a runtime that does not say its name"
-        return self._say(("True", Reason.RUNTIME_CONNECTED, f"connected to {self._runtime}; {_UNTOLD}"))
+        if Validator.MISSING in (validator, self._validator):
+            self._validator = validator
+        return self._say(self._here())
+
+    def validator_seen(self, validator: Validator) -> bool:
+        """ON or OFF. Returns whether what is said changes by it."""
+        if not self.is_connected:
+            return False
+        self._validator = validator
+        return self._say(self._here())
 
     def disconnected(self, why: str, now: float) -> bool:
         """why: a sentence with the remedy. Returns whether what is said changes by it."""
@@ -61,6 +92,10 @@ class RuntimeLink:
         self._grace_ends_at = None
         self._why_away = self._why_away or "the container runtime has not answered yet"
         return self._say(self._away())
+
+    def _here(self) -> Injectable:
+        reason, message = _VALIDATORS[self._validator]
+        return "True", reason, f"connected to {self._runtime}; {message}"
 
     def _away(self) -> Injectable:
         if self._runtime:

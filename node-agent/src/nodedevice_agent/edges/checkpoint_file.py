@@ -6,9 +6,15 @@ from pathlib import Path
 
 from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, decode
 from nodedevice_agent.core.checkpoint_journal import replayed
+from nodedevice_agent.core.checkpoint_possible import refuse_impossible
 from nodedevice_agent.edges import checkpoint_journal
+from nodedevice_agent.edges.regular_file import read_regular
+from nodedevice_agent.errors import SettingsError
 
 FILE_NAME = "checkpoint.json"
+# Some thousand containers with answers of several KiB each, and the IDs of some hundred thousand devices. What is bigger costs more
+# memory to read than an agent has; it is rebuilt from the API.
+MOST_BYTES = 64 * 1024 * 1024
 # while an agent writes, each attempt may meet another write; there is one a second
 _ATTEMPTS = 5
 
@@ -18,7 +24,9 @@ def read(state_dir: Path) -> Checkpoint | None:
     path = state_dir / FILE_NAME
     try:
         content, journal = read_both(path)
-        return replayed(decode(content.decode("utf-8")), journal)
+        found = replayed(decode(content.decode("utf-8")), journal)
+        refuse_impossible(found)
+        return found
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as exc:
@@ -27,11 +35,11 @@ def read(state_dir: Path) -> Checkpoint | None:
 
 def read_both(path: Path) -> tuple[bytes, bytes]:
     """A checkpoint and its journal, as they belong together also while they are being written. Raises OSError."""
-    content = path.read_bytes()
+    content = read_regular(path, MOST_BYTES)
     for _ in range(_ATTEMPTS):
         journal = checkpoint_journal.read(path)
         # the journal is emptied after the checkpoint was replaced: an older checkpoint does not go with it
-        again = path.read_bytes()
+        again = read_regular(path, MOST_BYTES)
         if again == content:
             break
         content = again
@@ -41,16 +49,22 @@ def read_both(path: Path) -> tuple[bytes, bytes]:
 def set_aside(state_dir: Path) -> Path:
     """Keep an unreadable file for whoever looks into it, under a name of its own, its journal beside it.
 
-    Returns where it is now.
+    Returns where it is now. Raises SettingsError where that cannot be done.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     path = state_dir / FILE_NAME
     aside = state_dir / f"{FILE_NAME}.unreadable-{stamp}"
     # in this order: a checkpoint without its journal would be believed, a journal without its checkpoint is not
-    os.replace(path, aside)
-    journal = checkpoint_journal.path_beside(path)
-    if journal.exists():
-        os.replace(journal, checkpoint_journal.path_beside(aside))
+    try:
+        os.replace(path, aside)
+        journal = checkpoint_journal.path_beside(path)
+        if journal.exists():
+            os.replace(journal, checkpoint_journal.path_beside(aside))
+    except OSError as exc:
+        raise SettingsError(
+            f"--state-dir {state_dir}: {exc.filename} cannot be believed, and not be set aside either: {exc.strerror}; "
+            "make the directory writable, or move the file away"
+        ) from exc
     return aside
 
 

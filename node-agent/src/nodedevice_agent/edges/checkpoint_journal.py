@@ -7,10 +7,12 @@ core/checkpoint_journal.
 import os
 from pathlib import Path
 
+from nodedevice_agent.edges.regular_file import read_regular
+
 # Some hundred pods; a big answer of a plugin is a line of some KiB.
 SIZE_BYTES = 256 * 1024
 # Far above what is ever written, in whatever version.
-_MOST_BYTES = 64 * 1024 * 1024
+MOST_BYTES = 64 * 1024 * 1024
 
 
 def path_beside(checkpoint: Path) -> Path:
@@ -21,13 +23,9 @@ def path_beside(checkpoint: Path) -> Path:
 def read(checkpoint: Path) -> bytes:
     """The journal of a checkpoint; empty where there is none. Raises OSError."""
     try:
-        with path_beside(checkpoint).open("rb") as file:
-            octets = file.read(_MOST_BYTES + 1)
+        return read_regular(path_beside(checkpoint), MOST_BYTES)
     except FileNotFoundError:
         return b""
-    if len(octets) > _MOST_BYTES:
-        raise OSError(f"the journal is bigger than {_MOST_BYTES} bytes")
-    return octets
 
 
 class Journal:

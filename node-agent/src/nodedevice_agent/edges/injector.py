@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from nodedevice_agent.core.container_edits import ContainerEdits
 from nodedevice_agent.core.injection import Given, Injection, Refusal
-from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
 from nodedevice_agent.core.runtime_events import RuntimeEvents
 from nodedevice_agent.core.runtime_link import RuntimeLink
 from nodedevice_agent.edges import metrics
@@ -42,9 +42,14 @@ class Injector:
 
     # -- the connection -------------------------------------------------------------------------------------------------
 
-    def runtime_connected(self, name: str, version: str) -> None:
+    def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
         metrics.RUNTIME_CONNECTED.set(1)
-        self._tell(self.link.connected(name, version))
+        self._tell(self.link.connected(name, version, validator))
+
+    def validator_seen(self, validator: Validator) -> None:
+        if self.link.validator_seen(validator):
+            log.info("default validator of the runtime", extra={"is_on": validator is Validator.ON})
+            self._said()
 
     def runtime_disconnected(self, reason: str) -> None:
         metrics.RUNTIME_CONNECTED.set(0)
@@ -164,8 +169,11 @@ class Bystander:
     The annotation that holds a pod does not say on which node it will run.
     """
 
-    def runtime_connected(self, name: str, version: str) -> None:
+    def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
         metrics.RUNTIME_CONNECTED.set(1)
+
+    def validator_seen(self, validator: Validator) -> None:
+        """It holds back nobody whom we could help."""
 
     def runtime_disconnected(self, reason: str) -> None:
         metrics.RUNTIME_CONNECTED.set(0)

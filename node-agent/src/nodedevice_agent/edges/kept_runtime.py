@@ -28,6 +28,8 @@ def read(state_dir: Path) -> str:
         found = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return ""
+    except IsADirectoryError as exc:
+        raise _is_a_directory(path) from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise SettingsError(f"{path} cannot be read: {exc}; write it anew with nodedevice-agent runtime move") from exc
     if found not in CHOICES:
@@ -44,6 +46,8 @@ def write(state_dir: Path, runtime: str) -> None:
     path = state_dir / FILE_NAME
     try:
         checkpoint_file.write(path, f"{runtime}\n")
+    except IsADirectoryError as exc:
+        raise _is_a_directory(path) from exc
     except OSError as exc:
         raise SettingsError(f"{path} cannot be written: {exc.strerror}") from exc
 
@@ -82,6 +86,10 @@ def evidence(state_dir: Path, kubelet_dir: Path, nri_socket: Path, ours: Iterabl
     with suppress(CheckpointCorrupt):
         own = checkpoint_file.read(state_dir)
     return Evidence(read(state_dir), nri_socket.is_socket(), {*ours, *_names(own)}, _names(of_kubelet))
+
+
+def _is_a_directory(path: Path) -> SettingsError:
+    return SettingsError(f"{path} is a directory, where one word is to be kept in a file: remove it")
 
 
 def _names(checkpoint: Checkpoint | None) -> set[str]:

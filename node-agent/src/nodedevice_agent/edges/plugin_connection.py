@@ -10,11 +10,12 @@ import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar
 
 import grpc
 import grpc.aio
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from google.protobuf.message import DecodeError, Message
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent.core.devices import DeviceList
 from nodedevice_agent.core.resources import PluginOptions
@@ -28,14 +29,21 @@ PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
 # the one deadline that the kubelet has
 PRE_START_SECONDS = 30.0
-# the kubelet takes 4 MiB and drops plugins that list more (kubernetes#109304)
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-# grpc hands over None, and no error, for a message that it cannot parse
+# Enough for the longest list that is taken. The kubelet takes 4 MiB and drops plugins that list more (kubernetes#109304).
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+# A container runtime takes environment, mounts and devices of some KiB. An answer stays in memory and in the checkpoint for as
+# long as its pod is there, and is read again at each start.
+MAX_ALLOCATION_BYTES = 256 * 1024
+# Options, and the answer to PreStartContainer, which is empty: a plugin of a later API may say a little more.
+_MAX_SMALL_BYTES = 64 * 1024
+# of an ID in a list of IDs: its tag and its length
+_AROUND_AN_ID_BYTES = 4
 _NOT_UNDERSTOOD = "the answer is no message of the device plugin API"
 _HUNG_UP = "its connection was closed before it answered: the plugin is gone, or has registered again"
 
-_Request = TypeVar("_Request")
-_Answer = TypeVar("_Answer")
+_SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
+_EMPTY: bytes = api_pb2.Empty().SerializeToString()
+_Answer = TypeVar("_Answer", bound=Message)
 
 _CHANNEL_OPTIONS = [
     # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
@@ -55,7 +63,6 @@ class PluginConnection:
         self.resource_name = resource_name
         self.options = options
         self._channel = channel
-        self._plugin = _stub(channel)
         self._is_closed = False
 
     @classmethod
@@ -64,35 +71,22 @@ class PluginConnection:
         _check_socket(resource_name, socket)
         channel = grpc.aio.insecure_channel(grpc_target(socket), options=_CHANNEL_OPTIONS)
         try:
-            await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
-            options = await _stub(channel).GetDevicePluginOptions(api_pb2.Empty(), timeout=OPTIONS_SECONDS)
-        except TimeoutError as exc:
-            await channel.close()
-            raise PluginFailed(
-                resource_name, "Dialling", f"no answer on {socket.name} in {DIAL_SECONDS:.0f} s"
-            ) from exc
-        except grpc.RpcError as exc:
-            await channel.close()
-            detail = f"failed to get device plugin options: {_detail(exc)}"
-            raise PluginFailed(resource_name, "GetDevicePluginOptions", detail) from exc
+            return cls(resource_name, channel, await _options(resource_name, socket, channel))
         except BaseException:
             await channel.close()
             raise
-        if options is None:
-            await channel.close()
-            raise PluginFailed(resource_name, "GetDevicePluginOptions", _NOT_UNDERSTOOD)
-        return cls(resource_name, channel, wire.options(options))
 
     async def device_lists(self) -> AsyncIterator[DeviceList]:
         """Complete device lists as they come, until the stream ends in whatever way. Raises PluginFailed if it broke."""
         if self._is_closed:
             return
-        stream = self._plugin.ListAndWatch(api_pb2.Empty())
+        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(_path("ListAndWatch"))
+        stream = method(_EMPTY)
         try:
-            async for message in stream:
-                if message is None:
-                    raise PluginFailed(self.resource_name, "ListAndWatch", _NOT_UNDERSTOOD)
-                yield wire.device_list(message)
+            async for octets in stream:
+                yield wire.device_list(octets)
+        except DecodeError as exc:
+            raise PluginFailed(self.resource_name, "ListAndWatch", _NOT_UNDERSTOOD) from exc
         except grpc.RpcError as exc:
             raise PluginFailed(self.resource_name, "ListAndWatch", _detail(exc)) from exc
         except asyncio.CancelledError:
@@ -104,14 +98,17 @@ class PluginConnection:
     async def preferred(self, available: tuple[str, ...], must_include: tuple[str, ...], size: int) -> tuple[str, ...]:
         """The plugin's advice. Raises PluginFailed."""
         request = wire.preferred_request(available, must_include, size)
-        method = self._plugin.GetPreferredAllocation
-        answer = await self._ask("GetPreferredAllocation", method, request, PREFERRED_SECONDS)
+        # all that it could choose from, which is too many already
+        most_bytes = _MAX_SMALL_BYTES + sum(len(name.encode()) + _AROUND_AN_ID_BYTES for name in available)
+        answer = await self._ask(
+            "GetPreferredAllocation", request, api_pb2.PreferredAllocationResponse, PREFERRED_SECONDS, most_bytes
+        )
         return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
 
     async def allocate(self, device_ids: tuple[str, ...]) -> bytes:
         """The ContainerAllocateResponse, protobuf bytes. Raises PluginFailed, also for an answer without one."""
         request = wire.allocate_request(device_ids)
-        answer = await self._ask("Allocate", self._plugin.Allocate, request, ALLOCATE_SECONDS)
+        answer = await self._ask("Allocate", request, api_pb2.AllocateResponse, ALLOCATE_SECONDS, MAX_ALLOCATION_BYTES)
         if len(answer.container_responses) != 1:
             detail = f"{len(answer.container_responses)} container responses for one container"
             raise PluginFailed(self.resource_name, "Allocate", detail)
@@ -121,10 +118,10 @@ class PluginConnection:
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """A container is about to use these. Raises PluginFailed."""
         request = api_pb2.PreStartContainerRequest(devices_ids=device_ids)
-        await self._ask("PreStartContainer", self._plugin.PreStartContainer, request, PRE_START_SECONDS)
+        await self._ask("PreStartContainer", request, api_pb2.PreStartContainerResponse, PRE_START_SECONDS)
 
     async def _ask(
-        self, call: str, method: grpc.aio.UnaryUnaryMultiCallable[_Request, _Answer], request: _Request, seconds: float
+        self, call: str, request: Message, answer: type[_Answer], seconds: float, most_bytes: int = _MAX_SMALL_BYTES
     ) -> _Answer:
         """Whatever becomes of the call, also that its connection is closed meanwhile, is told to who asked.
 
@@ -133,16 +130,14 @@ class PluginConnection:
         if self._is_closed:
             raise PluginFailed(self.resource_name, call, _HUNG_UP)
         try:
-            answer: _Answer | None = await method(request, timeout=seconds)
+            octets = await _method(self._channel, call)(request.SerializeToString(), timeout=seconds)
         except grpc.RpcError as exc:
             raise PluginFailed(self.resource_name, call, _detail(exc)) from exc
         except asyncio.CancelledError as exc:
             if _is_cancelled():
                 raise
             raise PluginFailed(self.resource_name, call, _HUNG_UP) from exc
-        if answer is None:
-            raise PluginFailed(self.resource_name, call, _NOT_UNDERSTOOD)
-        return answer
+        return _parsed(self.resource_name, call, octets, answer, most_bytes)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -157,9 +152,36 @@ class PluginConnection:
         await self.close()
 
 
-def _stub(channel: grpc.aio.Channel) -> "api_pb2_grpc.DevicePluginAsyncStub":
-    # the asynchronous stub exists for the type checker alone
-    return cast("api_pb2_grpc.DevicePluginAsyncStub", api_pb2_grpc.DevicePluginStub(channel))
+def _path(call: str) -> str:
+    return f"/{_SERVICE}/{call}"
+
+
+def _method(channel: grpc.aio.Channel, call: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+    return channel.unary_unary(_path(call))
+
+
+async def _options(resource_name: str, socket: Path, channel: grpc.aio.Channel) -> PluginOptions:
+    """Raises PluginFailed."""
+    call = "GetDevicePluginOptions"
+    try:
+        await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
+        octets = await _method(channel, call)(_EMPTY, timeout=OPTIONS_SECONDS)
+    except TimeoutError as exc:
+        raise PluginFailed(resource_name, "Dialling", f"no answer on {socket.name} in {DIAL_SECONDS:.0f} s") from exc
+    except grpc.RpcError as exc:
+        raise PluginFailed(resource_name, call, f"failed to get device plugin options: {_detail(exc)}") from exc
+    return wire.options(_parsed(resource_name, call, octets, api_pb2.DevicePluginOptions, _MAX_SMALL_BYTES))
+
+
+def _parsed(resource_name: str, call: str, octets: bytes, answer: type[_Answer], most_bytes: int) -> _Answer:
+    """Looked at for its size before it is parsed, which can make twenty times as much of it. Raises PluginFailed."""
+    if len(octets) > most_bytes:
+        detail = f"the answer has {len(octets)} bytes; {most_bytes} is the most that is taken"
+        raise PluginFailed(resource_name, call, detail)
+    try:
+        return answer.FromString(octets)
+    except DecodeError as exc:
+        raise PluginFailed(resource_name, call, _NOT_UNDERSTOOD) from exc
 
 
 def _is_cancelled() -> bool:

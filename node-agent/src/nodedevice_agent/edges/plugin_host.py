@@ -24,6 +24,7 @@ from nodedevice_agent.core.effects import (
     Publish,
     SaveCheckpoint,
 )
+from nodedevice_agent.core.registration import RegistrationRefused, check_room
 from nodedevice_agent.edges import metrics
 from nodedevice_agent.edges.checkpoint_writer import CheckpointWriter
 from nodedevice_agent.edges.plugin_connection import PluginConnection
@@ -62,6 +63,8 @@ class PluginHost:
         self._were_connected = tuple(were_connected)
         # by endpoint, with the path the plugin registered
         self._connections: dict[int, tuple[Path, PluginConnection]] = {}
+        # being dialled: path and resource name
+        self._opening: list[tuple[str, str]] = []
         # by endpoint: where the next start finds the plugin; unlike _connections it outlives the end of this one
         self._sockets: dict[int, PluginSocket] = {}
         # by the path the plugin registered: when one of its connections was last replaced by a newer one
@@ -149,16 +152,31 @@ class PluginHost:
 
     async def connect(self, resource_name: str, socket: Path) -> int:
         """A plugin that serves on this socket registers. Returns its endpoint. Raises PluginFailed."""
-        return await self._connect(resource_name, socket, socket.name)
+        try:
+            return await self._connect(resource_name, socket, socket.name)
+        except RegistrationRefused as exc:
+            # there is room again some time: unlike a wrong name it is worth another try
+            raise PluginFailed(resource_name, "Register", str(exc)) from exc
 
     async def _connect(self, resource_name: str, socket: Path, reached_as: str) -> int:
-        connection = await PluginConnection.open(resource_name, socket.with_name(reached_as))
+        connection = await self._open(resource_name, socket, reached_as)
         if self._is_ending:
             await connection.close()
             raise PluginFailed(resource_name, "Register", "this device manager is ending; register with the next one")
         metrics.REGISTRATIONS.labels(resource_name).inc()
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
         return self._adopt(socket, connection, reached_as)
+
+    async def _open(self, resource_name: str, socket: Path, reached_as: str) -> PluginConnection:
+        """Raises PluginFailed or RegistrationRefused."""
+        plugin = (str(socket), resource_name)
+        open_now = [(str(path), other.resource_name) for path, other in self._connections.values()]
+        check_room([*open_now, *self._opening], *plugin)
+        self._opening.append(plugin)
+        try:
+            return await PluginConnection.open(resource_name, socket.with_name(reached_as))
+        finally:
+            self._opening.remove(plugin)
 
     async def disconnect(self, endpoint: int) -> None:
         """Hang up on a plugin; of one that is gone already this changes nothing."""
@@ -181,20 +199,15 @@ class PluginHost:
     async def _follow_plugin(
         self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
     ) -> None:
-        said = ""
-        is_first = True
         why = "its stream ended"
         try:
-            async for listed in connection.device_lists():
-                if listed.refusal and listed.refusal != said:
-                    log.error("device list", extra={"resource_name": resource_name, "error": listed.refusal})
-                said = listed.refusal
-                self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
-                if is_first:
-                    await self._replace(endpoint, resource_name, socket)
-                is_first = False
+            await self._follow_lists(endpoint, resource_name, socket, connection)
         except PluginFailed as exc:
             why = str(exc)
+        except Exception:
+            # it must end this plugin alone: what ends the agent comes back with every start, for the plugin is dialled again
+            why = "following it failed, a defect of this agent"
+            log.exception("device plugin dropped", extra={"resource_name": resource_name, "socket": socket.name})
         finally:
             self._connections.pop(endpoint, None)
             await connection.close()
@@ -203,6 +216,21 @@ class PluginHost:
         )
         self._lose(endpoint)
         self.do(self.manager.disconnected(resource_name, endpoint, self.now()))
+
+    async def _follow_lists(
+        self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
+    ) -> None:
+        """Until the stream ends. Raises PluginFailed if it broke."""
+        said = ""
+        is_first = True
+        async for listed in connection.device_lists():
+            if listed.refusal and listed.refusal != said:
+                log.error("device list", extra={"resource_name": resource_name, "error": listed.refusal})
+            said = listed.refusal
+            self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
+            if is_first:
+                await self._replace(endpoint, resource_name, socket)
+            is_first = False
 
     def _lose(self, endpoint: int) -> None:
         """The plugin is gone for good, not because this agent ends: the next start need not look for it."""

@@ -17,7 +17,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb
 from nodedevice_agent.core.registration import RegistrationRefused, check_registration
 from nodedevice_agent.edges import metrics
 from nodedevice_agent.edges.unix_sockets import grpc_target
-from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.errors import PluginFailed, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class RegistrationServer:
 
     def __init__(self, socket: Path, connect: Connect) -> None:
         self._socket = socket
+        self._is_ours = False
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
         # not by the generated function: its way to read a request raises on one that is no message, with a traceback
         register = grpc.unary_unary_rpc_method_handler(
@@ -45,13 +46,20 @@ class RegistrationServer:
         self._server.add_generic_rpc_handlers((service,))
 
     async def start(self) -> None:
-        self._server.add_insecure_port(grpc_target(self._socket))
-        await self._server.start()
-        os.chmod(self._socket, 0o600)
+        """Raises SettingsError when the socket cannot be made."""
+        _look_for_room(self._socket)
+        try:
+            self._server.add_insecure_port(grpc_target(self._socket))
+            self._is_ours = True
+            await self._server.start()
+            os.chmod(self._socket, 0o600)
+        except (RuntimeError, OSError) as exc:
+            raise _unusable(self._socket, str(exc)) from exc
 
     async def stop(self) -> None:
         await self._server.stop(grace=0.5)
-        self._socket.unlink(missing_ok=True)
+        if self._is_ours:
+            self._socket.unlink(missing_ok=True)
 
 
 class _Registration(api_pb2_grpc.RegistrationServicer):
@@ -76,6 +84,18 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
             log.error("registration refused", extra={"error": str(exc)})
             await context.abort(_STATUS[type(exc)], str(exc))
         return api_pb2.Empty()
+
+
+def _look_for_room(socket: Path) -> None:
+    """Raises SettingsError. A socket of the past is replaced; anything else is somebody's."""
+    if os.path.lexists(socket) and not socket.is_socket():
+        raise _unusable(socket, "something that is not a socket is there")
+
+
+def _unusable(socket: Path, why: str) -> SettingsError:
+    return SettingsError(
+        f"--plugin-dir {socket.parent}: {socket.name} cannot be made: {why}; remove it, or give another directory"
+    )
 
 
 def _request(octets: bytes) -> api_pb2.RegisterRequest | None:

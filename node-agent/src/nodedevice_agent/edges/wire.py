@@ -3,47 +3,76 @@
 Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, repeat
 
+from google.protobuf.message import DecodeError
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from nodedevice_agent.core.devices import MAX_NUMA_NODES, Device, DeviceList, accept
+from nodedevice_agent.core.devices import MAX_DEVICES, MAX_NUMA_NODE, MAX_NUMA_NODES, Device, DeviceList, accept
 from nodedevice_agent.core.resources import PluginOptions
+from nodedevice_agent.edges.message_fields import beginning
 
 HEALTHY = "Healthy"
-# what the CRD can hold; a real machine has a few dozen
-_MAX_NUMA_NODE = 2**31 - 1
-
-
 # what the CRD can hold of a device's details
 _MAX_REASON, _MAX_MESSAGE, _MAX_ATTRIBUTES, _MAX_ATTRIBUTE = 128, 1024, 32, 256
+# ... and of all devices' attributes together; the CRD shows 4096 devices
+_MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
+# Twice what 4096 devices need that say a KiB each. Parsed, attributes take twenty times as much memory.
+_MOST_DETAILED_BYTES = 8 * 1024 * 1024
+# NUMA nodes or attributes of one device that are looked at, to find those that are taken
+_MOST_LOOKED_AT = 1024
 
 
-def device_list(message: api_pb2.ListAndWatchResponse) -> DeviceList:
-    # the same bytes read as the other message: what v1beta1 does not know has stayed in them
-    details = DeviceListDetails.FromString(message.SerializeToString())
-    devices = map(_device, message.devices, details.devices)
-    return accept(devices, _plain(details.message or details.reason, _MAX_MESSAGE))
+def device_list(octets: bytes) -> DeviceList:
+    """A ListAndWatchResponse, read up to the first device that is one too many. Raises DecodeError."""
+    octets = beginning(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
+    message = api_pb2.ListAndWatchResponse.FromString(octets)
+    details = _details(octets)
+    return accept(_devices(message, details), _plain(details.message or details.reason, _MAX_MESSAGE))
 
 
-def _device(device: api_pb2.Device, details: DeviceDetails) -> Device:
+def _details(octets: bytes) -> DeviceListDetails:
+    """The same bytes read as the other message; none where v1beta1 makes sense of them and we do not, or of a huge list.
+
+    Those numbers are ours by custom alone: another vendor may use them for anything.
+    """
+    if len(octets) > _MOST_DETAILED_BYTES:
+        return DeviceListDetails()
+    try:
+        return DeviceListDetails.FromString(octets)
+    except DecodeError:
+        return DeviceListDetails()
+
+
+def _devices(message: api_pb2.ListAndWatchResponse, details: DeviceListDetails) -> Iterator[Device]:
+    attributes_left = _MAX_ATTRIBUTES_OF_ALL
+    for device, said in zip(message.devices, chain(details.devices, repeat(DeviceDetails())), strict=False):
+        attributes = _attributes(said) if said.attributes and attributes_left > 0 else ()
+        attributes_left -= len(attributes)
+        yield _device(device, said, attributes)
+
+
+def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tuple[str, str], ...]) -> Device:
     nodes: set[int] = set()
     if device.HasField("topology"):
-        nodes = {node.ID for node in device.topology.nodes if 0 <= node.ID <= _MAX_NUMA_NODE}
+        listed = islice(device.topology.nodes, _MOST_LOOKED_AT)
+        nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
     return Device(
         device.ID,
         device.health == HEALTHY,
         tuple(sorted(nodes))[:MAX_NUMA_NODES],
         _plain(details.reason, _MAX_REASON),
         _plain(details.message, _MAX_MESSAGE),
-        _attributes(details) if details.attributes else (),
+        attributes,
     )
 
 
 def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:
     named = sorted(
-        (_plain(name, _MAX_ATTRIBUTE), _plain(value, _MAX_ATTRIBUTE)) for name, value in details.attributes.items()
+        (_plain(name, _MAX_ATTRIBUTE), _plain(value, _MAX_ATTRIBUTE))
+        for name, value in islice(details.attributes.items(), _MOST_LOOKED_AT)
     )
     return tuple({name: (name, value) for name, value in named if name}.values())[:_MAX_ATTRIBUTES]
 

@@ -17,12 +17,12 @@ from nodedevice_agent.plugins.core.simulated import MAX_SIMULATED
 from nodedevice_agent.plugins.core.values import Mount
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
-_PERMISSIONS = re.compile(r"[rwm]{1,3}")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
+PERMISSIONS = re.compile(r"[rwm]{1,3}")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
 # More wildcards than this in one path make matching slow, and nobody's devices are named so.
 _MAX_WILDCARDS = 8
-_MAX_PATH = 4096
+MAX_PATH = 4096
 
 
 class PluginSettingsError(ValueError):
@@ -50,7 +50,7 @@ class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
             )
         if wildcard_count(self.path) > _MAX_WILDCARDS:
             raise ValueError(f"path: {self.path!r} has more than {_MAX_WILDCARDS} wildcards; use fewer")
-        if not _PERMISSIONS.fullmatch(self.permissions) or len(set(self.permissions)) != len(self.permissions):
+        if not PERMISSIONS.fullmatch(self.permissions) or len(set(self.permissions)) != len(self.permissions):
             raise ValueError(
                 f"permissions: {self.permissions!r} must be some of the letters r, w and m, each once; try rw"
             )
@@ -89,7 +89,7 @@ class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
                 "number of wildcards; split the group"
             )
         for key in self.env:
-            if not _ENV_NAME.fullmatch(key):
+            if not ENV_NAME.fullmatch(key):
                 raise ValueError(f"env: {key!r} is no name of an environment variable; use letters, digits and _")
 
     def key_pattern(self) -> str:
@@ -137,7 +137,7 @@ class SimulatedSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     def __post_init__(self) -> None:
         _check_resource_name(self.resource_name)
-        if self.id_prefix and not _ID_PREFIX.fullmatch(self.id_prefix):
+        if self.id_prefix and not ID_PREFIX.fullmatch(self.id_prefix):
             raise ValueError(
                 f"idPrefix: {self.id_prefix!r} must be 1 to 54 of letters, digits, - _ . and begin and end with a letter or digit"
             )
@@ -159,13 +159,17 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     def __post_init__(self) -> None:
         _check_path("hostRoot", self.host_root)
-        resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]
-        gpus = self.nvml.resource_names() if self.nvml is not None else ()
-        repeated = _first_repeated([*(resource.resource_name for resource in resources), *gpus])
+        repeated = _first_repeated(self.resource_names())
         if repeated:
             raise ValueError(
                 f"resourceName: {repeated} is named twice; give each resource one entry, with all its groups"
             )
+
+    def resource_names(self) -> tuple[str, ...]:
+        """All that these plugins may serve, plugin by plugin."""
+        resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]
+        gpus = self.nvml.resource_names() if self.nvml is not None else ()
+        return (*(resource.resource_name for resource in resources), *gpus)
 
 
 def plugin_settings(raw: object) -> PluginSettings:
@@ -188,8 +192,8 @@ def _check_resource_name(resource_name: str) -> None:
 def _check_path(key: str, path: str) -> None:
     if not path.startswith("/"):
         raise ValueError(f"{key}: {path[:400]!r} must be an absolute path, such as /dev/ttyUSB0")
-    if len(path) > _MAX_PATH or "\0" in path:
-        raise ValueError(f"{key}: {path[:400]!r} is no path: at most {_MAX_PATH} characters, none of them NUL")
+    if len(path) > MAX_PATH or "\0" in path:
+        raise ValueError(f"{key}: {path[:400]!r} is no path: at most {MAX_PATH} characters, none of them NUL")
     if ".." in path.split("/") or "//" in path:
         raise ValueError(f"{key}: {path[:400]!r} must be a plain path, without .. and //")
 

@@ -125,7 +125,7 @@ def read_listings(state_dir: Path) -> dict[str, Listing]:
     for path in sorted(simulated_dir(state_dir).glob(f"*{_LISTING_SUFFIX}")):
         try:
             listing = msgspec.json.decode(read_bounded(path), type=Listing)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StateFileError(path, f"{error}; restart the agent, it writes this file anew") from None
         listings[listing.resource_name] = listing
     return listings

@@ -1,19 +1,17 @@
 """What is told of an agent that fell silent, or is back: on its NodeDevices, once, when their condition changes.
 
 What is stored decides, so that a restart, or another operator, tells nothing twice. Of many that fell silent together nothing is
-told here: that is one Event, about them all. An agent that just came is no return.
+told here: that is one Event, about them all. An agent that just came is no return; it had no Lease (LeaseMissing) until then, while
+one that is gone has run out (LeaseExpired).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from nodedevice_api.names import Condition, Reason
 
 from nodedevice_operator.core.conditions import Answer
 from nodedevice_operator.core.events import NORMAL, WARNING, Event, about_node_device
 from nodedevice_operator.core.records import NodeDeviceRecord
-
-_ALONE: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASE_MISSING})
 
 
 def agent_events(record: NodeDeviceRecord, answers: Mapping[str, Answer]) -> Iterator[Event]:
@@ -24,7 +22,7 @@ def agent_events(record: NodeDeviceRecord, answers: Mapping[str, Answer]) -> Ite
     about, where = about_node_device(record), f"{record.resource} on {record.node}"
     now = answers[Condition.AGENT_READY]
     was_withdrawn = advertised.reason == Reason.FREE_WITHDRAWN
-    if agent.status == "True" and now.reason in _ALONE:
+    if agent.status == "True" and now.reason == Reason.LEASE_EXPIRED:
         yield Event(about, WARNING, now.reason, f"{where}: {now.message}")
     if now.status == "True" and agent.status != "True" and (agent.reason == Reason.LEASE_EXPIRED or was_withdrawn):
         back = "; its free devices are offered again" if was_withdrawn else ""

@@ -92,7 +92,9 @@ def _standing(claim: Claim, history: NodeHistory, now: float) -> Conflict | None
     if remembered is not None or not history.trusts_conditions:
         return remembered
     if claim.told_conflict == names.Reason.CHANGED_REPEATEDLY:
-        return Conflict(UNKNOWN_WRITER, retry_at=now + FIRST_RETREAT_SECONDS)
+        # what was changed is not told: where nothing is there, it was taken away, and its absence ends nothing
+        is_removal = not claim.seen.is_present
+        return Conflict(UNKNOWN_WRITER, retry_at=now + FIRST_RETREAT_SECONDS, is_removal=is_removal)
     return None
 
 

@@ -1,6 +1,7 @@
 """Kubernetes Events: what is told, on which object, and when a change is worth one.
 
-An Event tells a transition. The first sight of an object is none: what was there before the operator started has been told.
+An Event tells a transition. The first sight of an object is none: what was there before the operator started has been told. Nor
+is an agent's first word of a resource, but for containers that run without theirs: they started before the resource was known.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.core.records import NodeDeviceRecord, NodeRecord, Waiting
+from nodedevice_operator.core.records import Allocation, NodeDeviceRecord, NodeRecord, Waiting
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -71,7 +72,8 @@ class Tally:
 class Event:
     """One Event to post. `on_node` asks that the pod it is about be looked up first: it must run there.
 
-    tally: what it counts, so that another of the same kind, a moment later, is one with it.
+    tally: what it counts, so that another of the same kind, a moment later, is one with it. is_standing: it tells what goes on,
+    and whoever begins anew comes upon it again; it is not repeated while there is such an Event.
     """
 
     about: About
@@ -80,6 +82,7 @@ class Event:
     message: str
     on_node: str | None = None
     tally: Tally | None = None
+    is_standing: bool = False
 
 
 def about_node(node: NodeRecord) -> About:
@@ -96,9 +99,11 @@ def about_pod(namespace: str, name: str, uid: str) -> About:
 
 def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Event, ...]:
     """Events that tell how `new` differs from `old`; none where `old` is another object, or nothing is known of it."""
-    if old is None or old.uid != new.uid or not old.has_status or not new.has_status:
+    if old is None or old.uid != new.uid or not new.has_status:
         return ()
-    return (*_endpoint(old, new), *_health(old, new), *_waiting(old, new))
+    if not old.has_status:
+        return tuple(_running_without(old, new))
+    return (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *_running_without(old, new))
 
 
 def merged(first: Event, second: Event) -> Event:
@@ -179,6 +184,28 @@ def _waiting(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 def _transition(waiting: Waiting) -> tuple[str, str, str]:
     # the message may carry numbers that move while the reason stays
     return waiting.pod_uid, waiting.container, waiting.reason
+
+
+def _running_without(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
+    before, now = _without(old), _without(new)
+    for pod, container in sorted(now.keys() - before.keys()):
+        about = now[pod, container]
+        message = (
+            f"container {container} runs without the {new.resource} that it asked for on {new.node}; "
+            "delete the pod, so that it starts anew and gets it"
+        )
+        yield Event(about, WARNING, names.Reason.RUNS_WITHOUT, message, on_node=new.node)
+
+
+def _without(record: NodeDeviceRecord) -> dict[tuple[str, str], About]:
+    """Pods of containers that run without theirs, by pod UID and container, whether devices are recorded as theirs or not."""
+    entries: list[Allocation | Waiting] = [held for held in record.allocations if not held.is_releasing]
+    entries += record.waiting
+    return {
+        (entry.pod_uid, entry.container): about_pod(entry.namespace, entry.name, entry.pod_uid)
+        for entry in entries
+        if entry.runs_without and entry.namespace and entry.name
+    }
 
 
 def _devices(device_ids: list[str]) -> str:

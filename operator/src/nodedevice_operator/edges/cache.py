@@ -2,11 +2,11 @@
 
 Each kind is a store. A record older than the one held is ignored, so the echo of our own write never looks like a change,
 and neither does an event that was overtaken. A store is complete once a whole list has gone into it: before that nothing
-may be concluded from what is not there.
+may be concluded from what is not there. An object that is there and not understood is left alone: what was known of it stays.
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
 from nodedevice_operator.core.records import NodeDeviceRecord, NodeRecord, PodDeviceRecord
@@ -43,6 +43,7 @@ class Store(Generic[K2, R]):
         # a node has few of each kind, and a tuple of keys is a fifth of a dictionary
         self._by_node: dict[str, tuple[K2, ...]] = {}
         self._gone: dict[str, None] = {}
+        self._left_alone: set[K2] = set()
 
     def get(self, key: K2) -> R | None:
         return self._by_key.get(key)
@@ -79,7 +80,19 @@ class Store(Generic[K2, R]):
         self._by_key[key] = record
         if held is None or held.node != record.node:
             self._by_node[record.node] = (*self._by_node.get(record.node, ()), key)
-        return held is None or held != record
+        was_left_alone = self.is_left_alone(key)
+        self._left_alone.discard(key)
+        return was_left_alone or held is None or held != record
+
+    def leave_alone(self, key: K2) -> bool:
+        """The object of that key is there, and is not understood; whether that is news."""
+        is_news = key not in self._left_alone
+        self._left_alone.add(key)
+        return is_news
+
+    def is_left_alone(self, key: K2) -> bool:
+        """Whether that object is there and not understood, so that nothing may be concluded from what is known of it."""
+        return key in self._left_alone
 
     def is_gone(self, uid: str) -> bool:
         """Whether the object of that uid was removed, as far as that is remembered."""
@@ -90,26 +103,34 @@ class Store(Generic[K2, R]):
         self._gone[uid] = None
         if len(self._gone) > _REMEMBERED_GONE:
             del self._gone[next(iter(self._gone))]
+        was_left_alone = self.is_left_alone(key)
+        self._left_alone.discard(key)
         held = self._by_key.get(key)
         if held is None or held.uid != uid:
-            return False
+            return was_left_alone
         del self._by_key[key]
         self._unlink(key, held)
         return True
 
-    def replace(self, listed: Iterable[R], resource_version: int) -> frozenset[str]:
+    def replace(
+        self, listed: Iterable[R], resource_version: int, left_out: Collection[K2 | None] = ()
+    ) -> frozenset[str]:
         """Take in a whole list, as of that version; the nodes about which anything changed.
 
-        What the list lacks is gone, unless it is newer than the list.
+        What the list lacks is gone, unless it is newer than the list. left_out: keys of what is in it and was not understood;
+        with None among them it may be any, and then nothing is gone.
         """
         changed: set[str] = set()
-        keys = set()
+        named = {key for key in left_out if key is not None}
+        is_all_named = len(named) == len(left_out)
+        self._left_alone = named if is_all_named else self._left_alone | named
+        keys: set[Hashable] = {*named}
         for record in listed:
             keys.add(record.key)
             if self.put(record):
                 changed.add(record.node)
         for key, held in list(self._by_key.items()):
-            if key not in keys and held.resource_version < resource_version:
+            if is_all_named and key not in keys and held.resource_version < resource_version:
                 self.remove(key, held.uid)
                 changed.add(held.node)
         self.is_complete = True

@@ -33,6 +33,8 @@ _LEAD_SECONDS: Final = LONGEST_LEASE_SECONDS + 5.0
 # Two of an agent's graces. A pod of a node that is away goes only when the node is back, or is deleted.
 _PODS_SECONDS: Final = 40.0
 _SETTLE_SECONDS: Final = 1.0
+# An empty namespace goes within seconds. One that an API service holds up, which the API server cannot reach, may stay for days.
+_NAMESPACE_SECONDS: Final = 20.0
 # A Node changes with every heartbeat, and an apply names the version that was read.
 _ATTEMPTS: Final = 20
 
@@ -41,13 +43,17 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is to be cleaned up. namespace: of the release, with the operator's Lease."""
+    """What is to be cleaned up. namespace: of the release, with the operator's Lease.
+
+    delete_leases_namespace: that namespace goes as a whole; else only the Leases in it.
+    """
 
     namespace: str
     leases_namespace: str
     deployment: str
     daemon_set: str
     delete_definitions: bool
+    delete_leases_namespace: bool
 
 
 class Cleanup:
@@ -123,15 +129,13 @@ class Cleanup:
         await self._policy()
         await self._pod_devices()
         await self._node_devices()
-        self._progress.step = "deleting the agents' Leases"
-        await self._progress.patiently(partial(self._leavings.delete_agent_leases, self._scope.leases_namespace))
-        self._say(f"deleted the Leases in {self._scope.leases_namespace}")
         if self._scope.delete_definitions:
             await self._definitions()
+        await self._agent_leases()
 
     async def _nodes(self) -> None:
         self._progress.step = "taking capacity, taint and labels off Nodes"
-        nodes, _ = await self._progress.patiently(self._cluster.list_nodes)
+        nodes = (await self._progress.patiently(self._cluster.list_nodes)).records
         wanted = [(node, found) for node in nodes if not (found := withdrawal(node)).is_nothing]
         await self._all(partial(self._node, node, found) for node, found in wanted)
         self._say(f"Nodes: {len(wanted)} of {len(nodes)} had something of ours")
@@ -148,7 +152,7 @@ class Cleanup:
                 if now.capacity:
                     node = await self._cluster.apply_capacity(node, {}, force=True)
                 if now.labels:
-                    node = await self._cluster.label_node(node.name, node.uid, dict.fromkeys(now.labels))
+                    node = await self._cluster.label_node(node, dict.fromkeys(now.labels))
                 if now.is_tainted:
                     node = await self._cluster.taint_node(node.name, node.uid, is_tainted=False)
                 for resource, owners in staying(now, node).items():
@@ -174,7 +178,7 @@ class Cleanup:
     async def _pod_devices(self) -> None:
         self._progress.step = "deleting PodDevices"
         try:
-            found, _ = await self._progress.patiently(self._cluster.list_pod_devices)
+            found = (await self._progress.patiently(self._cluster.list_pod_devices)).records
         except NotFound:
             return
         await self._all(partial(_gone, partial(self._cluster.delete_pod_device, record)) for record in found)
@@ -198,6 +202,24 @@ class Cleanup:
                 f"kept NodeDevice {left.metadata.name}, without status: an administrator has cordoned devices of it"
             )
 
+    async def _agent_leases(self) -> None:
+        """Their namespace with them, where that was asked for: gone when this returns, so that nothing is made in one that ends."""
+        name = self._scope.leases_namespace
+        if not self._scope.delete_leases_namespace:
+            self._progress.step = "deleting the agents' Leases"
+            await self._progress.patiently(partial(self._leavings.delete_agent_leases, name))
+            self._say(f"deleted the Leases in {name}")
+            return
+        self._progress.step = f"deleting namespace {name}"
+        if not await self._progress.patiently(partial(self._leavings.delete_namespace, name)):
+            return
+        try:
+            async with asyncio.timeout(_NAMESPACE_SECONDS):
+                await self._progress.until(partial(_namespace_left, self._leavings, name))
+            self._say(f"deleted namespace {name}, with the agents' Leases")
+        except TimeoutError:
+            self._say(f"going on although namespace {name} is still being deleted: its conditions say what holds it up")
+
     async def _definitions(self) -> None:
         definitions = Definitions(self._gated)
         for name in NAMES:
@@ -219,6 +241,10 @@ async def _gone(action: Callable[[], Awaitable[None]]) -> None:
         await action()
     except (NotFound, Conflict):
         return
+
+
+async def _namespace_left(leavings: Leavings, name: str) -> str:
+    return f"namespace {name} is still being deleted" if await leavings.has_namespace(name) else ""
 
 
 async def _is_there(definitions: Definitions, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The gate that every write passes: open until a deadline, and checked when its connection is there and nothing is sent yet.
+"""The gate that every write passes: open until a deadline, and checked when its connection is there, just before it is sent.
 
 Whoever was stopped, suspended or held up on the way to the API server finds it closed. Knows nothing of why it is open.
 """
@@ -49,16 +49,20 @@ def gated_pools(gate: WriteGate) -> dict[str, type[urllib3.HTTPConnectionPool]]:
     """Connection pools by scheme, for a urllib3 pool manager, whose connections send no write through a closed gate."""
 
     class Plain(HTTPConnection):
+        write: tuple[str, str] | None = None
+
         def request(self, method: str, url: str, *args: Any, **options: Any) -> None:
-            if method != "GET":
-                gate.check(method, url)
+            self.write = None if method == "GET" else (method, url)
             super().request(method, url, *args, **options)
 
-    class Secure(HTTPSConnection):
-        def request(self, method: str, url: str, *args: Any, **options: Any) -> None:
-            if method != "GET":
-                gate.check(method, url)
-            super().request(method, url, *args, **options)
+        def send(self, data: Any) -> None:
+            # each part just before it goes: many threads may come between a question and its use, and half a write is none
+            if self.write is not None:
+                gate.check(*self.write)
+            super().send(data)
+
+    class Secure(Plain, HTTPSConnection):
+        pass
 
     class PlainPool(urllib3.HTTPConnectionPool):
         ConnectionCls = Plain

@@ -1,12 +1,13 @@
 """What a watch says of one object: into the cache as a slim record, and to whom it matters.
 
 Knows no watch: an object comes in its wire form, with whether that was its end. What the cache knew already, or knows newer, is
-no news to anybody.
+no news to anybody. A Node that is not understood is told once, and left alone until it is.
 """
 
 from collections.abc import Callable
 
 from nodedevice_operator.edges import wire, wire_forms
+from nodedevice_operator.edges.answers import VALUE_ERRORS, tell_not_understood
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.node_work import OnNews
 
@@ -19,11 +20,23 @@ class Intake:
         self._touch = touch
         self._on_news = on_news
 
-    def node(self, form: wire_forms.Node, *, is_end: bool) -> None:
-        record = wire.node(form)
-        store = self._cache.nodes
-        if store.remove(record.key, record.uid) if is_end else store.put(record):
+    def node(self, form: wire_forms.Node) -> None:
+        try:
+            record = wire.node(form)
+        except VALUE_ERRORS as exc:
+            self.odd_node(form.metadata.name, exc)
+            return
+        if self._cache.nodes.put(record):
             self._touch(record.name)
+
+    def odd_node(self, name: str, problem: Exception) -> None:
+        """There is a Node of that name, and it is not understood."""
+        if self._cache.nodes.leave_alone(name):
+            tell_not_understood("Node", name, problem)
+
+    def end_of_node(self, name: str, uid: str) -> None:
+        if self._cache.nodes.remove(name, uid):
+            self._touch(name)
 
     def node_device(self, form: wire_forms.NodeDevice, *, is_end: bool) -> None:
         record = wire.node_device(form)

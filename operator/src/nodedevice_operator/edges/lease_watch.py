@@ -1,25 +1,27 @@
 """Looks at the agents' Leases from time to time, and asks for a look at each node whose agent came or went.
 
 A whole listing each time, from the API server's watch cache: a watch would bring every renewal of every agent. The first is
-made when all NodeDevices are known, as what they tell of their agents outlives a restart of ours.
+made when all NodeDevices are known, as what they tell of their agents outlives a restart of ours. It is believed until a listing
+succeeds: that the API server does not give us the Leases says nothing about the agents.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from nodedevice_api.names import Condition, Reason
 
 from nodedevice_operator.core.events import NORMAL, WARNING, About, Event
-from nodedevice_operator.core.leases import GRACE_SECONDS, MISSING, AgentState, LeaseBook
+from nodedevice_operator.core.leases import ALIVE, GRACE_SECONDS, MISSING, AgentState, LeaseBook
 from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator.core.told_agents import stored_state, told_agents
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.metrics import Metrics
-from nodedevice_operator.errors import ApiError
+from nodedevice_operator.errors import ApiError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,6 @@ INTERVAL_SECONDS: Final = 10.0
 _CLOSE_INTERVAL_SECONDS: Final = 1.0
 _CLOSE_LOOKS: Final = 20
 
-_EXPIRED: Final = frozenset({Reason.LEASE_EXPIRED, Reason.LEASES_EXPIRED_TOGETHER})
 _OUTAGE: Final = "ManyAgentsSilent"
 _OUTAGE_ENDED: Final = "ManyAgentsSilentEnded"
 
@@ -57,15 +58,17 @@ class LeaseWatch:
         self._book = LeaseBook(grace_seconds)
         self._missing: dict[str, int] = {}
         self._sooner = asyncio.Event()
+        # whether it was tried: numbers need not wait until it succeeds
         self.has_looked = False
 
     def state(self, node: str) -> AgentState:
         """State of that node's agent; asks for a look soon when it has no Lease that we know of."""
-        state = self._book.state(node)
-        if state == MISSING and node not in self._missing and self._cache.node_devices.is_about(node):
-            self._missing[node] = 0
-            self._sooner.set()
-        return state
+        return self._state(node, self._cache.node_devices.of_node(node))
+
+    def state_for(self, record: NodeDeviceRecord) -> AgentState:
+        """The same for one NodeDevice. Where only what is stored tells of the agent, its own words count."""
+        own = [record] if Condition.AGENT_READY in record.conditions else self._cache.node_devices.of_node(record.node)
+        return self._state(record.node, own)
 
     def spoke(self, node: str) -> None:
         """Something of that node's agent changed: if it was silent, it is looked for its Lease soon."""
@@ -76,25 +79,59 @@ class LeaseWatch:
         """Look, wait, and so on, for ever."""
         await self._cache.whole.wait()
         while True:
-            await self._look()
-            close = any(looks < _CLOSE_LOOKS for looks in self._missing.values())
-            await self._pause(min(_CLOSE_INTERVAL_SECONDS, self._interval_seconds) if close else self._interval_seconds)
+            try:
+                await self._look()
+            except ApiError as error:
+                log.debug("Leases not listed", extra={"problem": str(error)})
+                if not self.has_looked:
+                    self._begin()
+                await asyncio.sleep(self._retry_seconds(error))
+            else:
+                await self._pause(self._interval())
 
     async def _look(self) -> None:
+        """Raises ApiError; then nothing is concluded."""
+        found = await self._cluster.list_leases()
         nodes = self._cache.node_devices.nodes()
         before = self._book
-        try:
-            found = await self._cluster.list_leases()
-        except ApiError as error:
-            log.debug("Leases not listed", extra={"problem": str(error)})
+        never_seen = [node for node in nodes if not before.knows(node)]
+        told = told_agents(record for node in never_seen for record in self._cache.node_devices.of_node(node))
+        self._book = before.look(found, self._clock(), nodes, told)
+        self._tell(before, nodes)
+        if before.looked_at is None:
+            self._begin()
         else:
-            silent_before = _silent_before(self._cache.node_devices.values()) if before.looked_at is None else None
-            self._book = before.look(found, self._clock(), nodes, silent_before)
-            self._tell(before, nodes)
-        is_first, self.has_looked = not self.has_looked, True
-        for node in nodes if is_first else self._book.changes_since(before) & nodes:
-            self._touch(node)
+            for node in self._book.changes_since(before) & nodes:
+                self._touch(node)
         self._count_missing(nodes)
+
+    def _begin(self) -> None:
+        """Have every node looked at: until now none was, and from now on what is stored is believed, or what was found."""
+        self.has_looked = True
+        for node in self._cache.names_of_nodes():
+            self._touch(node)
+
+    def _interval(self) -> float:
+        """How long to wait for the next look, in seconds."""
+        is_close = self._book.looked_at is None or any(looks < _CLOSE_LOOKS for looks in self._missing.values())
+        return min(_CLOSE_INTERVAL_SECONDS, self._interval_seconds) if is_close else self._interval_seconds
+
+    def _retry_seconds(self, error: ApiError) -> float:
+        asked = error.retry_after_seconds if isinstance(error, Unavailable) else None
+        return max(self._interval(), asked or 0.0)
+
+    def _state(self, node: str, records: Iterable[NodeDeviceRecord]) -> AgentState:
+        if self._book.knows(node):
+            return self._book.state(node)
+        stored = stored_state(records)
+        if self._book.looked_at is None:
+            return stored or ALIVE
+        if stored is not None and stored.reason != Reason.LEASE_MISSING:
+            return stored  # by another operator, since our last look: the next one tells
+        if node not in self._missing and self._cache.node_devices.is_about(node):
+            self._missing[node] = 0
+            self._sooner.set()
+        return MISSING
 
     def _tell(self, before: LeaseBook, nodes: frozenset[str]) -> None:
         """Count the agents, and say when too many fell silent together, and when that is over."""
@@ -132,17 +169,6 @@ class LeaseWatch:
             return
         await asyncio.sleep(_CLOSE_INTERVAL_SECONDS / 4)
         self._sooner.clear()
-
-
-def _silent_before(records: list[NodeDeviceRecord]) -> dict[str, bool]:
-    """Nodes whose agent ran out of its Lease as far as stored, and whether its free devices were withdrawn."""
-    found: dict[str, bool] = {}
-    for record in records:
-        agent, advertised = record.conditions.get(Condition.AGENT_READY), record.conditions.get(Condition.ADVERTISED)
-        if agent is not None and agent.status != "True" and agent.reason in _EXPIRED:
-            is_withdrawn = advertised is not None and advertised.reason == Reason.FREE_WITHDRAWN
-            found[record.node] = found.get(record.node, False) or is_withdrawn
-    return found
 
 
 def _word(state: AgentState) -> str:

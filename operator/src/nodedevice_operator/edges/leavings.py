@@ -1,4 +1,5 @@
-"""Objects that agents and operators leave behind, as far as the operator itself never deletes them: NodeDevices and Leases.
+"""Objects that agents and operators leave behind, as far as the operator itself never deletes them: NodeDevices and Leases,
+and the namespace that is there for the agents' Leases alone.
 
 A NodeDevice with an administrator's cordon can be kept without what programs said of it.
 """
@@ -17,6 +18,7 @@ from nodedevice_operator.errors import NotFound
 
 _NODE_DEVICES: Final = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
+_NAMESPACES: Final = "/api/v1/namespaces"
 _PAGE: Final = 250
 _FIELD_MANAGER: Final = "nodedevice-cleanup"
 
@@ -80,6 +82,22 @@ class Leavings:
             await self._client.request("DELETE", "leases", f"{_LEASES}/{quote(namespace, safe='')}/leases")
         except NotFound:
             return
+
+    async def delete_namespace(self, name: str) -> bool:
+        """Have it deleted, and with it all that is in it; whether it was there."""
+        try:
+            await self._client.request("DELETE", "namespaces", f"{_NAMESPACES}/{quote(name, safe='')}")
+        except NotFound:
+            return False
+        return True
+
+    async def has_namespace(self, name: str) -> bool:
+        """Whether it is there, if only to be deleted."""
+        try:
+            await self._client.request("GET", "namespaces", f"{_NAMESPACES}/{quote(name, safe='')}")
+        except NotFound:
+            return False
+        return True
 
     async def delete_operator_lease(self, namespace: str) -> None:
         """Gone already is fine."""

@@ -152,7 +152,8 @@ class NodeWork:
                 problem = "; ".join(sentences)
                 log.warning("NodeDevice contradicts itself", extra={"object": record.name, "problem": problem})
                 message = f"{record.resource} on {record.node}: {problem}"
-                self._post(Event(about_node_device(record), WARNING, EventReason.CONTRADICTION, message))
+                about = about_node_device(record)
+                self._post(Event(about, WARNING, EventReason.CONTRADICTION, message, is_standing=True))
         memory.contradictions = found
 
     def _is_owned(self, record: NodeDeviceRecord) -> bool:
@@ -164,13 +165,13 @@ class NodeWork:
 
     async def _write(self, record: NodeDeviceRecord, verdict: Verdict) -> None:
         answers = conditions.answers(
-            record, verdict, self._leases.state(record.node), lacks_policies=self._lacks_policies()
+            record, verdict, self._leases.state_for(record), lacks_policies=self._lacks_policies()
         )
         values = conditions.changed(record, answers, now_text())
         if not values:
             return
         try:
-            written = await self._cluster.apply_conditions(record.name, values)
+            written = await self._cluster.apply_conditions(record, values)
         except NotFound:
             return  # gone, and the watch will say so
         for event in agent_events(record, answers):

@@ -24,11 +24,13 @@ log = logging.getLogger(__name__)
 class PodHistory:
     """What was found out and told about the pods of one node.
 
-    hopeless: pod UIDs that get no PodDevice, as they are gone or run elsewhere. announced: what pods were told they hold.
+    hopeless: pod UIDs that get no PodDevice, as they are gone or run elsewhere. refused: pod UIDs whose allocation is not
+    believed, and was told to be so. announced: what pods were told they hold.
     """
 
     has_looked: bool = False
     hopeless: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
     announced: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -76,6 +78,7 @@ class PodDeviceWork:
         """Forget pods that hold nothing any more; at the first look, take what has a PodDevice for told."""
         uids = {wanted.pod_uid for wanted in wants}
         history.hopeless &= uids
+        history.refused &= uids
         history.announced = {told for told in history.announced if told[0] in uids}
         if history.has_looked:
             return
@@ -129,15 +132,17 @@ class PodDeviceWork:
         self._announce(wanted, history)
 
     def _refuse(self, wanted: Wanted, runs_on: str, usable: list[NodeDeviceRecord], history: PodHistory) -> None:
+        if wanted.pod_uid in history.refused:
+            return
+        history.refused.add(wanted.pod_uid)
         where = f"runs on {runs_on}" if runs_on else "is not bound to a node"
         pod = f"{wanted.namespace}/{wanted.name}"
         log.warning("allocation refused", extra={"node": wanted.content.node, "pod": pod, "runs_on": runs_on})
-        if not history.has_looked:
-            return  # it was there before this process, and was told then
         message = f"pod {pod} ({wanted.pod_uid}) {where}, not on {wanted.content.node}: this allocation is not believed"
         for record in usable:
             if any(allocation.pod_uid == wanted.pod_uid for allocation in record.allocations):
-                self._recorder.post(Event(about_node_device(record), WARNING, EventReason.ALLOCATION_REFUSED, message))
+                about = about_node_device(record)
+                self._recorder.post(Event(about, WARNING, EventReason.ALLOCATION_REFUSED, message, is_standing=True))
 
     def _announce(self, wanted: Wanted, history: PodHistory) -> None:
         """Tell the pod what it was given, each resource once."""

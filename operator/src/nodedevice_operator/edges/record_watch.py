@@ -4,11 +4,9 @@ No object is ever held as JSON: a line of the watch is decoded into the few fiel
 gone since the last list is found by the next one, so nothing is lost whatever happened in between. Writes nothing.
 """
 
-import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import aiohttp
@@ -21,6 +19,7 @@ from nodedevice_operator.edges.client import retry_after_seconds
 from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.intake import Intake
+from nodedevice_operator.edges.pauses import Pauses
 from nodedevice_operator.edges.sync import Sync
 from nodedevice_operator.errors import ApiError, CredentialsError, Forbidden, NotUnderstood, Unavailable, Unreachable
 
@@ -29,9 +28,6 @@ log = logging.getLogger(__name__)
 # The API server sends a bookmark each minute when nothing else is to be said; silence beyond that is a dead connection.
 _SILENCE_SECONDS: Final = 90.0
 _CONNECT_SECONDS: Final = 5.0
-_FIRST_DELAY_SECONDS: Final = 0.1
-# After an outage nobody knows what changed until this is open again, and one try a second costs nobody anything.
-_LONGEST_DELAY_SECONDS: Final = 1.0
 # the version is too old, or the kind itself went away, with all objects
 _NOT_FROM_HERE: Final = frozenset({404, 410})
 
@@ -46,16 +42,10 @@ class _ListAnew(Exception):
 
 @dataclass(slots=True)
 class _Place:
-    """Up to which version everything is known (None: a list is due), and how often in a row a watch told nothing."""
+    """Up to which version everything is known (None: a list is due), and how long the next pause is."""
 
     version: int | None = None
-    failures: int = 0
-
-    async def pause(self, at_least_seconds: float = 0.0) -> None:
-        """Wait before the next try: the longer, the more of them were in vain."""
-        delay = min(_FIRST_DELAY_SECONDS * 2.0 ** min(self.failures, 10), _LONGEST_DELAY_SECONDS)
-        self.failures += 1
-        await asyncio.sleep(max(delay * random.uniform(0.8, 1.2), at_least_seconds))
+    pauses: Pauses = field(default_factory=Pauses)
 
 
 class RecordWatch:
@@ -81,27 +71,34 @@ class RecordWatch:
                 if place.version is None:
                     place.version = await self._sync.list_whole(kind)
                 try:
-                    await self._follow(session, kind, place.version, place)
+                    if not await self._follow(session, kind, place.version, place):
+                        await place.pauses.pause()
                 except _ListAnew:
                     log.info("watch begins anew with a list", extra={"kind": kind})
                     place.version = None
-                    await place.pause()
+                    await place.pauses.pause()
                 except NotUnderstood as error:
                     # the same line again would be no better
                     log.warning("watch brings what is not understood", extra={"kind": kind, "problem": error.problem})
                     place.version = None
-                    await place.pause()
+                    await place.pauses.pause()
                 except ApiError as error:
                     self._health.failed(error)
                     log.debug("watch was cut", extra={"kind": kind, "problem": error.problem})
                     later = error.retry_after_seconds if isinstance(error, Unavailable) else None
-                    await place.pause(later or 0.0)
+                    await place.pauses.pause(later or 0.0)
 
-    async def _follow(self, session: aiohttp.ClientSession, kind: str, version: int, place: _Place) -> None:
-        """One watch from that version on, until the API server ends it. Raises ApiError, or _ListAnew."""
+    async def _follow(self, session: aiohttp.ClientSession, kind: str, version: int, place: _Place) -> bool:
+        """One watch from that version on, until the API server ends it; whether it brought anything.
+
+        Raises ApiError, or _ListAnew.
+        """
+        has_brought = False
         async for line in self._lines(session, kind, version):
             self._take(kind, line, place)
-            place.failures = 0
+            place.pauses.over()
+            has_brought = True
+        return has_brought
 
     async def _lines(self, session: aiohttp.ClientSession, kind: str, version: int) -> AsyncIterator[bytes]:
         """Lines of a watch from that version on. Raises ApiError where it cannot be had or is cut, and _ListAnew."""

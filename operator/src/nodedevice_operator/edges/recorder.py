@@ -2,9 +2,13 @@
 
 What many devices of a node go through within a second is one Event with their number; the same Event again, some minutes
 later, is the first one with a higher count. A flood goes out at a bounded rate, and what it tells waits meanwhile.
+
+What goes on may have been told by a process before this one. Such an Event is named after what it says: the API server keeps it
+for an hour, and until then takes no second one of that name.
 """
 
 import asyncio
+import hashlib
 import logging
 import math
 import secrets
@@ -74,7 +78,7 @@ class Recorder:
                 if await self._is_real(event):
                     await self._send(event)
             except Conflict:
-                # an attempt that seemed lost had arrived: the name is random, so it can only be that
+                # by a process before us, where it is standing; else an attempt that seemed lost had arrived: its name is random
                 log.debug("Event was posted already", extra={"reason": event.reason})
             except NotLeading:
                 log.debug("Event left to whoever leads now", extra={"reason": event.reason})
@@ -113,6 +117,9 @@ class Recorder:
 
     async def _send(self, event: Event) -> None:
         """Post it, or count on from the same one of a while ago."""
+        if event.is_standing:
+            await _patiently(lambda: self._cluster.post_event(event, _named_by(event)))
+            return
         key = (event.about.uid, event.reason, event.message)
         suffix, count, at = self._series.pop(key, ("", 0, 0.0))
         now = self._clock()
@@ -149,6 +156,12 @@ class Recorder:
             "Event not posted",
             extra={"reason": event.reason, "kind": event.about.kind, "object": event.about.name, "problem": problem},
         )
+
+
+def _named_by(event: Event) -> str:
+    """What names it after what it says: the same, whoever posts it."""
+    said = f"{event.about.uid}\n{event.reason}\n{event.message}"
+    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
 
 async def _patiently(send: Callable[[], Awaitable[None]]) -> None:

@@ -22,6 +22,7 @@ from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES, Spec, 
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.policy_objects import PolicyObjects
+from nodedevice_operator.edges.policy_reads import RIGHTS, PolicyReads
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ _SOON_SECONDS: Final = 0.25
 _ASK_AGAIN_SECONDS: Final = 300.0
 _FIRST_DELAY_SECONDS: Final = 0.5
 _LONGEST_DELAY_SECONDS: Final = 30.0
+# what is read to know whether there are such policies
+_DISCOVERY: Final = "apis"
 _REMEDY: Final = {"remedy": "set required_plugins of the runtime's default_validator, as docs/install.md shows"}
 
 
@@ -67,6 +70,7 @@ class RequiredPlugins:
         self._clock = clock
         self.keeping = Keeping.UNKNOWN if is_on else Keeping.OFF
         self._stored: dict[str, Spec | None] = {}
+        self._reads = PolicyReads()
         # by kind, what was sent and what the API server made of it
         self._accepted: dict[str, tuple[Spec, Spec]] = {}
         self._wanted: tuple[str, ...] = ()
@@ -119,8 +123,7 @@ class RequiredPlugins:
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
                 continue
             try:
-                spec, version = await self._objects.read(kind)
-                self._take(kind, spec)
+                version = await self._read(kind)
                 async for spec in self._objects.follow(kind, version):
                     failures = 0
                     self._take(kind, spec)
@@ -128,6 +131,17 @@ class RequiredPlugins:
                 failures += 1
                 log.debug("policy not watched", extra={"kind": kind, "problem": str(error)})
             await asyncio.sleep(min(_FIRST_DELAY_SECONDS * 2.0 ** min(failures, 8), _LONGEST_DELAY_SECONDS))
+
+    async def _read(self, kind: str) -> str:
+        """Take in that object; the version from which a watch goes on. Raises ApiError, told once until it works again."""
+        try:
+            spec, version = await self._objects.read(kind)
+        except ApiError as error:
+            self._reads.failed(kind, error, was_read=kind in self._stored)
+            raise
+        self._reads.worked(kind)
+        self._take(kind, spec)
+        return version
 
     async def _is_served(self) -> bool:
         """Whether the API server has such policies; asked until it answers, and told once where it has not."""
@@ -142,6 +156,10 @@ class RequiredPlugins:
                     served = await self._objects.served()
                 except NotFound:
                     served = frozenset()
+                except ApiError as error:
+                    self._reads.failed(_DISCOVERY, error, was_read=False)
+                    raise
+        self._reads.worked(_DISCOVERY)
         before, self.keeping = self.keeping, Keeping.KEPT if {POLICIES, BINDINGS} <= served else Keeping.NOT_SERVED
         if self.keeping is Keeping.NOT_SERVED and before is Keeping.UNKNOWN:
             log.warning(
@@ -215,7 +233,7 @@ class RequiredPlugins:
     def _delay(self, error: ApiError) -> float:
         self._failures += 1
         if self._failures == 1:
-            fields: dict[str, Any] = {"problem": str(error), "remedy": "see requiredPlugins in docs/security.md"}
+            fields: dict[str, Any] = {"problem": str(error), **RIGHTS}
             log.error("policy cannot be kept: new resource names are not advertised until it can", extra=fields)
         return min(_FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 8), _LONGEST_DELAY_SECONDS)
 

@@ -9,16 +9,19 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from nodedevice_api import names
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.edges.cache import Cache
-from nodedevice_operator.edges.cluster import Cluster
+from nodedevice_operator.core.records import NodeDeviceRecord, NodeRecord, PodDeviceRecord
+from nodedevice_operator.edges.cache import Cache, Store
+from nodedevice_operator.edges.cluster import Cluster, Listed
 from nodedevice_operator.errors import ApiError, Forbidden, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R", NodeRecord, NodeDeviceRecord, PodDeviceRecord)
 
 NODES: Final = "nodes"
 KINDS: Final = (NODES, names.NODE_DEVICES, names.POD_DEVICES)
@@ -76,13 +79,15 @@ class Sync:
     async def _take_in(self, kind: str) -> tuple[frozenset[str], int, int]:
         """Nodes about which something changed, how many objects there are, and the version of the list."""
         if kind == NODES:
-            nodes, version = await self._cluster.list_nodes()
-            return self._cache.nodes.replace(nodes, version), len(nodes), version
+            return _stored(self._cache.nodes, await self._cluster.list_nodes())
         if kind == names.NODE_DEVICES:
-            node_devices, version = await self._cluster.list_node_devices()
-            return self._cache.node_devices.replace(node_devices, version), len(node_devices), version
-        pod_devices, version = await self._cluster.list_pod_devices()
-        return self._cache.pod_devices.replace(pod_devices, version), len(pod_devices), version
+            return _stored(self._cache.node_devices, await self._cluster.list_node_devices())
+        return _stored(self._cache.pod_devices, await self._cluster.list_pod_devices())
+
+
+def _stored(store: Store[Any, R], listed: Listed[R]) -> tuple[frozenset[str], int, int]:
+    changed = store.replace(listed.records, listed.version, listed.left_out)
+    return changed, len(listed.records), listed.version
 
 
 def _pause(state: RetryCallState) -> float:

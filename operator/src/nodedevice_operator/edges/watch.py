@@ -5,6 +5,8 @@ annotations, indices, timers or daemons. kopf logs in with a session of ours, so
 list and watch it makes.
 """
 
+import asyncio
+import logging
 from typing import Any, Final
 
 import aiohttp
@@ -17,8 +19,14 @@ from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.intake import Intake
 from nodedevice_operator.edges.kopf_settings import tuned
+from nodedevice_operator.edges.pauses import Pauses
 from nodedevice_operator.edges.sync import NODES, Sync
 from nodedevice_operator.errors import CredentialsError, Forbidden, Unavailable, Unreachable
+
+log = logging.getLogger(__name__)
+
+# A list by kopf costs both sides more than one of ours: that after the first failure comes a little later.
+_FIRST_PAUSE_SECONDS: Final = 0.25
 
 # Our name among kopf's peers, of which there are none. Unnamed it would ask who its user is, and an image's number has no name.
 _PEER: Final[Any] = "nodedevice-operator"
@@ -39,10 +47,31 @@ class Watch:
         self._credentials = credentials
         self._health = health
         self._listed: set[str] = set()
+        # a watch was opened, and has brought nothing yet
+        self._is_in_vain = False
+        # that watches fail, since one brought something
+        self._is_told = False
+        self._pauses = Pauses(_FIRST_PAUSE_SECONDS)
 
-    async def run(self) -> None:
-        """Watch until SIGTERM or SIGINT, which kopf takes for itself; anything else raises, and the cache stays."""
+    async def work(self) -> None:
+        """Watch until SIGTERM or SIGINT, which kopf takes for itself; whatever else ends it begins anew, and the cache stays."""
+        while True:
+            try:
+                await self._run()
+            except Exception as exc:
+                # what goes on for long is told once: it would be a line a second
+                level = logging.DEBUG if self._is_told else logging.WARNING
+                self._is_told = True
+                seconds = self._pauses.next_seconds()
+                fields = {"problem": f"{type(exc).__name__}: {exc}", "seconds": round(seconds, 3)}
+                log.log(level, "watch failed and begins anew", extra=fields)
+                await asyncio.sleep(seconds)
+            else:
+                return
+
+    async def _run(self) -> None:
         self._listed.clear()
+        self._is_in_vain = False
         # no stop_flag: kopf would leave the task that waits for it, and then wait 5 s for that task
         await kopf.operator(
             registry=self._registry(), settings=tuned(), identity=_PEER, clusterwide=True, standalone=True
@@ -66,6 +95,10 @@ class Watch:
         kind = request.url.path.rpartition("/")[2]
         is_watch = "watch" in request.url.query
         verb = "watch" if is_watch else "list"
+        if self._is_in_vain:
+            # kopf itself lists anew after a 410, and watches anew after an end, with hardly a pause
+            self._is_in_vain = False
+            await self._pauses.pause()
         try:
             authorization = self._credentials.authorization()
             if authorization:
@@ -87,7 +120,8 @@ class Watch:
             self._health.failed(Unavailable(verb, kind, f"HTTP {status}", status))
         elif status == 200:
             self._health.succeeded(verb, kind)
-            if kind == NODES and verb == "list":
+            self._is_in_vain = is_watch = verb == "watch"
+            if kind == NODES and not is_watch:
                 self._listed.add(kind)
             elif kind in self._listed:
                 # a watch goes on from where it was cut off, and needs no list; only one that follows a list does
@@ -96,9 +130,22 @@ class Watch:
 
     async def _on_node(self, event: kopf.RawEvent, **_: Any) -> None:
         body = event["object"]
+        if event["type"] is not None:
+            # kopf gives the objects of a list no type: this came by the watch
+            self._is_in_vain = self._is_told = False
+            self._pauses.over()
         try:
-            form = wire.from_event(body, wire_forms.Node)
+            if event["type"] == "DELETED":
+                metadata = wire.from_event(body, wire_forms.PartialObject).metadata
+                self._intake.end_of_node(metadata.name, metadata.uid)
+            else:
+                self._intake.node(wire.from_event(body, wire_forms.Node))
         except msgspec.ValidationError as exc:
-            tell_not_understood("Node", body.get("metadata", {}).get("name"), exc)
+            self._tell(body.get("metadata"), exc)
+
+    def _tell(self, metadata: Any, problem: msgspec.ValidationError) -> None:
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if isinstance(name, str):
+            self._intake.odd_node(name, problem)
         else:
-            self._intake.node(form, is_end=event["type"] == "DELETED")
+            tell_not_understood("Node", name, problem)

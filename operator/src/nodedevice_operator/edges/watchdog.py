@@ -12,7 +12,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.edges.cache import Cache, Store
@@ -97,7 +96,7 @@ class Watchdog:
 
     def _is_unseen(self, item: _Unseen) -> bool:
         store = self._stores[item.kind]
-        if store.is_gone(item.uid):
+        if store.is_gone(item.uid) or store.is_left_alone(item.key):
             return False
         held = store.get(item.key)
         return held is None or held.resource_version < item.version
@@ -105,10 +104,7 @@ class Watchdog:
     async def _is_still_there(self, item: _Unseen) -> bool:
         """Whether that object is there, and can be understood: one that cannot is told elsewhere, and never known."""
         namespace, name = item.key if isinstance(item.key, tuple) else ("", str(item.key))
-        try:
-            return item.uid in await self._cluster.find(item.kind, namespace, name)
-        except msgspec.ValidationError:
-            return False
+        return item.uid in await self._cluster.find(item.kind, namespace, name)
 
 
 async def _for_ever() -> None:

@@ -158,6 +158,20 @@ def test_takes_a_device_of_two_containers_of_one_pod() -> None:
     assert [a.container for a in decode(of(data)).allocations] == ["init", "main"]
 
 
+def test_refuses_two_entries_of_one_container() -> None:
+    data = {"PodDeviceEntries": [entry(), entry(ids={"0": ["d1"]})], "RegisteredDevices": {}}
+    with pytest.raises(CheckpointCorrupt, match="two entries for one resource"):
+        decode(of(data))
+
+
+@pytest.mark.parametrize("kind", [float, str, lambda value: [value]], ids=["a float", "a text", "a list"])
+def test_refuses_a_checksum_of_another_kind(kind: Any) -> None:
+    data = {"PodDeviceEntries": [entry()], "RegisteredDevices": {}}
+    assert decode(of(data)).allocations
+    with pytest.raises(CheckpointCorrupt, match="checksum is"):
+        decode(json.dumps({"Data": data, "Checksum": kind(checksum(data))}))
+
+
 def test_escapes_as_gos_encoder_does() -> None:
     written = encode(Checkpoint(registered={"example.com/é": ("<&>", "\u2028\u2029", '"\\', "☃")}))
     assert r'"example.com/é":["\u003c\u0026\u003e","\u2028\u2029","\"\\","☃"]' in written
@@ -188,7 +202,9 @@ def test_an_answer_that_must_be_asked_again_stays_so() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 IDS = st.dictionaries(st.integers(-1, 2**31), st.lists(TEXT, min_size=1, max_size=3).map(tuple), max_size=3)
 ALLOCATIONS = st.lists(
-    st.builds(Allocation, st.just("uid-a"), TEXT, TEXT, IDS, st.none() | st.binary(max_size=20)), max_size=3
+    st.builds(Allocation, st.just("uid-a"), TEXT, TEXT, IDS, st.none() | st.binary(max_size=20)),
+    max_size=3,
+    unique_by=lambda allocation: (allocation.container, allocation.resource_name),
 )
 CHECKPOINTS = st.builds(
     Checkpoint, ALLOCATIONS.map(tuple), st.dictionaries(TEXT, st.lists(TEXT).map(tuple), max_size=3), TEXT

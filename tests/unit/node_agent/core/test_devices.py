@@ -1,9 +1,11 @@
 """Which listed devices are taken: each ID once, the worse health wins, and nothing impossible comes through."""
 
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.core.devices import MAX_ID_CHARACTERS, Device, accept
+from nodedevice_agent.core.devices import MAX_DEVICES, MAX_ID_CHARACTERS, Device, accept
 
 SICK = False
 
@@ -41,6 +43,22 @@ def test_says_what_was_refused(listed: list[Device], said: list[str]) -> None:
     refusal = accept(listed).refusal
     assert all(part in refusal for part in said)
     assert bool(refusal) == bool(said)
+
+
+def test_the_first_devices_of_a_list_that_is_too_long_are_taken() -> None:
+    listed = (Device(f"{number:06}") for number in range(MAX_DEVICES + 1))
+    accepted = accept(listed)
+    assert list(accepted.devices)[:: MAX_DEVICES - 1] == ["000000", f"{MAX_DEVICES - 1:06}"]
+    assert f"more than {MAX_DEVICES} are listed and the rest is left out" in accepted.refusal
+
+
+def test_a_list_that_does_not_end_is_read_to_the_bound() -> None:
+    accepted = accept(Device("") for _ in count())
+    assert f"{MAX_DEVICES} refused ('')" in accepted.refusal
+
+
+def test_as_many_devices_as_there_may_be_are_nothing_to_speak_of() -> None:
+    assert accept(Device(str(number)) for number in range(MAX_DEVICES)).refusal == ""
 
 
 @given(st.lists(st.builds(Device, st.text(max_size=MAX_ID_CHARACTERS + 5), st.booleans())))

@@ -21,6 +21,13 @@ def with_plugin(count: int = 2, **options: bool) -> RuntimeScenario:
     return scenario
 
 
+def static_refusal(uid: str, config_hash: str) -> Refusal:
+    annotations = {KEY: "[ nodedevice ]", "kubernetes.io/config.hash": config_hash}
+    answer = with_plugin().injection.answer(Sandbox("s", "p", "default", uid, annotations), "main")
+    assert isinstance(answer, Refusal)
+    return answer
+
+
 class TestGiven:
     def test_what_the_plugin_answered_and_a_mark(self) -> None:
         scenario = with_plugin()
@@ -95,6 +102,20 @@ class TestRefused:
 
     def test_not_told_of_the_pod(self) -> None:
         self.refused(with_plugin(), "default/p", "API server", soon=True)
+
+    def test_a_static_pod_whose_author_chose_its_uid(self) -> None:
+        """Never told of by the API, where it has another: no waiting helps."""
+        chosen = "11111111-2222-3333-4444-555555555555"
+        refusal = static_refusal(chosen, chosen)
+        assert "static pod default/p " in refusal.message
+        assert "remove metadata.uid from the manifest" in refusal.message
+        assert not refusal.may_pass_soon
+
+    @pytest.mark.parametrize("config_hash", ["0123456789abcdef0123456789abcdef", "another"])
+    def test_another_that_the_api_has_not_told_of_may_well_come(self, config_hash: str) -> None:
+        refusal = static_refusal("0123456789abcdef0123456789abcdef", config_hash)
+        assert "API server" in refusal.message
+        assert refusal.may_pass_soon
 
     def test_not_registered(self) -> None:
         scenario = RuntimeScenario()

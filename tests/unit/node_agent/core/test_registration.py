@@ -1,7 +1,13 @@
 """Which registrations are refused, with which word for the metrics and which remedy for the reader."""
 
 import pytest
-from nodedevice_agent.core.registration import RegistrationRefused, check_registration
+from nodedevice_agent.core.registration import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_OF_A_SOCKET,
+    RegistrationRefused,
+    check_registration,
+    check_room,
+)
 
 GOOD = {"version": "v1beta1", "resource_name": "example.com/gpu", "endpoint": "gpu.sock"}
 
@@ -54,3 +60,36 @@ def test_refuses(change: dict[str, str], reason: str, said: str) -> None:
     assert said in text
     assert text.isprintable()
     assert len(text) < 600
+
+
+def many(count: int, socket: str = "{}.sock") -> list[tuple[str, str]]:
+    return [(socket.format(number), f"example.com/r{number}") for number in range(count)]
+
+
+class TestRoom:
+    @pytest.mark.parametrize(
+        "connections",
+        [
+            pytest.param([], id="nobody is there"),
+            pytest.param(many(MAX_CONNECTIONS - 1), id="one less than the most"),
+            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET - 1, "new.sock"), id="one less than the most of a socket"),
+            pytest.param([*many(MAX_CONNECTIONS), ("new.sock", "example.com/new")], id="full, but it is one of them"),
+        ],
+    )
+    def test_there_is(self, connections: list[tuple[str, str]]) -> None:
+        check_room(connections, "new.sock", "example.com/new")
+
+    @pytest.mark.parametrize(
+        ("connections", "said"),
+        [
+            pytest.param(many(MAX_CONNECTIONS), "stop plugins", id="all together"),
+            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), "fewer resources", id="names of one socket"),
+            pytest.param(
+                [("new.sock", "example.com/new")] * MAX_CONNECTIONS_OF_A_SOCKET, "streams that are over", id="one name"
+            ),
+        ],
+    )
+    def test_there_is_none(self, connections: list[tuple[str, str]], said: str) -> None:
+        with pytest.raises(RegistrationRefused, match=said) as refused:
+            check_room(connections, "new.sock", "example.com/new")
+        assert refused.value.reason == "Connections"

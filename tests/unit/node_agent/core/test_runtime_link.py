@@ -1,5 +1,6 @@
 """The condition Injectable: what it says when, and that a short absence does not change it."""
 
+from nodedevice_agent.core.runtime import Validator
 from nodedevice_agent.core.runtime_link import RuntimeLink, with_runners
 
 from tests.unit.node_agent.core.runtime_scenario import RuntimeScenario, container
@@ -78,3 +79,57 @@ def test_where_the_runtime_is_away_that_is_what_is_said() -> None:
     scenario.run(pod("p", gpu=1))
     away = ("False", "RuntimeDisconnected", "away")
     assert with_runners(away, scenario.snapshot_with_runtime()) == away
+
+
+def test_whether_the_runtime_has_a_validator_shows_with_a_container() -> None:
+    link = RuntimeLink(0.0, 10.0)
+    link.connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    assert said(link) == ("True", "RuntimeConnected", "will show when a container is created")
+    assert link.validator_seen(Validator.ON)
+    assert said(link) == ("True", "RuntimeConnected", "is on")
+    assert not link.validator_seen(Validator.ON), "nothing new is not written"
+
+
+def test_one_that_is_off_is_said_with_the_remedy() -> None:
+    link = RuntimeLink(0.0, 10.0)
+    link.connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    assert link.validator_seen(Validator.OFF)
+    assert said(link) == ("True", "NoDefaultValidator", "switch it on as docs/install.md shows")
+
+
+def test_a_restart_that_switches_it_off_is_noticed() -> None:
+    link = RuntimeLink(0.0, 10.0)
+    link.connected("containerd", "v2.4.2", Validator.NOT_SEEN)
+    link.validator_seen(Validator.ON)
+    link.disconnected("the connection ended", 100.0)
+    assert not link.validator_seen(Validator.OFF), "what a runtime says that is away says nothing"
+    assert not link.connected("containerd", "v2.4.2", Validator.NOT_SEEN), "and a restart as such changes nothing"
+    assert link.validator_seen(Validator.OFF)
+    assert said(link)[:2] == ("True", "NoDefaultValidator")
+    assert link.validator_seen(Validator.ON)
+    assert said(link)[:2] == ("True", "RuntimeConnected")
+
+
+def test_a_release_without_one_is_said_at_once_until_another_comes() -> None:
+    link = RuntimeLink(0.0, 10.0)
+    assert link.connected("containerd", "v2.1.4", Validator.MISSING)
+    assert said(link) == ("True", "NoDefaultValidator", "update it to containerd 2.2, CRI-O 1.34 or newer")
+    link.disconnected("the connection ended", 100.0)
+    assert link.connected("containerd", "v2.2.0", Validator.NOT_SEEN)
+    assert said(link)[:2] == ("True", "RuntimeConnected")
+    link.validator_seen(Validator.ON)
+    assert link.connected("containerd", "v2.1.4", Validator.MISSING)
+    assert said(link)[:2] == ("True", "NoDefaultValidator")
+
+
+def said(link: RuntimeLink) -> tuple[str, str, str]:
+    """With the end of the message alone, if that is all there is to it."""
+    assert link.said is not None
+    status, reason, message = link.said
+    ends = [
+        "will show when a container is created",
+        "is on",
+        "switch it on as docs/install.md shows",
+        "update it to containerd 2.2, CRI-O 1.34 or newer",
+    ]
+    return status, reason, next(end for end in ends if message.endswith(end))

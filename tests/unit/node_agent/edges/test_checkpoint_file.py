@@ -1,5 +1,6 @@
 """The checkpoint on disk: whole or not at all, with its journal, and set aside when it cannot be believed."""
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, Jour
 from nodedevice_agent.core.checkpoint_journal import difference, encode_line
 from nodedevice_agent.edges import checkpoint_file, checkpoint_journal
 from nodedevice_agent.edges.checkpoint_file import FILE_NAME
+from nodedevice_agent.errors import SettingsError
 
 JOURNAL = f"{FILE_NAME}.journal"
 
@@ -57,6 +59,38 @@ class TestReading:
         (tmp_path / FILE_NAME).mkdir()
         with pytest.raises(CheckpointCorrupt, match="directory"):
             checkpoint_file.read(tmp_path)
+
+    @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
+    def test_a_pipe_in_its_place_is_corrupt_and_not_waited_for(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / name).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(CheckpointCorrupt, match="not a regular file"):
+            checkpoint_file.read(tmp_path)
+
+    @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
+    def test_one_that_is_too_big_is_corrupt_and_not_read(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(3 * 1024**3)
+        with pytest.raises(CheckpointCorrupt, match="bigger than"):
+            checkpoint_file.read(tmp_path)
+
+    def test_what_no_agent_can_have_written_is_corrupt(self, tmp_path: Path) -> None:
+        impossible = Checkpoint((Allocation("uid-a", "main", "no name", {-1: ("d0",)}, b"ok"),))
+        (tmp_path / FILE_NAME).write_text(encode(impossible))
+        with pytest.raises(CheckpointCorrupt, match="resource name 'no name'"):
+            checkpoint_file.read(tmp_path)
+
+    def test_one_that_cannot_be_set_aside_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def read_only(source: Path, target: Path) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(source), None, str(target))
+
+        monkeypatch.setattr(os, "replace", read_only)
+        with pytest.raises(
+            SettingsError, match=rf"--state-dir .*{FILE_NAME} cannot be believed.*Read-only.*move the file"
+        ):
+            checkpoint_file.set_aside(tmp_path)
 
     def test_each_that_is_set_aside_is_kept(self, tmp_path: Path) -> None:
         asides = []

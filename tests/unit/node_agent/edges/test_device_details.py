@@ -1,5 +1,6 @@
 """What a plugin says of its devices beyond v1beta1, over the wire and back: reasons, attributes, trouble with the whole."""
 
+import pytest
 from nodedevice_agent.core.devices import Device, DeviceList
 from nodedevice_agent.edges import wire
 from nodedevice_agent.plugins.core.values import PluginDevice
@@ -15,7 +16,7 @@ def sent(*devices: PluginDevice, reason: str = "", message: str = "") -> bytes:
 
 
 def received(content: bytes) -> DeviceList:
-    return wire.device_list(api_pb2.ListAndWatchResponse.FromString(content))
+    return wire.device_list(content)
 
 
 def test_over_the_wire_and_back() -> None:
@@ -57,3 +58,34 @@ def test_whatever_a_plugin_sends_fits_the_api() -> None:
     assert all(name and len(name) <= 256 and len(value) <= 256 for name, value in device.attributes)
     assert len(listed.trouble) == 1024
     assert listed.trouble.isprintable()
+
+
+def _plain_device(*more: bytes) -> bytes:
+    return b"".join((_field(1, b"a"), _field(2, b"Healthy"), *more))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    tag = number << 3 | 2
+    return bytes([*([tag] if tag < 0x80 else [tag & 0x7F | 0x80, tag >> 7]), len(content)]) + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(_field(1, _plain_device(_field(1001, b"\xff"))), id="a reason that is no text"),
+        pytest.param(_field(1, _plain_device(_field(1003, b"\xff\xff"))), id="attributes that are no map"),
+        pytest.param(_field(1, _plain_device(_field(1003, _field(1, b"\xff")))), id="an attribute that is no text"),
+        pytest.param(_field(1, _plain_device()) + _field(1002, b"\xff"), id="a message that is no text"),
+    ],
+)
+def test_what_another_vendor_means_by_those_numbers_spoils_no_list(content: bytes) -> None:
+    assert api_pb2.ListAndWatchResponse.FromString(content).devices[0].ID == "a"
+    assert received(content) == DeviceList({"a": Device("a")})
+
+
+def test_attributes_are_bounded_over_all_devices() -> None:
+    attributes = {f"key-{number:02}": "" for number in range(32)}
+    details = [DeviceDetails(ID=f"{number:04}", attributes=attributes) for number in range(4200)]
+    listed = received(DeviceListDetails(devices=details).SerializeToString())
+    shown = [len(device.attributes) for device in listed.devices.values()]
+    assert shown == [32] * 4096 + [0] * 104

@@ -13,6 +13,9 @@ from nodedevice_agent.core.allocations import Allocation
 from nodedevice_agent.core.checkpoint import Checkpoint, encode
 from nodedevice_agent.edges import checkpoint_file, kept_runtime
 from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.plugins.settings import plugin_settings
+from nodedevice_agent.runtimes import with_runtime_settled
+from nodedevice_agent.settings import Settings
 
 GPU = "example.com/gpu"
 HELD = Allocation("uid", "main", GPU, {-1: ("d0",)}, b"")
@@ -74,6 +77,30 @@ def test_a_name_that_the_kubelet_knew_is_the_kubelets(node: Path, nri: Path, kno
         assert settle(node, ours=(GPU,)) == "kubelet"
 
 
+@pytest.mark.parametrize(
+    ("plugins", "name"),
+    [
+        pytest.param({"nvml": {}}, "nvidia.com/gpu", id="nvml"),
+        pytest.param({"nvml": {"modelResourceNames": {"*T4*": "example.com/t4"}}}, "example.com/t4", id="of a model"),
+        pytest.param({"simulated": [{"resourceName": GPU}]}, GPU, id="simulated"),
+        pytest.param(
+            {"generic": [{"resourceName": GPU, "groups": [{"paths": [{"path": "/dev/x"}]}]}]}, GPU, id="generic"
+        ),
+    ],
+)
+def test_names_of_every_built_in_plugin_count(node: Path, nri: Path, plugins: dict[str, object], name: str) -> None:
+    kubelet_knows(node, name)
+    settings = Settings(
+        runtime="auto",
+        state_dir=str(node / "s"),
+        kubelet_dir=str(node / "k"),
+        nri_socket=str(nri),
+        plugins=plugin_settings(plugins),
+    )
+    assert with_runtime_settled(settings).runtime == "kubelet"
+    assert kept(node) == "kubelet\n"
+
+
 @pytest.mark.parametrize("broken", ["s/checkpoint.json", "k/device-plugins/kubelet_internal_checkpoint"])
 def test_a_checkpoint_that_cannot_be_read_says_nothing(node: Path, nri: Path, broken: str) -> None:
     (node / broken).write_bytes(b"\xff\xfe")
@@ -99,6 +126,18 @@ def test_a_word_that_is_no_runtime_is_refused_with_the_remedy(node: Path, conten
     with pytest.raises(SettingsError, match="nodedevice-agent runtime move") as caught:
         settle(node)
     assert len(str(caught.value)) < 600
+
+
+def test_a_directory_in_its_place_is_to_be_removed(node: Path) -> None:
+    (node / "s/runtime").mkdir()
+    for said in (command(node, "show"), command(node, "move", "--to", "nri")):
+        assert said.exit_code == 1
+        assert f"{node / 's/runtime'} is a directory" in said.output
+        assert "remove it" in said.output
+    with pytest.raises(SettingsError, match="remove it"):
+        settle(node)
+    (node / "s/runtime").rmdir()
+    assert command(node, "move", "--to", "nri").exit_code == 0
 
 
 def test_a_state_directory_that_cannot_be_written_is_told(node: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, cast
 
 import grpc
 import pytest
-from nodedevice_agent.core.devices import Device, DeviceList
+from nodedevice_agent.core.devices import MAX_DEVICES, Device, DeviceList
 from nodedevice_agent.edges import plugin_connection
-from nodedevice_agent.edges.plugin_connection import PluginConnection
+from nodedevice_agent.edges.plugin_connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -87,9 +87,17 @@ class TestDeviceLists:
     async def test_a_message_over_the_bound_breaks_that_plugin_alone(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
-        plugin.knobs.raw_list = [api_pb2.Device(ID="x" * 65 * 1024 * 1024, health="Healthy")]
+        plugin.knobs.raw_list = [api_pb2.Device(ID="x" * MAX_MESSAGE_BYTES, health="Healthy")]
         with pytest.raises(PluginFailed, match=r"ListAndWatch.*RESOURCE_EXHAUSTED"):
             await first_list(connection)
+
+    async def test_more_devices_than_there_may_be_are_not_read(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID=str(number)) for number in range(MAX_DEVICES + 10)]
+        listed = await first_list(connection)
+        assert len(listed.devices) == MAX_DEVICES
+        assert f"more than {MAX_DEVICES} are listed" in listed.refusal
 
     @pytest.mark.parametrize("how", ["never listed", "after a list", "by its own choice"])
     async def test_end_with_the_stream(self, plugin: FakePlugin, connection: PluginConnection, how: str) -> None:
@@ -163,6 +171,17 @@ class TestAllocate:
         with pytest.raises(PluginFailed, match=r"Allocate.*0 container responses for one container"):
             await connection.allocate(("d0",))
 
+    @pytest.mark.parametrize(("size", "is_taken"), [(MAX_ALLOCATION_BYTES - 64, True), (MAX_ALLOCATION_BYTES, False)])
+    async def test_an_answer_has_a_bound(
+        self, plugin: FakePlugin, connection: PluginConnection, size: int, *, is_taken: bool
+    ) -> None:
+        plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse(envs={"A": "x" * size})
+        if is_taken:
+            assert len(await connection.allocate(("d0",))) > size
+        else:
+            with pytest.raises(PluginFailed, match=rf"Allocate.*{MAX_ALLOCATION_BYTES} is the most"):
+                await connection.allocate(("d0",))
+
     async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         plugin.knobs.allocate_error = FAILURE
         with pytest.raises(PluginFailed, match=r"Allocate.*INTERNAL: out of order"):
@@ -189,6 +208,18 @@ class TestPreferred:
         (call,) = plugin.calls_of("GetPreferredAllocation")
         (asked,) = call.request.container_requests
         assert (list(asked.must_include_deviceIDs), asked.allocation_size) == (["d0"], 2)
+
+    async def test_all_that_it_could_choose_from_is_still_an_answer(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        available = tuple("é" * 120 + str(number) for number in range(1000))
+        plugin.knobs.preferred_answer = available
+        assert await connection.preferred(available, (), 1) == available
+
+    async def test_advice_that_is_longer_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        plugin.knobs.preferred_answer = ["x" * 1000] * 100
+        with pytest.raises(PluginFailed, match=r"GetPreferredAllocation.*is the most that is taken"):
+            await connection.preferred(("d0", "d1"), (), 1)
 
     async def test_no_answer_is_no_advice(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         plugin.knobs.preferred_empty = True

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 from nodedevice_agent.edges import plugin_connection
 from nodedevice_agent.edges.plugin_connection import PluginConnection
 from nodedevice_agent.edges.registration_server import RegistrationServer
+from nodedevice_agent.errors import SettingsError
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
@@ -161,3 +163,27 @@ async def test_more_than_a_registration_can_be_is_refused(manager: Manager, plug
     code, _ = await refusal(plugin, endpoint="x" * 100_000)
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
     await plugin.register()
+
+
+class TestTheSocketsPlace:
+    @pytest.fixture
+    async def server(self, tmp_path: Path) -> RegistrationServer:
+        return RegistrationServer(tmp_path / "kubelet.sock", Manager(tmp_path).connect)
+
+    @pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere")])
+    async def test_what_is_no_socket_is_left_there_and_said(
+        self, tmp_path: Path, server: RegistrationServer, make: Callable[[Path], None]
+    ) -> None:
+        make(tmp_path / "kubelet.sock")
+        with pytest.raises(
+            SettingsError, match=r"--plugin-dir .*kubelet\.sock cannot be made: .*not a socket.*remove it"
+        ):
+            await server.start()
+        await server.stop()
+        assert os.path.lexists(tmp_path / "kubelet.sock")
+
+    async def test_a_directory_that_is_gone_is_said(self, tmp_path: Path) -> None:
+        server = RegistrationServer(tmp_path / "gone/kubelet.sock", Manager(tmp_path).connect)
+        with pytest.raises(SettingsError, match=r"--plugin-dir .*gone: kubelet\.sock cannot be made"):
+            await server.start()
+        await server.stop()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_operator.core.capacity import decide
+from nodedevice_operator.core.quantities import count
 from nodedevice_operator.core.records import OURS
 
 from tests.fakes.node_status import ALLOCATABLE, CAPACITY
@@ -270,6 +271,20 @@ class TestContest:
         model.look()
         assert model.node.seen(GPU).capacity == 4
 
+    def test_whoever_keeps_removing_it_is_left_in_peace_after_a_restart_too(self) -> None:
+        model = advertising(4)
+        self.provoke(model, number=None)
+        before = len(model.applies)
+        model.restart()
+        for _ in range(2):
+            assert model.look().look_again_at is not None
+            assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
+        assert len(model.applies) == before
+        model.now += 60
+        model.look()
+        assert model.node.seen(GPU).capacity == 4
+        assert model.condition(Condition.CONFLICT).status == "False"
+
     def test_a_restart_waits_again_before_it_forces(self) -> None:
         model = advertising(4)
         self.provoke(model)
@@ -281,6 +296,15 @@ class TestContest:
         model.now += 60
         model.look()
         assert model.node.seen(GPU).capacity == 4
+
+
+def test_a_number_of_any_size_is_put_right() -> None:
+    model = advertising(4)
+    found = count("1e5000")
+    model.node.update("evil", GPU, found)
+    model.look()
+    assert model.node.seen(GPU).capacity == 4
+    assert f"evil left {found}, put back to 4" in model.events[-1].message
 
 
 def test_a_node_made_anew_under_the_same_name_is_not_ours_yet() -> None:

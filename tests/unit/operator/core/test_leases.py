@@ -1,7 +1,7 @@
 """How old an agent's Lease is, by our own clock and by what we could see; and whose free devices are withdrawn."""
 
 from nodedevice_api.names import Reason
-from nodedevice_operator.core.leases import ALIVE, MISSING, AgentState, LeaseBook, as_told
+from nodedevice_operator.core.leases import ALIVE, MISSING, AgentState, LeaseBook, Told, as_told
 from nodedevice_operator.core.records import LeaseRecord
 
 NODES = frozenset({"node-a"})
@@ -62,10 +62,56 @@ def test_time_in_which_nobody_could_look_does_not_count() -> None:
     assert book.state("node-a").reason == Reason.LEASE_EXPIRED
 
 
+class TestGone:
+    """A Lease that was there and is not: deleted, or not yet known to the API server that was asked."""
+
+    def test_it_is_one_that_is_not_renewed(self) -> None:
+        book = every_ten_seconds(looks((0, "then"), (10, "now")), 70, {}, NODES)
+        assert book.state("node-a") is ALIVE
+        state = every_ten_seconds(book, 80, {}, NODES).state("node-a")
+        assert (state.status, state.reason) == ("Unknown", Reason.LEASE_EXPIRED)
+        assert "its Lease, which is gone, for more than 60 s" in state.message
+
+    def test_not_to_find_it_once_changes_nothing(self) -> None:
+        before = looks((0, "then"))
+        book = before.look({}, 10, NODES)
+        assert book.changes_since(before) == frozenset()
+        assert looks((20, "then"), book=book).changes_since(before) == frozenset()
+
+    def test_the_same_one_again_is_no_renewal(self) -> None:
+        book = every_ten_seconds(looks((0, "then")), 50, {}, NODES)
+        assert silent(book, 60).state("node-a") is ALIVE
+        assert silent(book, 70).state("node-a").reason == Reason.LEASE_EXPIRED
+        assert "gone" not in silent(book, 70).state("node-a").message
+
+    def test_all_of_them_at_once_are_an_outage(self) -> None:
+        nodes = frozenset(TEN)
+        book = LeaseBook().look(dict.fromkeys(TEN, LeaseRecord("then", 60)), 0, nodes)
+        book = every_ten_seconds(book, 60, {}, nodes)
+        assert all(book.state(name) is ALIVE for name in TEN)
+        book = every_ten_seconds(book, 1000, {}, nodes)
+        assert book.outage == nodes
+        assert {book.state(name).reason for name in TEN} == {Reason.LEASES_EXPIRED_TOGETHER}
+        assert not any(book.state(name).is_withdrawn for name in TEN)
+
+    def test_one_that_went_before_our_first_look_has_as_long(self) -> None:
+        book = LeaseBook().look({}, 1000, NODES, {"node-a": Told(is_alive=True)})
+        book = every_ten_seconds(book, 1060, {}, NODES)
+        assert book.state("node-a") is ALIVE
+        assert every_ten_seconds(book, 1070, {}, NODES).state("node-a").reason == Reason.LEASE_EXPIRED
+        assert looks((1070, "now"), book=book).state("node-a") is ALIVE
+
+    def test_what_was_silent_before_our_first_look_stays_so(self) -> None:
+        book = LeaseBook().look({}, 1000, NODES, {"node-a": Told(is_alive=False)})
+        assert book.state("node-a").reason == Reason.LEASE_EXPIRED
+        assert not every_ten_seconds(book, 1290, {}, NODES).state("node-a").is_withdrawn
+        assert every_ten_seconds(book, 1300, {}, NODES).state("node-a").is_withdrawn
+
+
 def test_changes_are_of_states_only() -> None:
     before = looks((0, "a"))
     assert before.look(renewed("b"), 10, NODES).changes_since(before) == frozenset()
-    assert before.look({}, 10, NODES).changes_since(before) == {"node-a"}
+    assert before.look(renewed("a", 5), 10, NODES).changes_since(before) == {"node-a"}
     assert before.changes_since(LeaseBook()) == {"node-a"}
 
 
@@ -90,15 +136,13 @@ class TestGrace:
         assert not book.state("node-a").is_withdrawn
         assert silent(book, 3970).state("node-a").is_withdrawn
 
-    def test_a_lease_that_vanishes_is_silence_as_well(self) -> None:
-        book = looks((0, "then")).look({}, 10, NODES)
-        assert book.state("node-a") == MISSING
-        book = every_ten_seconds(book, 310, {}, NODES)
+    def test_that_of_a_lease_that_is_gone_is_as_long(self) -> None:
+        book = every_ten_seconds(looks((0, "then")), 360, {}, NODES)
+        assert not book.state("node-a").is_withdrawn
+        book = every_ten_seconds(book, 370, {}, NODES)
         assert book.state("node-a").is_withdrawn
-        assert book.state("node-a").reason == Reason.LEASE_MISSING
-        # the same Lease again is no renewal; a new one is
-        assert looks((320, "then"), book=book).state("node-a").is_withdrawn
-        assert looks((320, "now"), book=book).state("node-a") is ALIVE
+        assert looks((380, "then"), book=book).state("node-a").is_withdrawn
+        assert looks((380, "now"), book=book).state("node-a") is ALIVE
 
     def test_a_lease_that_never_was_cannot_run_out(self) -> None:
         assert every_ten_seconds(LeaseBook().look({}, 0, NODES), 1000, {}, NODES).state("node-a") is MISSING
@@ -156,14 +200,16 @@ class TestTogether:
 
     def test_a_restart_makes_no_outage_of_what_was_withdrawn_before(self) -> None:
         found = dict.fromkeys(TEN, LeaseRecord("then", 60))
-        book = LeaseBook().look(found, 0, frozenset(TEN), dict.fromkeys(TEN[:5], True))
+        book = LeaseBook().look(
+            found, 0, frozenset(TEN), dict.fromkeys(TEN[:5], Told(is_alive=False, is_withdrawn=True))
+        )
         assert not book.outage
         assert all(book.state(name).is_withdrawn for name in TEN[:5])
         assert book.state(TEN[5]) is ALIVE
 
     def test_a_restart_amid_an_outage_goes_on_with_it(self) -> None:
         found = dict.fromkeys(TEN, LeaseRecord("then", 60))
-        book = LeaseBook().look(found, 0, frozenset(TEN), dict.fromkeys(TEN, False))
+        book = LeaseBook().look(found, 0, frozenset(TEN), dict.fromkeys(TEN, Told(is_alive=False)))
         book = every_ten_seconds(book, 1000, found, frozenset(TEN))
         assert book.outage == set(TEN)
         assert not any(book.state(name).is_withdrawn for name in TEN)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_operator.core.quantities import count
+from nodedevice_operator.core.quantities import MOST, count
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,20 @@ from nodedevice_operator.core.quantities import count
         ("k", None),
         ("1x", None),
         ("one", None),
+        ("9223372036854775807", MOST),
+        ("9223372036854775808", MOST),
+        ("8Ei", MOST),
+        ("1e5000", MOST),
+        ("1e3000000", MOST),
+        ("-1e3000000", -MOST),
+        ("0e3000000", 0),
+        ("0e-3000000", 0),
+        ("1e-3000000", None),
+        (f"1e{'9' * 5000}", MOST),
+        (f"1e-{'9' * 5000}", None),
+        ("9" * 5000, MOST),
+        (f"0.{'0' * 5000}1e5001", 1),
+        ("1e00000000000001", 10),
     ],
 )
 def test_count(quantity: str, number: int | None) -> None:
@@ -34,6 +48,12 @@ def test_count(quantity: str, number: int | None) -> None:
 def test_plain_digits_mean_themselves(number: int) -> None:
     assert count(str(number)) == number
     assert count(f"{number * 1000}m") == number
+
+
+@given(st.from_regex(r"[+-]?[0-9]{0,30}[.]?[0-9]{1,30}[eE][+-]?[0-9]{1,30}", fullmatch=True))
+def test_any_exponent_is_answered(quantity: str) -> None:
+    number = count(quantity)
+    assert number is None or -MOST <= number <= MOST
 
 
 @given(st.text(max_size=20))

@@ -99,12 +99,11 @@ def test_an_agent_that_just_came_is_no_return() -> None:
     assert model.told() == []
 
 
-def test_a_lease_that_is_gone_is_told_and_so_is_its_return_after_the_withdrawal(model: OperatorModel) -> None:
-    become(model, MISSING)
-    assert model.told() == [Reason.LEASE_MISSING] * 2
-    become(model, replace(MISSING, is_withdrawn=True))
+def test_a_lease_that_is_gone_is_told_and_so_is_its_return(model: OperatorModel) -> None:
+    become(model, expired(60, is_gone=True))
+    assert "which is gone" in model.condition(Condition.AGENT_READY).message
     become(model, ALIVE)
-    assert model.told()[-2:] == [Reason.LEASE_RENEWED] * 2
+    assert model.told() == [Reason.LEASE_EXPIRED] * 2 + [Reason.LEASE_RENEWED] * 2
 
 
 def test_a_new_node_of_that_name_starts_with_all_it_has(model: OperatorModel) -> None:

@@ -83,3 +83,45 @@ def test_the_cache_says_what_it_waits_for() -> None:
     assert cache.names_of_nodes() == {"node-a"}
     assert cache.knows("node-a")
     assert not cache.knows("node-b")
+
+
+class TestNotUnderstood:
+    """Objects that are there, and of which nothing can be said."""
+
+    def test_what_a_list_left_out_is_not_gone(self) -> None:
+        odd, gone = at(5, node="a"), at(5, node="b")
+        store = store_with(odd, gone)
+        assert store.replace([], 9, {odd.key}) == {"b"}
+        assert store.get(odd.key) == odd
+        assert store.is_left_alone(odd.key)
+        assert not store.is_left_alone(gone.key)
+
+    def test_nothing_is_gone_where_it_is_not_known_what_was_left_out(self) -> None:
+        record = at(5)
+        store = store_with(record)
+        assert store.replace([], 9, {None}) == frozenset()
+        assert store.get(record.key) == record
+        assert store.is_complete
+
+    def test_it_is_a_change_when_it_is_understood_again(self) -> None:
+        store = store_with(at(5))
+        assert store.leave_alone(at(5).key)
+        assert not store.leave_alone(at(5).key)
+        assert not store.put(at(5))
+        assert store.is_left_alone(at(5).key)
+        assert store.put(at(6))
+        assert not store.is_left_alone(at(5).key)
+        assert not store.put(at(7))
+
+    def test_its_end_is_a_change_though_it_was_never_known(self) -> None:
+        store = store_with()
+        store.leave_alone("odd")
+        assert store.remove("odd", "uid-odd")
+        assert not store.is_left_alone("odd")
+        assert not store.remove("odd", "uid-odd")
+
+    def test_a_list_without_it_ends_that(self) -> None:
+        store = store_with()
+        store.leave_alone("odd")
+        store.replace([], 9)
+        assert not store.is_left_alone("odd")

@@ -206,9 +206,9 @@ async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> No
         return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
 
     server.answers = [(200, page("a", "next&")), (200, page("b", ""))]
-    nodes, version = await Cluster(client, "agents").list_nodes()
-    assert [node.name for node in nodes] == ["a", "b"]
-    assert version == 9
+    listed = await Cluster(client, "agents").list_nodes()
+    assert [node.name for node in listed.records] == ["a", "b"]
+    assert listed.version == 9
     assert [path for _, path, _, _ in server.asked] == [
         "/api/v1/nodes?limit=250",
         "/api/v1/nodes?limit=250&continue=next%26",

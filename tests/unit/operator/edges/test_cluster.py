@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_api import names
+from nodedevice_operator.core.conditions import ConditionValue
 from nodedevice_operator.core.election import LeaderLease
 from nodedevice_operator.core.records import NodeRecord
 from nodedevice_operator.edges import credentials
@@ -15,8 +15,9 @@ from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.leader_lease import LeaderLeases
 from nodedevice_operator.edges.metrics import Metrics
-from nodedevice_operator.errors import NotFound
+from nodedevice_operator.errors import NotFound, NotUnderstood
 
+from tests.fakes.operator_model import node_device
 from tests.unit.operator.edges.test_client import Server, kubeconfig
 
 
@@ -62,6 +63,9 @@ async def test_versions_are_asked_for_without_the_objects(server: Server, client
     assert {headers["Accept"] for _, _, headers, _ in server.asked} == {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     }
+    # the list of the objects themselves leaves that one alone
+    server.answers = [(200, page("", name="c") | {"items": [{"metadata": {"name": "c", "resourceVersion": "three"}}]})]
+    assert await versions(client, names.POD_DEVICES) == {}
     # so it is for an empty list in this form
     server.answers = [(200, {"metadata": {"resourceVersion": "9"}, "items": None})]
     assert await versions(client, "nodes") == {}
@@ -79,12 +83,76 @@ async def test_versions_are_asked_for_without_the_objects(server: Server, client
 async def test_one_object_is_found_by_a_list(
     server: Server, client: Client, kind: str, namespace: str, path: str
 ) -> None:
-    server.answers = [(200, {"metadata": {}, "items": []}), (200, {"metadata": {}, "items": [{"metadata": 1}]})]
+    specs = {"spec": {"nodeName": "n", "resourceName": "r", "podUID": "p"}}
+    found = {"metadata": {"name": "x", "uid": "u", "resourceVersion": "3"}, **specs}
+    odd = {"metadata": {"name": "x", "uid": "u", "resourceVersion": "three"}, **specs}
+    lists: list[dict[str, Any]] = [
+        {"metadata": {}, "items": items} for items in ([found], [], [{"metadata": 1}], [odd])
+    ]
+    server.answers = [(200, one) for one in lists]
     cluster = Cluster(client, "agents")
-    assert await cluster.find(kind, namespace, "x") == frozenset()
+    assert await cluster.find(kind, namespace, "x") == {"u"}
     assert server.asked[0][1] == f"{path}?fieldSelector=metadata.name%3Dx"
-    with pytest.raises(msgspec.ValidationError):
-        await cluster.find(kind, namespace, "x")
+    for _ in lists[1:]:
+        # not there, or there as something that is not understood
+        assert await cluster.find(kind, namespace, "x") == frozenset()
+
+
+async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
+    server: Server, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def node(name: str, version: str = "3") -> dict[str, Any]:
+        return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": version}}
+
+    pages: list[list[Any]] = [[node("a"), node("odd", "three")], [{"metadata": {"name": "odder", "uid": 1}}, node("b")]]
+    server.answers = [
+        (200, {"metadata": {"resourceVersion": "9", "continue": more}, "items": items})
+        for more, items in zip(("next", ""), pages, strict=True)
+    ]
+    listed = await Cluster(client, "agents").list_nodes()
+    assert [record.name for record in listed.records] == ["a", "b"]
+    assert listed.version == 9
+    assert listed.left_out == {"odd", "odder"}
+    told = [record for record in caplog.records if record.message == "object is not understood, and left alone"]
+    assert [record.__dict__["object"] for record in told] == ["odd", "odder"]
+
+
+async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"resourceVersion": "nine"}, "items": []})]
+    with pytest.raises(NotUnderstood, match="the list has the resource version 'nine'"):
+        await Cluster(client, "agents").list_nodes()
+
+
+async def test_labels_go_onto_the_node_as_it_was_seen(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}})]
+    await Cluster(client, "agents").label_node(NodeRecord("node-a", "uid-1", 7, {}), {"a": "1", "b": None})
+    verb, path, _, sent = server.asked[0]
+    assert (verb, path) == ("PATCH", "/api/v1/nodes/node-a?fieldManager=nodedevice-operator")
+    assert sent == {"metadata": {"uid": "uid-1", "resourceVersion": "7", "labels": {"a": "1", "b": None}}}
+
+
+def stored(uid: str) -> dict[str, Any]:
+    spec = {"nodeName": "node-a", "resourceName": "example.com/gpu"}
+    return {"metadata": {"name": "x", "uid": uid, "resourceVersion": "3"}, "spec": spec}
+
+
+CONDITION = ConditionValue("Ready", "True", "Ready", "", "2026-01-01T00:00:00Z", 1)
+
+
+async def test_conditions_are_one_write(server: Server, client: Client) -> None:
+    server.answers = [(200, stored("uid-1"))]
+    written = await Cluster(client, "agents").apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
+    assert written.uid == "uid-1"
+    assert len(server.asked) == 1
+
+
+async def test_conditions_that_landed_on_another_object_of_that_name_are_taken_off_it(
+    server: Server, client: Client
+) -> None:
+    server.answers = [(200, stored("uid-2")), (200, stored("uid-2"))]
+    with pytest.raises(NotFound):
+        await Cluster(client, "agents").apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
+    assert [len(sent["status"]["conditions"]) for _, _, _, sent in server.asked] == [1, 0]
 
 
 async def test_the_leaders_lease_goes_there_and_back(server: Server, client: Client) -> None:

@@ -73,6 +73,16 @@ async def test_no_write_is_sent_through_a_closed_gate(
     made.close()
 
 
+async def test_a_write_that_is_half_sent_when_it_closes_stays_half_of_one(server: Server, tmp_path: Path) -> None:
+    made = client(server, tmp_path, LateGate(2))
+    with pytest.raises(NotLeading):
+        await made.request("PATCH", "nodes/status", "/x", body={"a": "b"})
+    server.answers = [(200, {})]
+    await made.request("GET", "nodes", "/y")
+    assert [verb for verb, *_ in server.asked if verb != "GET"] == []
+    made.close()
+
+
 async def test_all_is_sent_through_an_open_one(server: Server, tmp_path: Path) -> None:
     made = client(server, tmp_path, LateGate(math.inf))
     server.answers = [(200, {}), (200, {})]

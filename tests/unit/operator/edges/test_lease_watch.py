@@ -8,15 +8,15 @@ import pytest
 from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.core import records
 from nodedevice_operator.core.events import Event
-from nodedevice_operator.core.leases import ALIVE, MISSING
+from nodedevice_operator.core.leases import ALIVE, MISSING, AgentState
 from nodedevice_operator.core.records import LeaseRecord
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.lease_watch import LeaseWatch
 from nodedevice_operator.edges.metrics import Metrics
-from nodedevice_operator.errors import Unavailable
+from nodedevice_operator.errors import Unavailable, Unreachable
 
 from tests.fakes.cluster_model import ClusterModel
-from tests.fakes.operator_model import node_device
+from tests.fakes.operator_model import GPU, NIC, node_device
 from tests.unit.operator.edges.test_sync import Touched, running
 
 
@@ -41,14 +41,15 @@ class Watched:
 def watched(time: list[float]) -> Callable[..., Watched]:
     """Makes one, for these nodes."""
 
-    def make(*nodes: str, told: dict[str, records.Condition] | None = None) -> Watched:
+    def make(*nodes: str, told: dict[str, records.Condition] | None = None, soon: bool = False) -> Watched:
         cluster, cache, touched, metrics = ClusterModel(), Cache(), Touched(), Metrics()
         posted: list[Event] = []
         for name in nodes:
             record = node_device(node=name, uid=f"uid-of-{name}")
             cache.node_devices.put(replace(record, conditions={**record.conditions, **(told or {})}))
         cache.whole.set()
-        watch = LeaseWatch(cluster, cache, touched, metrics, posted.append, clock=lambda: time[0])
+        seconds = {"interval_seconds": 0.01} if soon else {}
+        watch = LeaseWatch(cluster, cache, touched, metrics, posted.append, clock=lambda: time[0], **seconds)
         return Watched(cluster, cache, touched, metrics, posted, watch)
 
     return make
@@ -75,22 +76,103 @@ async def test_whose_agent_comes_or_goes_is_touched(watched: Callable[..., Watch
     assert made.agents("alive") == 2
 
 
+def refused(seconds: float | None = None) -> Unavailable:
+    return Unavailable("get", "leases", "later", 429, seconds)
+
+
 async def test_a_failed_look_changes_nothing(watched: Callable[..., Watched]) -> None:
-    made = watched()
+    made = watched("node-a", soon=True)
     made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-    await made.watch._look()
-    made.cluster.failures["list_leases"] = [Unavailable("get", "leases", "later", 503)]
-    await made.watch._look()
+    async with running(made.watch.work()):
+        assert await made.touched.next() == "node-a"
+        made.cluster.failures["list_leases"] = [refused()] * 3
+        made.cluster.leases["node-b"] = LeaseRecord("1", 60)
+        made.cache.node_devices.put(node_device(node="node-b", uid="uid-of-node-b"))
+        assert await made.touched.next() == "node-b"
+        assert made.cluster.failures["list_leases"] == []
     assert made.watch.state("node-a") is ALIVE
     assert made.touched.is_empty
 
 
-async def test_a_failed_first_look_is_a_look(watched: Callable[..., Watched]) -> None:
-    made = watched("node-a")
-    made.cluster.failures["list_leases"] = [Unavailable("get", "leases", "later", 503)]
+LATELY = {Condition.AGENT_READY: records.Condition("True", Reason.LEASE_RENEWED, ALIVE.message, "then", 1)}
+SILENT = {Condition.AGENT_READY: records.Condition("Unknown", Reason.LEASE_EXPIRED, "silent", "then", 1)}
+
+
+class TestWithoutAListing:
+    """The API server does not give the Leases when they are first looked at."""
+
+    @pytest.mark.parametrize(
+        ("told", "state"),
+        [
+            pytest.param(LATELY, ALIVE, id="alive"),
+            pytest.param(SILENT, AgentState("Unknown", Reason.LEASE_EXPIRED, "silent"), id="silent"),
+            pytest.param(None, ALIVE, id="new"),
+        ],
+    )
+    async def test_what_is_stored_holds(self, watched: Callable[..., Watched], told: Any, state: AgentState) -> None:
+        made = watched("node-a", told=told)
+        made.cluster.failures["list_leases"] = [refused()]
+        async with running(made.watch.work()):
+            # numbers need not wait
+            assert await made.touched.next() == "node-a"
+            assert made.watch.has_looked
+            assert made.watch.state("node-a") == state
+            for record in made.cache.node_devices.values():
+                assert made.watch.state_for(record) == state
+
+    async def test_each_nodedevice_has_its_own_word_kept(self, watched: Callable[..., Watched]) -> None:
+        made = watched("node-a", told=LATELY)
+        record = node_device(NIC, node="node-a", uid="uid-of-nic")
+        made.cache.node_devices.put(replace(record, conditions=SILENT))
+        states = {record.resource: made.watch.state_for(record).reason for record in made.cache.node_devices.values()}
+        assert states == {GPU: Reason.LEASE_RENEWED, NIC: Reason.LEASE_EXPIRED}
+
+    async def test_it_is_tried_again_and_then_counts(self, watched: Callable[..., Watched]) -> None:
+        made = watched("node-a", "node-b", soon=True)
+        made.cluster.failures["list_leases"] = [refused()] * 3
+        made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+        async with running(made.watch.work()):
+            # once to go on without, and once to go on with it
+            touched = [await made.touched.next() for _ in range(4)]
+        assert sorted(touched) == ["node-a", "node-a", "node-b", "node-b"]
+        assert made.cluster.failures["list_leases"] == []
+        assert (made.watch.state("node-a"), made.watch.state("node-b")) == (ALIVE, MISSING)
+
+    def test_it_is_tried_again_soon_or_when_the_api_server_asks_to(self, watched: Callable[..., Watched]) -> None:
+        watch = watched("node-a").watch
+        assert watch._retry_seconds(refused()) == 1
+        assert watch._retry_seconds(refused(7)) == 7
+        assert watch._retry_seconds(Unreachable("get", "leases", "away")) == 1
+
+
+async def test_one_whose_lease_is_gone_is_not_silent_yet(watched: Callable[..., Watched], time: list[float]) -> None:
+    made = watched("node-a", told=LATELY)
     await made.watch._look()
-    assert made.watch.has_looked
-    assert await made.touched.next() == "node-a"
+    assert made.watch.state("node-a") is ALIVE
+    for _ in range(7):
+        time[0] += 10
+        await made.watch._look()
+    assert made.watch.state("node-a").reason == Reason.LEASE_EXPIRED
+    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+    await made.watch._look()
+    assert made.watch.state("node-a") is ALIVE
+
+
+async def test_what_another_operator_found_since_the_last_look_holds(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    await made.watch._look()
+    assert made.watch.state("node-a") == MISSING
+    [record] = made.cache.node_devices.values()
+    newer = replace(record, resource_version=2, conditions={**record.conditions, **LATELY})
+    made.cache.node_devices.put(newer)
+    assert made.watch.state("node-a") == made.watch.state_for(newer) == ALIVE
+
+
+async def test_nodes_without_nodedevices_are_touched_at_the_first_look(watched: Callable[..., Watched]) -> None:
+    made = watched()
+    made.cache.nodes.put(records.NodeRecord("node-z", "uid-z", 1, {}))
+    await made.watch._look()
+    assert await made.touched.next() == "node-z"
 
 
 async def test_nothing_is_looked_at_before_all_nodedevices_are_known(watched: Callable[..., Watched]) -> None:

@@ -249,11 +249,36 @@ class TestPodDevices:
         assert sorted(edges.recorder.reasons()) == ["AllocationRefused", "DevicesAllocated"]
         assert ("default", "stolen") not in edges.cluster.pod_devices
 
-    async def test_what_was_refused_before_a_restart_is_not_told_again(self, edges: Look) -> None:
+    async def test_what_came_while_no_operator_ran_is_refused_as_well(self, edges: Look) -> None:
         with_pod(edges, node="node-b")
         await edges.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
         await edges.look()
-        assert edges.recorder.reasons() == []
+        assert edges.recorder.reasons() == ["AllocationRefused"]
+        # the next process says the same, and then there is such an Event already
+        edges.work.forget()
+        await edges.look()
+        first, again = edges.recorder.posted
+        assert first == again
+        assert first.is_standing
+
+    async def test_a_pod_that_is_not_bound_is_refused_once_and_believed_when_it_is(
+        self, edges: Look, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with_pod(edges, node="")
+        for healthy in range(4):
+            await edges.see(node_device(healthy=healthy, allocated=1, allocations=(held("gpu-0"),)))
+            await edges.look()
+        assert edges.recorder.reasons() == ["AllocationRefused"]
+        assert [record.message for record in caplog.records].count("allocation refused") == 1
+        with_pod(edges)
+        assert "poddevice pod-a gpu-0" in await edges.look()
+
+    async def test_a_pod_that_is_refused_to_a_node_again_is_told_again(self, edges: Look) -> None:
+        with_pod(edges, node="")
+        for allocations in ((held("gpu-0"),), (), (held("gpu-0"),)):
+            await edges.see(node_device(allocations=allocations))
+            await edges.look()
+        assert edges.recorder.reasons() == ["AllocationRefused"] * 2
 
     @pytest.mark.parametrize("pod", [None, PodRecord("another-uid", "node-a"), PodRecord("another-uid", "node-b")])
     async def test_a_pod_that_is_gone_is_passed_over_in_silence(self, edges: Look, pod: PodRecord | None) -> None:
@@ -333,19 +358,27 @@ class TestAgents:
         record = node_device(available=4)
         await edges.see(record)
         await edges.look()
-        edges.cluster.leases = {}
-        edges.now[0] += 400
-        edges.leases._book = LeaseBook(0)
-        await edges.leases._look()
-        edges.cluster.leases = {"node-a": LeaseRecord("then", 60)}
-        await edges.leases._look()
-        edges.cluster.leases = {}
+        edges.leases._book = LeaseBook(0).look(edges.cluster.leases, 0, frozenset({"node-a"}))
+        edges.leases._clock = lambda: 61.0
+        edges.leases._book = replace(edges.leases._book, looked_at=50.0)
         await edges.leases._look()
         assert await edges.look() == [f"apply {{'{GPU}': 0}}", f"conditions {record.name}"]
-        assert edges.recorder.reasons() == [Reason.LEASE_MISSING, Reason.FREE_WITHDRAWN]
-        edges.cluster.leases = {"node-a": LeaseRecord("now", 60)}
+        assert edges.recorder.reasons() == [Reason.LEASE_EXPIRED, Reason.FREE_WITHDRAWN]
+        edges.cluster.leases = {"node-a": LeaseRecord("later", 60)}
         await edges.leases._look()
         assert await edges.look() == [f"apply {{'{GPU}': 4}}", f"conditions {record.name}"]
+
+    async def test_without_the_leases_numbers_go_on_and_no_agent_is_doubted(self, edges: Look) -> None:
+        record = node_device(available=4)
+        await edges.see(record)
+        await edges.look()
+        # as after a restart, where the first listing fails
+        edges.leases._book = LeaseBook()
+        edges.work.forget()
+        assert await edges.look() == []
+        await edges.see(node_device(available=3))
+        assert await edges.look() == [f"apply {{'{GPU}': 3}}"]
+        assert edges.recorder.reasons() == []
 
     async def test_who_begins_to_lead_after_another_writes_nothing_that_is_right(self, edges: Look) -> None:
         with_pod(edges)

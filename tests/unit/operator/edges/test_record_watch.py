@@ -14,6 +14,7 @@ from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.credentials import Credentials
 from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.intake import Intake
+from nodedevice_operator.edges.pauses import Pauses
 from nodedevice_operator.edges.record_watch import RecordWatch
 from nodedevice_operator.edges.sync import Sync
 from nodedevice_operator.errors import CredentialsError
@@ -182,6 +183,23 @@ async def test_a_refusal_is_told_and_tried_again_from_the_same_place(
     assert watched.health.problems() == ()
     assert watched.credentials.refusals == (status == 401)
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "101"]
+
+
+async def test_the_more_watches_brought_nothing_the_longer_the_pause_and_never_long(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def pause(self: Pauses, at_least_seconds: float = 0.0) -> None:
+        pauses.append(max(self.next_seconds(), at_least_seconds))
+
+    monkeypatch.setattr(Pauses, "pause", pause)
+    monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
+    # one that ends in order, with nothing in it, is no better than one that is refused
+    watched.server.answers = [503, 410, [ERROR], [], 503, 503, [event(205, 1)], 503, [LAST]]
+    watched.start()
+    await watched.until(2)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.1]
 
 
 async def test_a_token_that_cannot_be_read_is_an_outage(watched: Watched) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -125,6 +126,25 @@ async def test_the_same_again_is_counted_on(recorder: Recorder, cluster: Cluster
         recorder.post(event(message))
     assert await posted(recorder, cluster) == ["a", "b"]
     assert cluster.writes == ["again a 2", "again a 3"]
+
+
+async def test_what_goes_on_is_named_after_what_it_says_and_told_once(
+    recorder: Recorder, cluster: ClusterModel, metrics: Metrics
+) -> None:
+    standing = [replace(event(message), is_standing=True) for message in ("a", "b", "a")]
+    for one in standing:
+        recorder.post(one)
+    assert await posted(recorder, cluster) == ["a", "b"]
+    assert lost(metrics) == 0
+    cluster.events.clear()
+    # another process
+    after = Recorder(cluster, metrics)
+    task = asyncio.create_task(after.work())
+    after.post(standing[0])
+    after.post(event("c"))
+    assert await posted(after, cluster) == ["c"]
+    assert cluster.writes == []
+    task.cancel()
 
 
 async def test_one_that_is_no_longer_there_is_posted_anew(recorder: Recorder, cluster: ClusterModel) -> None:

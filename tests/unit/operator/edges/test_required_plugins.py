@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES, SETTLE_SECONDS, Spec
+from nodedevice_operator.edges import required_plugins
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.policy_objects import PolicyObjects
 from nodedevice_operator.edges.required_plugins import RequiredPlugins
-from nodedevice_operator.errors import Forbidden
+from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unavailable, Unreachable
 
 from tests.fakes.operator_model import GPU, node_device
 
@@ -20,16 +21,33 @@ RECORD = node_device(runtime="nri")
 
 
 class Objects(PolicyObjects):
-    """The two objects in memory; `refuses` says no to every write."""
+    """The two objects in memory; `refuses` says no to every write, `hides` is what every read fails with.
 
-    def __init__(self, *, is_served: bool = True, refuses: bool = False) -> None:
-        self.is_served, self.refuses = is_served, refuses
+    hides_all: what the question fails with whether there are any.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_served: bool = True,
+        refuses: bool = False,
+        hides: ApiError | None = None,
+        hides_all: ApiError | None = None,
+    ) -> None:
+        self.is_served, self.refuses, self.hides, self.hides_all = is_served, refuses, hides, hides_all
+        self.reads = 0
+        self.cut = asyncio.Event()
         self.specs: dict[str, Spec] = {}
 
     async def served(self) -> frozenset[str]:
+        if self.hides_all is not None:
+            raise self.hides_all
         return frozenset({POLICIES, BINDINGS}) if self.is_served else frozenset({"validatingadmissionpolicies"})
 
     async def read(self, kind: str) -> tuple[Spec | None, str]:
+        self.reads += 1
+        if self.hides is not None:
+            raise self.hides
         return self.specs.get(kind), "1"
 
     async def apply(self, kind: str, spec: Spec) -> Spec:
@@ -39,7 +57,8 @@ class Objects(PolicyObjects):
         return spec
 
     async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
-        await asyncio.Event().wait()
+        await self.cut.wait()
+        return
         yield None
 
 
@@ -132,6 +151,89 @@ async def test_refused_is_told_once_and_the_name_goes_on_waiting(caplog: pytest.
         bench.objects.refuses = False
         bench.keeper.wake()
         await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads that fail are repeated at once."""
+    monkeypatch.setattr(required_plugins, "_FIRST_DELAY_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize(
+    "why",
+    [
+        Forbidden("GET", POLICIES, "no such role", 403),
+        Invalid("GET", POLICIES, "what is that", 400),
+        Unavailable("GET", POLICIES, "what is stored cannot be decoded", 500),
+    ],
+)
+async def test_what_cannot_be_read_is_told_once_and_the_name_goes_on_waiting(
+    why: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = Bench(Objects(hides=why))
+    async with running(bench):
+        await until(lambda: bench.objects.reads >= 6)
+        assert bench.unguarded == {GPU}
+        told = [record for record in caplog.records if record.message.startswith("policy cannot be read")]
+        assert {record.__dict__["kind"]: record.levelname for record in told} == {POLICIES: "ERROR", BINDINGS: "ERROR"}
+        assert len(told) == 2
+        assert all(why.problem in record.__dict__["problem"] for record in told)
+        assert all("docs/security.md" in record.__dict__["remedy"] for record in told)
+        bench.objects.hides = None
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        assert [record.message for record in caplog.records].count("policy can be read again") == 2
+        # what works and fails again is told again
+        bench.objects.hides = why
+        bench.objects.cut.set()
+        await until(lambda: sum(record.message.startswith("policy cannot be read") for record in caplog.records) == 4)
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_whether_there_are_policies_is_told_where_it_cannot_be_found_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    why = Forbidden("GET", "apis", "no such role", 403)
+    objects = Objects(hides_all=why)
+    bench = Bench(objects)
+    async with running(bench):
+        await until(lambda: any(record.levelname == "ERROR" for record in caplog.records))
+        assert bench.unguarded == {GPU}
+        objects.hides_all = None
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (told.message.partition(":")[0], told.__dict__["kind"]) == ("policy cannot be read", "apis")
+    assert [record.message for record in caplog.records].count("policy can be read again") == 1
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(Objects())
+    async with running(bench):
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        bench.now += SETTLE_SECONDS
+        bench.objects.hides = Forbidden("GET", POLICIES, "no such role any more", 403)
+        bench.objects.cut.set()
+        before = bench.objects.reads
+        await until(lambda: bench.objects.reads >= before + 4)
+        assert bench.unguarded == frozenset()
+    told = [(r.levelname, r.__dict__["kind"]) for r in caplog.records if r.message.startswith("policy cannot be read")]
+    assert sorted(told) == [("WARNING", POLICIES), ("WARNING", BINDINGS)]
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize(
+    "why", [Unreachable("GET", POLICIES, "nobody there"), Unavailable("GET", POLICIES, "later", 503)]
+)
+async def test_an_api_server_that_is_away_is_left_to_whoever_watches_over_it(
+    why: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(Objects(hides=why))
+    async with running(bench):
+        await until(lambda: bench.objects.reads >= 6)
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_standby_writes_nothing() -> None:

@@ -5,7 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
+from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges.cache import Cache
+from nodedevice_operator.edges.cluster import Listed
 from nodedevice_operator.edges.sync import KINDS, Sync
 from nodedevice_operator.errors import Unavailable
 
@@ -87,3 +89,22 @@ async def test_a_watch_that_began_anew_finds_what_is_gone(
     sync.begun("nodedevices")
     assert {await touched.next(), await touched.next()} == {"node-b", "node-c"}
     assert cache.node_devices.nodes() == {"node-c"}
+
+
+async def test_what_is_in_a_list_and_not_understood_is_not_gone(
+    sync: Sync, cache: Cache, touched: Touched, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in KINDS:
+        sync.begun(kind)
+    await touched.next()
+    await touched.next()
+    left_out = frozenset(cluster.node_devices)
+
+    async def with_an_odd_one() -> Listed[NodeDeviceRecord]:
+        return Listed([node_device(NIC, node="node-c", resource_version=200)], 300, left_out)
+
+    monkeypatch.setattr(cluster, "list_node_devices", with_an_odd_one)
+    sync.begun("nodedevices")
+    assert await touched.next() == "node-c"
+    assert touched.is_empty
+    assert cache.node_devices.nodes() == {"node-b", "node-c"}

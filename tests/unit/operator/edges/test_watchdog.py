@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass, field, replace
 
-import msgspec
 import pytest
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
@@ -33,7 +32,7 @@ class Listed(Cluster):
 
     async def find(self, kind: str, namespace: str, name: str) -> frozenset[str]:
         if not self.is_understood:
-            raise msgspec.ValidationError("not understood")
+            return frozenset()
         return frozenset(uid for key, (uid, _) in self.versions.items() if key == name)
 
 
@@ -105,6 +104,12 @@ async def test_what_is_gone_is_no_reason(guarded: Guarded) -> None:
 async def test_what_is_not_understood_is_told_elsewhere(guarded: Guarded) -> None:
     guarded.there_is("node-z.example.com.gpu", "uid-z", 7)
     guarded.cluster.is_understood = False
+    await guarded.watchdog._check()
+
+
+async def test_what_is_left_alone_is_no_reason(guarded: Guarded) -> None:
+    guarded.there_is(RECORD.name, "uid-a", 6)
+    guarded.cache.node_devices.leave_alone(RECORD.name)
     await guarded.watchdog._check()
 
 

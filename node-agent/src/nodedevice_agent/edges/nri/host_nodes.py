@@ -7,14 +7,15 @@ Source: containerd pkg/oci/utils_unix.go, getDevices @ v2.4.2.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from nodedevice_agent.core.runtime import InjectionRefused
 
 # a directory of more is a mistake, such as all of /dev
 MAX_NODES = 1024
+# of any kind, all of them looked at within a tenth of a second; a /dev has some hundreds, terminals and all
+MAX_ENTRIES = 8192
 # parts of a /dev that hold no devices to hand on
 _PASSED_OVER = frozenset({"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"})
 
@@ -35,12 +36,8 @@ class HostNode:
     gid: int
 
 
-def look_up(host_paths: Iterable[str]) -> dict[str, tuple[HostNode, ...]]:
-    """The device files at each path. Blocks as long as the file system does. Raises InjectionRefused that names the path."""
-    return {path: _nodes(path) for path in host_paths}
-
-
-def _nodes(host_path: str) -> tuple[HostNode, ...]:
+def look_up(host_path: str) -> tuple[HostNode, ...]:
+    """The device files at a path. Blocks as long as the file system does. Raises InjectionRefused that names the path."""
     if not host_path.startswith("/") or "\0" in host_path:
         raise InjectionRefused(
             f"device {host_path!r} of the host is no absolute path; the device plugin has to be mended"
@@ -48,7 +45,7 @@ def _nodes(host_path: str) -> tuple[HostNode, ...]:
     try:
         found = os.stat(host_path)
         if stat.S_ISDIR(found.st_mode):
-            nodes = tuple(_below(Path(host_path), host_path))
+            nodes = tuple(_Walk(host_path).nodes())
         else:
             nodes = tuple(node for node in [_node("", found)] if node is not None)
     except OSError as exc:
@@ -60,19 +57,53 @@ def _nodes(host_path: str) -> tuple[HostNode, ...]:
     return nodes
 
 
-def _below(top: Path, host_path: str) -> Iterator[HostNode]:
-    count = 0
-    for directory, subdirectories, files in os.walk(top):
-        subdirectories[:] = sorted(set(subdirectories) - _PASSED_OVER)
-        for name in sorted(set(files) - {"console"}):
-            path = Path(directory, name)
-            node = _node(str(path.relative_to(top)), path.lstat())
-            if node is None:
-                continue
-            count += 1
-            if count > MAX_NODES:
-                raise InjectionRefused(f"directory {host_path} of the host has more than {MAX_NODES} device files")
-            yield node
+class _Walk:
+    """Through a directory and those below it, sorted, and ended where there is more than devices can need."""
+
+    def __init__(self, top: str) -> None:
+        self._top = top
+        self._entries = self._nodes = 0
+
+    def nodes(self) -> Iterator[HostNode]:
+        directories = [""]
+        while directories:
+            below = directories.pop()
+            inner = []
+            for entry in self._listed(below):
+                place = os.path.join(below, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _PASSED_OVER:
+                        inner.append(place)
+                elif (node := _entry_node(place, entry)) is not None:
+                    self._nodes += 1
+                    self._bound(self._nodes, MAX_NODES, "device files")
+                    yield node
+            directories += reversed(inner)
+
+    def _listed(self, below: str) -> list[os.DirEntry[str]]:
+        """Not all of a huge directory either: the count goes on while it is read."""
+        found = []
+        with os.scandir(os.path.join(self._top, below)) as entries:
+            for entry in entries:
+                self._entries += 1
+                self._bound(self._entries, MAX_ENTRIES, "entries")
+                found.append(entry)
+        return sorted(found, key=lambda entry: entry.name)
+
+    def _bound(self, count: int, most: int, of_what: str) -> None:
+        if count > most:
+            raise InjectionRefused(
+                f"directory {self._top} of the host has more than {most} {of_what}; the device plugin has to name devices"
+            )
+
+
+def _entry_node(place: str, entry: os.DirEntry[str]) -> HostNode | None:
+    if entry.name == "console":
+        return None
+    try:
+        return _node(place, entry.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return None  # unplugged meanwhile
 
 
 def _node(below: str, found: os.stat_result) -> HostNode | None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from nodedevice_agent.core.runtime import RuntimeHandler
-from nodedevice_agent.edges.nri.session import Session, SessionEnded
+from nodedevice_agent.edges.nri.dialling import SessionEnded
+from nodedevice_agent.edges.nri.host_looks import HostLooks
+from nodedevice_agent.edges.nri.session import Session
 from nodedevice_agent.edges.unix_sockets import MAX_PATH_BYTES, is_too_long
 from nodedevice_agent.plugins.backoff import Backoff
 from nodedevice_agent.plugins.file_watcher import FileWatcher
@@ -22,6 +24,7 @@ DEFAULT_INDEX = "10"
 # One agent and one runtime on one node: nobody else is crowded out, and while they are apart no pod with a device starts.
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
+_TRIES = 3
 
 
 class NriPlugin:
@@ -31,6 +34,8 @@ class NriPlugin:
         self._handler = handler
         self._socket = socket
         self._index = index
+        self._looks = HostLooks()
+        self._times_sent_away = 0
         self._last = self._told = ""
         self._pauses = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
 
@@ -47,16 +52,19 @@ class NriPlugin:
 
     async def _once(self) -> None:
         """One connection, from dialling to its end."""
-        session = Session(self._handler, self._index)
+        # where the release does not tell whether it can be asked for validation: one that sends us away for it, twice, is not
+        validates = self._times_sent_away % _TRIES != _TRIES - 1
+        session = Session(self._handler, self._index, self._looks, validates=validates)
         started = time.monotonic()
         try:
             if is_too_long(self._socket):
                 raise SessionEnded(f"{self._socket} is too long for a socket; {MAX_PATH_BYTES} bytes are the most")
             await session.run(self._socket)
         except SessionEnded as exc:
+            self._times_sent_away = self._times_sent_away + 1 if session.is_sent_away else 0
             if session.is_synchronized and time.monotonic() - started > LONGEST_PAUSE_SECONDS:
                 self._pauses.reset()
-            self._tell(str(exc), session.is_connected)
+            self._tell(str(exc), session.is_synchronized)
 
     def _tell(self, reason: str, was_connected: bool) -> None:
         """Once, however often the same is tried again; and not at all what has passed a moment later, as between a socket's

@@ -15,13 +15,14 @@ from pathlib import Path
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, RuntimeHandler, Sandbox
+from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, RuntimeHandler, Sandbox, Validator
 from nodedevice_agent.edges import metrics
 from nodedevice_agent.edges.nri import wire
 from nodedevice_agent.edges.nri.adjustment import adjustment
-from nodedevice_agent.edges.nri.cdi_support import check_cdi
-from nodedevice_agent.edges.nri.host_nodes import look_up
+from nodedevice_agent.edges.nri.dialling import SessionEnded, dial
+from nodedevice_agent.edges.nri.host_looks import HostLooks
 from nodedevice_agent.edges.nri.mux import Mux
+from nodedevice_agent.edges.nri.runtime_support import check_cdi, has_validators
 from nodedevice_agent.edges.nri.ttrpc import CallFailed, Code
 from nodedevice_agent.edges.nri.ttrpc_client import Client
 from nodedevice_agent.edges.nri.ttrpc_server import Handler, Server
@@ -33,7 +34,6 @@ NAME = "nodedevice"
 # whose messages we know
 NRI_VERSION = "v0.12.3"
 ANSWER_SECONDS = 1.0
-DIAL_SECONDS = 5.0
 # The runtime takes in one plugin after the other, each for up to five seconds, and none while it starts a pod.
 REGISTER_SECONDS = 30.0
 SYNCHRONIZE_SECONDS = 120.0
@@ -52,7 +52,10 @@ EVENTS = (
     api_pb2.REMOVE_CONTAINER,
     api_pb2.REMOVE_POD_SANDBOX,
 )
-EVENT_MASK = sum(1 << (event - 1) for event in EVENTS)
+# the plugin that is NRI's own; it is among those that were asked where it is switched on
+DEFAULT_VALIDATOR = "default-validator"
+_RUNTIME = "the container runtime"
+_CLOSED = f"{_RUNTIME} closed the connection"
 # of one Synchronize, over all the messages that it came in
 _MAX_SYNCHRONIZE_BYTES = 64 * 1024 * 1024
 # releases before 1.0 share one wire; a runtime built without its dependencies' versions says none of these
@@ -64,24 +67,28 @@ _AboutContainer = (
 )
 
 
-class SessionEnded(Exception):
-    """The connection is over, or never came about. The text says why and what to do."""
-
-
 class Session:
-    """Use run() once. index: two digits, the plugin's place among the runtime's plugins."""
+    """Use run() once. index: two digits, the plugin's place among the runtime's plugins. validates: whether to ask for
+    validation where the runtime's release does not tell if it can.
+    """
 
-    def __init__(self, handler: RuntimeHandler, index: str) -> None:
-        # whether the runtime has taken us in; whether it has told what there is
-        self.is_connected = self.is_synchronized = False
+    def __init__(self, handler: RuntimeHandler, index: str, looks: HostLooks, *, validates: bool = True) -> None:
+        # whether the runtime has taken us in and told what there is: some close the connection in between
+        self.is_synchronized = False
+        # it has answered Configure, and not taken us in
+        self.is_sent_away = False
         self._handler = handler
+        self._looks = looks
         self._index = index
-        self._mux = Mux("the container runtime")
+        self._mux = Mux(_RUNTIME)
         self._server = Server(lambda message: self._mux.write(PLUGIN_STREAM, message), self._methods())
         self._client = Client(lambda message: self._mux.write(RUNTIME_STREAM, message))
         self._is_ready = asyncio.Event()
         self._answer_seconds = ANSWER_SECONDS
+        self._is_configured = False
         self._runtime = ("", "")
+        self._nri_version = ""
+        self._validates = validates
         self._sandboxes: list[Sandbox] = []
         self._containers: list[RunningContainer] = []
         self._synchronize_bytes = 0
@@ -92,7 +99,7 @@ class Session:
         """Until the connection ends. Always raises SessionEnded, with nothing left open."""
         self._mux.open(PLUGIN_STREAM, self._server.receive)
         self._mux.open(RUNTIME_STREAM, self._client.receive)
-        await self._dial(socket)
+        await dial(socket, self._mux)
         try:
             async with asyncio.TaskGroup() as tasks:
                 registering = tasks.create_task(self._register())
@@ -101,16 +108,10 @@ class Session:
         finally:
             self._mux.close("the agent ended the connection")
             self._server.close()
+        self.is_sent_away = reason == _CLOSED and self._is_configured and not self.is_synchronized
+        if self.is_sent_away:
+            reason = f"{reason} before it had told what it runs; its log says why"
         raise SessionEnded(reason)
-
-    async def _dial(self, socket: Path) -> None:
-        try:
-            async with asyncio.timeout(DIAL_SECONDS):
-                await asyncio.get_running_loop().create_unix_connection(lambda: self._mux, str(socket))
-        except TimeoutError as exc:
-            raise SessionEnded(f"{socket} does not take connections; is the container runtime stuck?") from exc
-        except OSError as exc:
-            raise SessionEnded(_why_not_dialled(socket, exc)) from exc
 
     async def _register(self) -> None:
         """Ends the connection where the runtime does not take us in."""
@@ -149,7 +150,6 @@ class Session:
     def _configure(self, payload: bytes) -> bytes:
         request = api_pb2.ConfigureRequest.FromString(payload)
         version = request.NRI_version
-        self._runtime = (request.runtime_name, request.runtime_version)
         if version not in _VERSION_NOT_SAID and not _KNOWN_VERSION.fullmatch(version):
             sentence = (
                 f"{request.runtime_name} {request.runtime_version} speaks NRI {version[:64]}, which this agent does not know; "
@@ -160,13 +160,11 @@ class Session:
             raise CallFailed(Code.FAILED_PRECONDITION, sentence)
         if request.request_timeout > 0:
             self._answer_seconds = min(ANSWER_SECONDS, request.request_timeout / 1000 / 2)
-        self.is_connected = True
-        log.info(
-            "container runtime connected",
-            extra={"runtime": request.runtime_name, "version": request.runtime_version, "nri_version": version},
-        )
-        self._handler.runtime_connected(*self._runtime)
-        return api_pb2.ConfigureResponse(events=EVENT_MASK).SerializeToString()
+        self._is_configured = True
+        self._runtime, self._nri_version = (request.runtime_name, request.runtime_version), version
+        can = has_validators(*self._runtime)
+        self._validates = self._validates if can is None else can
+        return api_pb2.ConfigureResponse(events=_mask(self._validates)).SerializeToString()
 
     def _synchronize(self, payload: bytes) -> bytes:
         self._synchronize_bytes += len(payload)
@@ -184,9 +182,21 @@ class Session:
             sandboxes, containers = self._sandboxes, self._containers
             self._sandboxes, self._containers, self._synchronize_bytes = [], [], 0
             self._handler.synchronized(sandboxes, containers)
-            self.is_synchronized = True
-            self._is_ready.set()
+            self._taken_in()
         return api_pb2.SynchronizeResponse(more=request.more).SerializeToString()
+
+    def _taken_in(self) -> None:
+        """Not before all is told: a runtime may still send away a plugin that has answered Configure."""
+        if self.is_synchronized:
+            return
+        self.is_synchronized = True
+        name, version = self._runtime
+        log.info(
+            "container runtime connected",
+            extra={"runtime": name, "version": version, "nri_version": self._nri_version},
+        )
+        self._handler.runtime_connected(name, version, Validator.NOT_SEEN if self._validates else Validator.MISSING)
+        self._is_ready.set()
 
     def _shutdown(self, payload: bytes) -> bytes:
         asyncio.get_running_loop().call_soon(self._mux.shut, "the container runtime shuts its plugins down")
@@ -214,12 +224,13 @@ class Session:
         if edits is None:
             return b""
         check_cdi(edits, *self._runtime)
-        # in a thread, because a device file may lie on a file system that hangs
-        nodes = await asyncio.to_thread(look_up, {d.host_path for d in edits.devices}) if edits.devices else {}
+        nodes = await self._looks.look_up(device.host_path for device in edits.devices)
         return api_pb2.CreateContainerResponse(adjust=adjustment(edits, nodes)).SerializeToString()
 
     def _validate(self, payload: bytes) -> bytes:
         request = api_pb2.ValidateContainerAdjustmentRequest.FromString(payload)
+        is_on = any(plugin.name == DEFAULT_VALIDATOR for plugin in request.plugins)
+        self._handler.validator_seen(Validator.ON if is_on else Validator.OFF)
         sandbox, container = wire.sandbox(request.pod), wire.container(request.container)
         try:
             self._handler.validate(sandbox, container)
@@ -265,6 +276,12 @@ class Session:
         return handle
 
 
+def _mask(validates: bool) -> int:
+    """A runtime ends the connection of a plugin that asks for an event it has never heard of."""
+    wanted = (event for event in EVENTS if validates or event != api_pb2.VALIDATE_CONTAINER_ADJUSTMENT)
+    return sum(1 << (event - 1) for event in wanted)
+
+
 def _timed(method: str, handler: Handler) -> Handler:
     """A method's series come into being with its first call: a runtime makes few of them."""
     if inspect.iscoroutinefunction(handler):
@@ -288,17 +305,3 @@ def _nothing(payload: bytes) -> bytes:
 
 def _about(sandbox: Sandbox, container: RunningContainer) -> dict[str, str]:
     return {"pod": f"{sandbox.namespace}/{sandbox.name}", "pod_uid": sandbox.uid, "container": container.name}
-
-
-def _why_not_dialled(socket: Path, error: OSError) -> str:
-    match error:
-        case FileNotFoundError():
-            return (
-                f"there is no {socket}: enable NRI in the container runtime (on by default since containerd 2.0 and CRI-O 1.30), "
-                "mount the socket's directory into the agent, or name the right one"
-            )
-        case ConnectionRefusedError():
-            return f"nobody listens on {socket}; is the container runtime running?"
-        case PermissionError():
-            return f"{socket} must not be opened by the agent, which has to run as root: {error.strerror}"
-    return f"{socket} cannot be connected to: {error.strerror or error}"

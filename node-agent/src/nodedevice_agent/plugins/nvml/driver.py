@@ -1,21 +1,23 @@
 """NVIDIA's driver through NVML, as far as this plugin needs it: pynvml's calls in, values out.
 
 Runs in the reader's process alone, and every call may hang. What a GPU or an older driver does not support is left out and noted
-by name; a GPU that is lost is a reading; only a driver that does not work at all is an error.
+for that GPU; a GPU that is lost is a reading; only a driver that does not work at all is an error.
 Source: NVML API reference; pynvml of the distribution nvidia-ml-py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
-from nodedevice_agent.plugins.core.nvml.gpu import Gpu, sysfs_bus_id
+from nodedevice_agent.plugins.core.nvml import recovery
+from nodedevice_agent.plugins.core.nvml.gpu import Gpu, is_uuid
 from nodedevice_agent.plugins.core.nvml.health import Reading
-from nodedevice_agent.plugins.core.nvml.links import Ancestor, Ports
-from nodedevice_agent.plugins.nvml.driver_problems import problem_of
+from nodedevice_agent.plugins.core.nvml.links import Ancestor
+from nodedevice_agent.plugins.nvml import answers
+from nodedevice_agent.plugins.nvml.driver_problems import problem_of, words_of
 
 _WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
@@ -24,73 +26,95 @@ _BROKEN = (
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
 )
-# what has to be done for the GPU to be itself again; the numbers are NVML's (nvmlDeviceGpuRecoveryAction_t)
-_RECOVERY_ACTIONS = {
-    0: "",
-    1: "a reset of the GPU",
-    2: "a reboot of the node",
-    3: "an end of its peer-to-peer traffic",
-    4: "draining the GPU, then a reset",
-    5: "a recovery of its IMEX domain",
-    6: "a reset of its bus",
-    7: "a reboot of the system",
+# what a GPU that does not support it is told to lack
+_FEATURES = {
+    "nvmlDeviceGetMemoryInfo": "memory",
+    "nvmlDeviceGetMinorNumber": "minor",
+    "nvmlDeviceGetTotalEnergyConsumption": "energy",
+    "nvmlDeviceGetTotalEccErrors": "ecc",
+    "nvmlDeviceGetFieldValues": "recoveryAction",
 }
-_SWITCH = 2
+MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
+SWITCH = "switch"
+_SWITCH_TYPE = 2
 _NUMA_WORDS = 16
-_WORD_BITS = 64
 
 
 class GpuLost(Exception):
     """The GPU no longer answers."""
 
 
+class NeedsReset(Exception):
+    """The GPU answers nothing else until it is reset."""
+
+
+class GpuMute(Exception):
+    """The GPU is there and does not tell its UUID; the text says why."""
+
+
 @dataclass(slots=True)
 class Handle:
-    """A GPU as NVML is asked about it. calling: the function under way, to be named when it hangs."""
+    """A GPU as NVML is asked about it.
+
+    calling: the function under way, to be named when it hangs. is_stale: it has another UUID than when it was found.
+    """
 
     nvml: Any
     gpu: Gpu
     calling: str = ""
+    is_stale: bool = False
 
 
 class Driver:
-    """NVML, open. goes_without: names of functions that were tried and are not supported."""
+    """NVML, open. calling: the function under way, to be named when it hangs."""
 
     def __init__(self, host_root: str) -> None:
         self._sysfs = Path(host_root) / "sys/bus/pci/devices"
-        self.goes_without: set[str] = set()
+        # UUID and feature
+        self._not_supported: set[tuple[str, str]] = set()
         self._not_again: set[tuple[str, str]] = set()
         self.calling = ""
 
     def open(self) -> str:
-        """Load the library and start it. Returns the driver's version. Raises DriverProblem."""
+        """Load the library and start it. Returns the driver's version, "" where it does not tell. Raises DriverProblem."""
         self.calling = "nvmlInit"
-        with _translated():
+        try:
             pynvml.nvmlInit()
-            self.calling = "nvmlSystemGetDriverVersion"
-            return _text(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError as error:
+            raise problem_of(error) from error
+        self.calling = "nvmlSystemGetDriverVersion"
+        try:
+            return answers.text(pynvml.nvmlSystemGetDriverVersion())
+        except (pynvml.NVMLError, UnicodeDecodeError):
+            return ""
 
     def count(self) -> int:
         """How many GPUs the driver lists. Raises DriverProblem."""
         self.calling = "nvmlDeviceGetCount"
-        with _translated():
+        try:
             return int(pynvml.nvmlDeviceGetCount())
+        except pynvml.NVMLError as error:
+            raise problem_of(error) from error
 
     def describe(self, index: int) -> Handle:
-        """Raises GpuLost, and DriverProblem when this GPU does not tell its UUID for another reason."""
+        """Raises GpuLost, and GpuMute when this GPU does not tell its UUID for another reason."""
         self.calling = "nvmlDeviceGetHandleByIndex"
-        with _translated():
+        try:
             handle = Handle(pynvml.nvmlDeviceGetHandleByIndex(index), Gpu(""))
             self.calling = "nvmlDeviceGetUUID"
-            uuid = _text(pynvml.nvmlDeviceGetUUID(handle.nvml))
+            uuid = _uuid_of(handle)
+        except pynvml.NVMLError as error:
+            if error.value in _LOST:
+                raise GpuLost from error
+            raise GpuMute(words_of(error)) from error
         handle.gpu = Gpu(uuid)
         pci = self._told(handle, pynvml.nvmlDeviceGetPciInfo)
-        bus_id = sysfs_bus_id(_text(pci.busId)) if pci is not None else ""
+        bus_id = answers.bus_id(pci)
         memory = self._told(handle, pynvml.nvmlDeviceGetMemoryInfo)
         minor = self._told(handle, pynvml.nvmlDeviceGetMinorNumber)
         handle.gpu = Gpu(
             uuid,
-            model=_text(self._told(handle, pynvml.nvmlDeviceGetName) or ""),
+            model=answers.text(self._told(handle, pynvml.nvmlDeviceGetName) or ""),
             memory_bytes=int(memory.total) if memory is not None else None,
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
@@ -98,37 +122,30 @@ class Driver:
         )
         return handle
 
-    def ports(self, handle: Handle, uuid_by_bus_id: dict[str, str]) -> Ports:
-        """Where this GPU's NVLinks lead."""
-        peers: dict[str, int] = {}
-        to_switches = 0
-        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-            state = self._told(handle, pynvml.nvmlDeviceGetNvLinkState, link)
-            if state is None:
-                break
-            if state != pynvml.NVML_FEATURE_ENABLED:
-                continue
-            remote = self._told(handle, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, link)
-            peer = uuid_by_bus_id.get(sysfs_bus_id(_text(remote.busId))) if remote is not None else None
-            if peer is not None and peer != handle.gpu.uuid:
-                peers[peer] = peers.get(peer, 0) + 1
-            elif self._told(handle, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link) in (_SWITCH, None):
-                # drivers from before that call know links to GPUs and to switches only
-                to_switches += 1
-        return Ports(peers, to_switches)
+    def link_end(self, handle: Handle, link: int, uuid_by_bus_id: Mapping[str, str]) -> str:
+        """Where this NVLink leads: the UUID of a GPU, SWITCH, or "" for nowhere that matters."""
+        if self._told(handle, pynvml.nvmlDeviceGetNvLinkState, link) != pynvml.NVML_FEATURE_ENABLED:
+            return ""
+        remote = self._told(handle, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, link)
+        peer = uuid_by_bus_id.get(answers.bus_id(remote))
+        if peer is not None and peer != handle.gpu.uuid:
+            return peer
+        # drivers from before that call know links to GPUs and to switches only
+        kind = self._told(handle, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link)
+        return SWITCH if kind in (_SWITCH_TYPE, None) else ""
 
     def ancestor(self, one: Handle, other: Handle) -> Ancestor | None:
         """What the PCI paths of two GPUs have in common."""
         level = self._told(one, pynvml.nvmlDeviceGetTopologyCommonAncestor, other.nvml)
         return Ancestor(level) if level in set(Ancestor) else None
 
-    def uuid(self, handle: Handle) -> str:
-        """As it is now: some resets change it. Empty when the GPU is lost. Raises DriverProblem."""
-        return _text(self._told(handle, pynvml.nvmlDeviceGetUUID) or "")
-
     def reading(self, handle: Handle) -> Reading:
         """Raises DriverProblem when it is the driver itself that does not work."""
         try:
+            if self._uuid(handle) != handle.gpu.uuid:
+                handle.is_stale = True
+                # nobody can use what has another name by now
+                return Reading(is_lost=True)
             energy = self._ask(handle, pynvml.nvmlDeviceGetTotalEnergyConsumption)
             ecc = self._ask(
                 handle,
@@ -137,18 +154,39 @@ class Driver:
                 pynvml.NVML_VOLATILE_ECC,
             )
             return Reading(energy_mj=energy, ecc_uncorrected=ecc, recovery_action=self._recovery_action(handle))
+        except GpuMute as error:
+            return Reading(failure=str(error))
         except GpuLost:
             return Reading(is_lost=True)
-        except _NeedsReset:
-            return Reading(recovery_action=_RECOVERY_ACTIONS[1])
+        except NeedsReset:
+            return Reading(recovery_action=recovery.RESET)
 
-    def _recovery_action(self, handle: Handle) -> str | None:
+    def not_supported(self, uuid: str) -> list[str]:
+        """What this GPU was asked for in vain so far, sorted."""
+        # a copy: a call that hung may come back in its thread just now
+        return sorted(feature for of, feature in list(self._not_supported) if of == uuid)
+
+    def _uuid(self, handle: Handle) -> str:
+        """As it is now: some resets change it. Raises GpuLost, NeedsReset, GpuMute and DriverProblem."""
+        handle.calling = self.calling = "nvmlDeviceGetUUID"
+        try:
+            return _uuid_of(handle)
+        except pynvml.NVMLError as error:
+            _raise_grave(error)
+            raise GpuMute(words_of(error)) from error
+        finally:
+            handle.calling = ""
+
+    def _recovery_action(self, handle: Handle) -> int | None:
         field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
         values = self._ask(handle, pynvml.nvmlDeviceGetFieldValues, [field])
-        if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        if values is None:
             return None
-        number = int(values[0].value.uiVal)
-        return _RECOVERY_ACTIONS.get(number, f"recovery action {number}")
+        if values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+            if values[0].nvmlReturn in _WITHOUT:
+                self._note(handle, "nvmlDeviceGetFieldValues")
+            return None
+        return int(values[0].value.uiVal)
 
     def _numa_node(self, handle: Handle, bus_id: str) -> int | None:
         """From sysfs, which says -1 on machines with one node; else from the driver."""
@@ -156,18 +194,18 @@ class Driver:
             node = int((self._sysfs / (bus_id or "-") / "numa_node").read_text(encoding="ascii"))
         except (OSError, ValueError):
             words = self._told(handle, pynvml.nvmlDeviceGetMemoryAffinity, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
-            return next(_bits(words), None) if words is not None else None
+            return answers.first_bit(words) if words is not None else None
         return node if node >= 0 else None
 
     def _told(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
         """As _ask; None as well from a GPU that is lost or has to be reset, which the next reading tells."""
         try:
             return self._ask(handle, function, *arguments)
-        except (GpuLost, _NeedsReset):
+        except (GpuLost, NeedsReset):
             return None
 
     def _ask(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
-        """None for what this GPU or driver does not have. Raises GpuLost, _NeedsReset and DriverProblem."""
+        """None for what this GPU or driver does not have. Raises GpuLost, NeedsReset and DriverProblem."""
         name = function.__name__
         if (handle.gpu.uuid, name) in self._not_again:
             return None
@@ -175,48 +213,41 @@ class Driver:
         try:
             return function(handle.nvml, *arguments)
         except pynvml.NVMLError as error:
-            if error.value in _LOST:
-                raise GpuLost from error
-            if error.value == pynvml.NVML_ERROR_RESET_REQUIRED:
-                raise _NeedsReset from error
-            if error.value in _BROKEN:
-                raise problem_of(error) from error
+            _raise_grave(error)
             if error.value in _WITHOUT:
-                self.goes_without.add(name)
+                self._note(handle, name)
                 # but not for what fails for one link or one other GPU only
                 if len(arguments) == 0:
                     self._not_again.add((handle.gpu.uuid, name))
             return None
+        except UnicodeDecodeError:
+            # a text that is none, from firmware that is damaged
+            return None
         finally:
             handle.calling = ""
 
-
-class _NeedsReset(Exception):
-    """The GPU answers nothing else until it is reset."""
-
-
-class _translated:
-    """NVML's errors as ours."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, pynvml.NVMLError):
-            if error.value in _LOST:
-                raise GpuLost from error
-            raise problem_of(error) from error
+    def _note(self, handle: Handle, name: str) -> None:
+        """It does not support this function."""
+        if name in _FEATURES:
+            self._not_supported.add((handle.gpu.uuid, _FEATURES[name]))
 
 
-def _text(value: Any) -> str:
-    """Older bindings answer bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _raise_grave(error: pynvml.NVMLError) -> None:
+    """What says more than that this call has no answer. Raises GpuLost, NeedsReset and DriverProblem."""
+    if error.value in _LOST:
+        raise GpuLost from error
+    if error.value == pynvml.NVML_ERROR_RESET_REQUIRED:
+        raise NeedsReset from error
+    if error.value in _BROKEN:
+        raise problem_of(error) from error
 
 
-def _bits(words: Any) -> Iterator[int]:
-    return (
-        index * _WORD_BITS + bit
-        for index, word in enumerate(words)
-        for bit in range(_WORD_BITS)
-        if int(word) >> bit & 1
-    )
+def _uuid_of(handle: Handle) -> str:
+    """Raises GpuMute for one that cannot be used, and NVMLError."""
+    try:
+        uuid = answers.text(pynvml.nvmlDeviceGetUUID(handle.nvml))
+    except UnicodeDecodeError as error:
+        raise GpuMute("its UUID is not text") from error
+    if not is_uuid(uuid):
+        raise GpuMute(f"its UUID is {uuid[:128]!r}")
+    return uuid

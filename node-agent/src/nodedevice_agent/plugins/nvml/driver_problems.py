@@ -49,6 +49,12 @@ def problem_of(error: pynvml.NVMLError) -> DriverProblem:
     return DriverProblem(known or Problem(FAILED, f"the NVIDIA driver cannot be read: {error}"))
 
 
+def words_of(error: pynvml.NVMLError) -> str:
+    """Of one GPU's trouble: the table's words, or NVML's own."""
+    known = _PROBLEMS.get(error.value)
+    return known.message if known is not None else str(error)
+
+
 def no_gpu() -> Problem:
     return Problem(NO_GPU, "the NVIDIA driver lists no GPU", is_absent=True)
 

@@ -19,6 +19,8 @@ _LOOK = pynvml.nvmlEventTypeGpuUnavailableError | pynvml.nvmlEventTypeGpuRecover
 _WANTED = XID | DOUBLE_BIT_ECC | _LOOK
 _WAIT_MS = 1000
 _AFTER_ERROR_SECONDS = 1.0
+# of a driver that cannot be waited for, ever
+_WITHOUT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,22 @@ class Taken:
 
 
 class EventWatch:
-    """happened: set when there is something to take."""
+    """happened: set when there is something to take.
+
+    One thread opens, registers and starts; a registration that hangs may come back at any time later.
+    """
 
     def __init__(self) -> None:
         self.happened = threading.Event()
         self._lock = threading.Lock()
         self._taken = Taken()
-        self._uuids: list[tuple[Any, str]] = []
+        self._uuids: dict[Any, str] = {}
         self._set: Any = None
-        self.not_offered_by: list[str] = []
+        # UUIDs of GPUs that were asked for events, and of those that tell any
+        self._asked: set[str] = set()
+        self._telling: set[str] = set()
+        self._is_waiting = False
+        self._is_deaf = False
 
     def open(self) -> None:
         """Some virtual machines have no events; then no GPU offers any."""
@@ -56,23 +65,30 @@ class EventWatch:
 
     def register(self, handle: Handle) -> None:
         """This GPU's events too, as many kinds as it has."""
-        if self._set is None:
-            self.not_offered_by.append(handle.gpu.uuid)
-            return
+        uuid = handle.gpu.uuid
+        # first: an event may be there before the call is back
+        self._uuids[_key(handle.nvml)] = uuid
         handle.calling = "nvmlDeviceRegisterEvents"
-        try:
-            offered = pynvml.nvmlDeviceGetSupportedEventTypes(handle.nvml)
-            pynvml.nvmlDeviceRegisterEvents(handle.nvml, offered & _WANTED, self._set)
-        except pynvml.NVMLError:
-            self.not_offered_by.append(handle.gpu.uuid)
-        else:
-            self._uuids.append((_key(handle.nvml), handle.gpu.uuid))
-        finally:
-            handle.calling = ""
+        if self._set is not None:
+            with suppress(pynvml.NVMLError):
+                offered = pynvml.nvmlDeviceGetSupportedEventTypes(handle.nvml)
+                pynvml.nvmlDeviceRegisterEvents(handle.nvml, offered & _WANTED, self._set)
+                self._telling.add(uuid)
+        handle.calling = ""
+        self._asked.add(uuid)
+
+    def was_asked(self, uuid: str) -> bool:
+        """Whether it is known if this GPU tells events."""
+        return uuid in self._asked
+
+    def tells(self, uuid: str) -> bool:
+        """Whether what happens to this GPU is told at once."""
+        return uuid in self._telling and not self._is_deaf
 
     def start(self) -> None:
-        """Wait for events from now on."""
-        if self._uuids:
+        """Wait for events from now on, as soon as there is a GPU that tells any."""
+        if self._telling and not self._is_waiting:
+            self._is_waiting = True
             threading.Thread(target=self._wait, daemon=True, name="nvml events").start()
 
     def take(self) -> Taken:
@@ -83,18 +99,21 @@ class EventWatch:
         return taken
 
     def _wait(self) -> None:
-        by_key = dict(self._uuids)
         while True:
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._set, _WAIT_MS)
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     continue
+                if error.value in _WITHOUT:
+                    self._is_deaf = True
+                    self._count(None)
+                    return
                 # one GPU that is lost fails the wait for all, again and again
                 self._count(None)
                 time.sleep(_AFTER_ERROR_SECONDS)
                 continue
-            self._count(Event(by_key.get(_key(event.device), ""), int(event.eventType), int(event.eventData)))
+            self._count(Event(self._uuids.get(_key(event.device), ""), int(event.eventType), int(event.eventData)))
 
     def _count(self, event: Event | None) -> None:
         with self._lock:

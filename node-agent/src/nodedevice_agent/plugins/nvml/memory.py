@@ -6,6 +6,7 @@ command leaves word: a file named after the UUID in `<state-dir>/gpus/clear/`.
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,14 @@ _MAX_BYTES = 1024 * 1024
 
 class MemoryUnreadable(Exception):
     """The file is not what an agent writes; the text names it."""
+
+
+class MemoryDamaged(MemoryUnreadable):
+    """It can be opened, and its content makes no sense."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
 
 
 class _File(Struct):
@@ -47,8 +56,11 @@ def read(state_dir: Path) -> tuple[Remembered, ...]:
         return ()
     except OSError as error:
         raise MemoryUnreadable(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise MemoryUnreadable(f"{path}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MemoryDamaged(path, str(error)) from error
+    odd = [known.gpu.uuid for known in found.gpus if not known.gpu.is_plausible]
+    if odd:
+        raise MemoryDamaged(path, f"there is no GPU like {odd[0][:128]!r}")
     return tuple(found.gpus) if found.boot_id == _boot_id() else ()
 
 
@@ -61,9 +73,14 @@ class Memory:
         self._said = ""
 
     def read(self) -> tuple[Remembered, ...]:
-        """What is written, or nothing where that cannot be read."""
+        """What is written, or nothing where that cannot be read; a damaged file is kept aside."""
         try:
             self._written = read(self._state_dir)
+        except MemoryDamaged as error:
+            self._say("which GPUs have to be reset is forgotten: the file is damaged", str(error))
+            with suppress(OSError):
+                error.path.replace(error.path.with_name(f"{error.path.name}.unreadable"))
+            return ()
         except MemoryUnreadable as error:
             self._say("which GPUs have to be reset is forgotten: the file cannot be read", str(error))
             return ()

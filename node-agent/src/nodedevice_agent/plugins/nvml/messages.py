@@ -33,22 +33,20 @@ class FoundAncestor(Struct):
 
 
 class Found(Struct, tag="found"):
-    """The driver answered: all there is. unnamed, lost: see fleet.Inventory.
-
-    goes_without: functions that some GPU or this driver does not have.
-    """
+    """The driver answered: all there is. unnamed, lost, is_partial: see fleet.Inventory."""
 
     driver_version: str
     gpus: list[FoundGpu]
     ancestors: list[FoundAncestor] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     lost: int = 0
-    goes_without: list[str] = field(default_factory=list)
+    is_partial: bool = False
 
     def inventory(self) -> Inventory:
         ancestors: dict[Pair, Ancestor] = {(told.one, told.other): told.level for told in self.ancestors}
         joined = links({found.gpu.uuid: found.ports for found in self.gpus}, ancestors)
-        return Inventory(tuple(found.gpu for found in self.gpus), joined, tuple(self.unnamed), self.lost)
+        gpus = tuple(found.gpu for found in self.gpus)
+        return Inventory(gpus, joined, tuple(self.unnamed), self.lost, self.is_partial)
 
 
 class Problem(Struct, tag="problem"):
@@ -83,17 +81,17 @@ class Changed(Struct, tag="changed"):
     """The GPUs are no longer those that were found; NVML tells which only to who starts anew."""
 
 
-class Note(Struct, tag="note"):
-    """For the log."""
+class Lacking(Struct, tag="lacking"):
+    """What each GPU was found not to support, by UUID; see gpu.Gpu."""
 
-    text: str
+    not_supported: dict[str, tuple[str, ...]]
 
 
 class Alive(Struct, tag="alive"):
     """Nothing new, but not hanging either."""
 
 
-Message = Found | Problem | Readings | Xid | EccError | Changed | Note | Alive
+Message = Found | Problem | Readings | Xid | EccError | Changed | Lacking | Alive
 
 _decoder = msgspec.json.Decoder(Message)
 _encoder = msgspec.json.Encoder()

@@ -9,7 +9,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -19,7 +21,7 @@ from nodedevice_agent.plugins.core.nvml.health import Reading
 from nodedevice_agent.plugins.core.nvml.links import Ports
 from nodedevice_agent.plugins.nvml import driver_problems
 from nodedevice_agent.plugins.nvml.calls import CallHangs, Calls, Job
-from nodedevice_agent.plugins.nvml.driver import Driver, GpuLost, Handle
+from nodedevice_agent.plugins.nvml.driver import MAX_LINKS, SWITCH, Driver, GpuLost, GpuMute, Handle
 from nodedevice_agent.plugins.nvml.driver_problems import DriverProblem
 from nodedevice_agent.plugins.nvml.events import DOUBLE_BIT_ECC, XID, EventWatch
 from nodedevice_agent.plugins.nvml.messages import (
@@ -29,8 +31,8 @@ from nodedevice_agent.plugins.nvml.messages import (
     Found,
     FoundAncestor,
     FoundGpu,
+    Lacking,
     Message,
-    Note,
     Problem,
     ReaderOptions,
     Readings,
@@ -47,20 +49,26 @@ _LEAST_PAUSE_SECONDS = 1.0
 
 
 def main() -> None:
-    options = msgspec.json.decode(sys.argv[1], type=ReaderOptions)
     threading.Thread(target=_end_with_starter, daemon=True).start()
     try:
+        options = msgspec.json.decode(sys.argv[1], type=ReaderOptions)
         Reader(options).run()
     except DriverProblem as error:
         tell(error.problem)
     except BrokenPipeError:
         pass
+    except BaseException:
+        # said by hand: an orderly end is not to be had
+        traceback.print_exc()
+        os._exit(1)
     # threads that hang in the driver would hold up an orderly end
     os._exit(0)
 
 
 def _end_with_starter() -> None:
-    sys.stdin.buffer.read()
+    # not by sys.stdin, whose lock an interpreter that ends would find held
+    while os.read(0, 4096):
+        pass
     os._exit(0)
 
 
@@ -81,9 +89,10 @@ class Reader:
         self._handles: list[Handle] = []
         # by UUID: the call that has not come back, and what it is
         self._hanging: dict[str, tuple[Job[object], str]] = {}
+        # whether any has, ever
+        self._has_hung = False
         self._count = 0
-        # some GPU has another UUID than when it was found
-        self._has_changed = False
+        self._lacking: Lacking | None = None
 
     def run(self) -> None:
         """Raises DriverProblem and BrokenPipeError."""
@@ -92,7 +101,6 @@ class Reader:
         if self._count == 0:
             raise DriverProblem(driver_problems.no_gpu())
         self._find(version)
-        self._events.start()
         self._look()
         self._follow()
 
@@ -109,36 +117,45 @@ class Reader:
             return hang.job.result()  # type: ignore[return-value]  # it is the same call
 
     def _find(self, version: str) -> None:
-        unnamed, lost = [], 0
-        for index in range(self._count):
-            try:
-                self._handles.append(self._calls.do(partial(self._driver.describe, index)))
-            except CallHangs:
-                unnamed.append(f"GPU {index} does not answer: {self._driver.calling} does not come back")
-                tell(Alive())
-            except GpuLost:
-                lost += 1
-            except DriverProblem as error:
-                unnamed.append(f"GPU {index} cannot be named: {error.problem.message}")
-        if not self._handles and unnamed:
-            raise DriverProblem(Problem(driver_problems.FAILED, "; ".join(unnamed)))
+        unnamed, lost = self._describe()
         ports = self._ports()
         ancestors = self._ancestors()
         self._register()
-        gpus = [FoundGpu(handle.gpu, ports.get(handle.gpu.uuid, Ports())) for handle in self._handles]
-        tell(Found(version, gpus, ancestors, unnamed, lost, sorted(self._driver.goes_without)))
-        if self._events.not_offered_by:
-            uuids = ", ".join(self._events.not_offered_by)
-            tell(Note(f"no events of {uuids}: only what is looked at every {self._options.poll_seconds:g} s is seen"))
+        gpus = [FoundGpu(handle.gpu, ports[handle.gpu.uuid]) for handle in self._handles]
+        tell(Found(version, gpus, ancestors, unnamed, lost, self._has_hung))
+
+    def _describe(self) -> tuple[list[str], int]:
+        """Why some GPUs cannot be named, and how many are lost."""
+        unnamed, hanging, lost = [], 0, 0
+        for index in range(self._count):
+            try:
+                handle = self._calls.do(partial(self._driver.describe, index))
+                if any(handle.gpu.uuid == other.gpu.uuid for other in self._handles):
+                    raise GpuMute(f"its UUID is another's too, {handle.gpu.uuid}")
+                self._handles.append(handle)
+            except CallHangs:
+                unnamed.append(f"GPU {index} does not answer: {self._driver.calling} does not come back")
+                hanging += 1
+                tell(Alive())
+            except GpuLost:
+                lost += 1
+            except GpuMute as error:
+                unnamed.append(f"GPU {index} cannot be named: {error}")
+        if not self._handles and unnamed:
+            reason = driver_problems.HANGS if hanging == len(unnamed) else driver_problems.FAILED
+            raise DriverProblem(Problem(reason, "; ".join(unnamed)))
+        return unnamed, lost
 
     def _ports(self) -> dict[str, Ports]:
         by_bus_id = {handle.gpu.pci_bus_id: handle.gpu.uuid for handle in self._handles if handle.gpu.pci_bus_id}
-        ports = {}
-        for handle in self._handles:
-            found = self._of_one(handle, partial(self._driver.ports, handle, by_bus_id))
-            if found is not None:
-                ports[handle.gpu.uuid] = found
-        return ports
+        return {handle.gpu.uuid: self._ports_of(handle, by_bus_id) for handle in self._handles}
+
+    def _ports_of(self, handle: Handle, uuid_by_bus_id: Mapping[str, str]) -> Ports:
+        """A link that is dead says nothing of those after it: all are asked."""
+        asked = (partial(self._driver.link_end, handle, link, uuid_by_bus_id) for link in range(MAX_LINKS))
+        ends = Counter(filter(None, (self._of_one(handle, call) for call in asked)))
+        to_switches = ends.pop(SWITCH, 0)
+        return Ports(dict(ends), to_switches)
 
     def _ancestors(self) -> list[FoundAncestor]:
         told = []
@@ -152,8 +169,14 @@ class Reader:
 
     def _register(self) -> None:
         self._patiently(self._events.open)
+        self._register_rest()
+
+    def _register_rest(self) -> None:
+        """Also those whose calls hung when it was tried before: else their Xids were never heard."""
         for handle in self._handles:
-            self._of_one(handle, partial(self._events.register, handle))
+            if not self._events.was_asked(handle.gpu.uuid):
+                self._of_one(handle, partial(self._events.register, handle))
+        self._events.start()
 
     # -- ever after ----------------------------------------------------------------------------------------------------
 
@@ -181,14 +204,17 @@ class Reader:
         return taken.look
 
     def _look(self) -> None:
+        self._register_rest()
         readings = {}
         for handle in self._handles:
             uuid = handle.gpu.uuid
-            reading = self._of_one(handle, partial(self._reading, handle))
+            reading = self._of_one(handle, partial(self._driver.reading, handle))
             readings[uuid] = reading or Reading(hung_call=self._hanging[uuid][1])
         tell(Readings(readings))
+        self._tell_lacking()
         try:
-            if self._calls.do(self._driver.count) != self._count or self._has_changed:
+            is_stale = any(handle.is_stale for handle in self._handles)
+            if self._calls.do(self._driver.count) != self._count or is_stale:
                 tell(Changed())
         except CallHangs as hang:
             tell(driver_problems.hangs(self._driver.calling))
@@ -197,14 +223,17 @@ class Reader:
             # what was missed meanwhile is found by beginning anew
             tell(Changed())
 
-    def _reading(self, handle: Handle) -> Reading:
-        """In the calls' thread, so it tells nothing itself."""
-        uuid = self._driver.uuid(handle)
-        if uuid and uuid != handle.gpu.uuid:
-            # nobody can use what has another name by now
-            self._has_changed = True
-            return Reading(is_lost=True)
-        return self._driver.reading(handle)
+    def _tell_lacking(self) -> None:
+        """What is not supported shows when it is asked for, so not before the first look."""
+        by_uuid = {}
+        for handle in self._handles:
+            uuid = handle.gpu.uuid
+            is_deaf = self._events.was_asked(uuid) and not self._events.tells(uuid)
+            by_uuid[uuid] = tuple(sorted([*self._driver.not_supported(uuid), *(["events"] if is_deaf else [])]))
+        lacking = Lacking(by_uuid)
+        if lacking != self._lacking:
+            tell(lacking)
+            self._lacking = lacking
 
     def _of_one(self, handle: Handle, call: Callable[[], _Answer]) -> _Answer | None:
         """None when it hangs; then this GPU is not asked again before that call has come back."""
@@ -216,6 +245,7 @@ class Reader:
         try:
             return self._calls.do(call)
         except CallHangs as hang:
+            self._has_hung = True
             self._hanging[uuid] = (hang.job, handle.calling or self._driver.calling)
             # so many GPUs may hang one after the other that this takes minutes
             tell(Alive())

@@ -10,7 +10,9 @@ from nodedevice_api.resource_names import resource_name_problem
 from nodedevice_agent.plugins.core.nvml.health import HealthRules
 from nodedevice_agent.plugins.core.nvml.xids import XidPolicy
 
-_CDI_KIND = re.compile(r"[A-Za-z][A-Za-z0-9.-]*/[A-Za-z][A-Za-z0-9._-]*")
+# a word of LD_LIBRARY_PATH, and of an environment, which ends at a NUL
+LIBRARY_DIR = re.compile(r"/[^:;\x00-\x1f\x7f]*")
+CDI_KIND = re.compile(r"[A-Za-z][A-Za-z0-9.-]*/[A-Za-z][A-Za-z0-9._-]*")
 
 HandOver = Literal["env", "deviceNodes", "cdi"]
 XidNumbers = Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(max_length=1000)]
@@ -47,9 +49,9 @@ class NvmlSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
             problem = resource_name_problem(name)
             if problem:
                 raise ValueError(f"resourceName: {name[:400]!r}: {problem}")
-        if not _CDI_KIND.fullmatch(self.cdi_kind):
+        if not CDI_KIND.fullmatch(self.cdi_kind):
             raise ValueError(f"cdiKind: {self.cdi_kind[:400]!r} must be vendor/class, such as nvidia.com/gpu")
-        if self.library_dir and (not self.library_dir.startswith("/") or ":" in self.library_dir):
+        if self.library_dir and not LIBRARY_DIR.fullmatch(self.library_dir):
             raise ValueError(
                 f"libraryDir: {self.library_dir[:400]!r} must be one absolute path, such as /usr/lib/x86_64-linux-gnu"
             )

@@ -16,6 +16,7 @@ from nodedevice_agent.plugins.core.nvml.health import Trouble
 from nodedevice_agent.plugins.core.nvml.storms import XidStorms
 from nodedevice_agent.plugins.core.nvml.xids import meaning
 from nodedevice_agent.plugins.file_watcher import FileWatcher
+from nodedevice_agent.plugins.nvml.clears import Clears
 from nodedevice_agent.plugins.nvml.hardware import has_gpu
 from nodedevice_agent.plugins.nvml.memory import Memory, clear_dir
 from nodedevice_agent.plugins.nvml.messages import (
@@ -23,8 +24,8 @@ from nodedevice_agent.plugins.nvml.messages import (
     Changed,
     EccError,
     Found,
+    Lacking,
     Message,
-    Note,
     Problem,
     ReaderOptions,
     Readings,
@@ -44,6 +45,8 @@ _WELL_AFTER_SECONDS = 60.0
 _LEAST_PAUSE_SECONDS = 1.0
 # A node without GPUs is left in peace; a driver that is installed shows in /dev at once.
 _IDLE_SECONDS = 300.0
+# A call that hung while GPUs were looked for may hang again, and its GPU is not given out meanwhile: seldom.
+_PARTIAL_SECONDS = 600.0
 
 
 class GpuWatch:
@@ -54,7 +57,7 @@ class GpuWatch:
         self._host_root = host_root
         self._memory = Memory(state_dir)
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
-        self._clear_dir = clear_dir(state_dir)
+        self._clears = Clears(clear_dir(state_dir))
         self._dev = Path(host_root) / "dev"
         self._watcher = watcher
         self._storms = XidStorms()
@@ -68,9 +71,12 @@ class GpuWatch:
 
     async def run(self) -> None:
         """Until cancelled. Raises OSError when no reader can be started at all."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_files())
-            group.create_task(self._keep_reading())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow_files())
+                group.create_task(self._keep_reading())
+        finally:
+            self._end_grace()
 
     # -- the reader --------------------------------------------------------------------------------------------------
 
@@ -128,7 +134,8 @@ class GpuWatch:
         """GPUs may have come back, or changed."""
         since = asyncio.get_running_loop().time() - self._looked_at
         is_wanted = self._news.is_set() and since >= _LEAST_PAUSE_SECONDS
-        return is_wanted or (not self._fleet.is_whole and since >= self._settings.rescan_seconds)
+        patience = _PARTIAL_SECONDS if self._fleet.is_whole else self._settings.rescan_seconds
+        return is_wanted or ((self._fleet.is_partial or not self._fleet.is_whole) and since >= patience)
 
     def _take(self, message: Message) -> None:
         match message:
@@ -146,8 +153,9 @@ class GpuWatch:
                 self._tell(self._fleet.ecc(message.uuid))
             case Changed():
                 self._news.set()
-            case Note():
-                log.warning("GPU reader", extra={"note": message.text})
+            case Lacking():
+                if self._fleet.lacking(message.not_supported):
+                    self._tell_lacking(message)
             case Alive():
                 return
         self._publish()
@@ -161,7 +169,6 @@ class GpuWatch:
             "gpus": len(message.gpus),
             "driver": message.driver_version,
             "unnamed": message.unnamed,
-            "not_supported": message.goes_without,
         }
         said = str(sorted(gpu.gpu.uuid for gpu in message.gpus)) + str(extra)
         log.log(logging.DEBUG if said == self._said else logging.INFO, "GPUs found", extra=extra)
@@ -214,6 +221,14 @@ class GpuWatch:
                 extra |= {"reason": change.trouble.reason, "error": change.trouble.message}
                 log.error("GPU is not healthy", extra=extra)
 
+    def _tell_lacking(self, message: Lacking) -> None:
+        lacking = {uuid: features for uuid, features in message.not_supported.items() if features}
+        log.info("GPUs do not support everything", extra={"not_supported": lacking})
+        deaf = sorted(uuid for uuid, features in lacking.items() if "events" in features)
+        if deaf:
+            extra = {"uuids": deaf, "poll_seconds": self._settings.poll_seconds}
+            log.warning("GPUs tell no events; only what shows when they are looked at is seen", extra=extra)
+
     def _tell_xid(self, message: Xid) -> None:
         now = asyncio.get_running_loop().time()
         count = self._storms.seen(message.uuid, message.xid, message.count, now)
@@ -228,7 +243,7 @@ class GpuWatch:
         subscription = self._watcher.subscribe()
         try:
             while True:
-                subscription.follow([self._dev, self._clear_dir], contents=True)
+                subscription.follow([self._dev, self._clears.folder], contents=True)
                 self._take_clears()
                 happened = await subscription.wait(_IDLE_SECONDS)
                 if any(path.parent == self._dev and path.name.startswith("nvidia") for path in happened):
@@ -237,16 +252,10 @@ class GpuWatch:
             subscription.close()
 
     def _take_clears(self) -> None:
-        try:
-            asked = sorted(self._clear_dir.iterdir())
-        except OSError:
-            return
-        for path in asked:
-            if path.name.startswith("."):
-                continue
-            self._tell(self._fleet.cleared(path.name))
-            path.unlink(missing_ok=True)
-        if asked:
+        uuids = self._clears.take()
+        for uuid in uuids:
+            self._tell(self._fleet.cleared(uuid))
+        if uuids:
             self._publish()
 
     async def _pause(self, seconds: float) -> None:

@@ -6,7 +6,6 @@ import pytest
 from nodedevice_agent.core.container_edits import ContainerEdits, DeviceFile, Mount
 from nodedevice_agent.core.runtime import InjectionRefused
 from nodedevice_agent.edges.nri.adjustment import adjustment
-from nodedevice_agent.edges.nri.cdi_support import check_cdi
 from nodedevice_agent.edges.nri.host_nodes import HostNode
 
 FUSE = HostNode("", "c", 10, 229, 0o660, 0, 44)
@@ -141,27 +140,3 @@ def test_refused_by_name(wanted: ContainerEdits, named: str) -> None:
         adjustment(wanted, NODES)
     assert named in str(caught.value)
     assert "mended" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "is_taken"),
-    [
-        ("containerd", "v2.4.2", True),
-        ("containerd", "2.1.0-beta.1+unknown", True),
-        ("containerd", "v2.0.7", False),
-        ("containerd", "1.7.30", False),
-        ("cri-o", "1.34.0", True),
-        ("cri-o", "1.33.9", False),
-        ("CRI-O", "v1.9.9", False),
-        ("containerd", "from a branch", True),
-        ("containerd", "", True),
-        ("another", "0.1", True),
-    ],
-)
-def test_runtimes_that_would_drop_cdi_devices(name: str, version: str, is_taken: bool) -> None:
-    check_cdi(edits({"A": "b"}), name, version)
-    if is_taken:
-        check_cdi(edits(cdi=["vendor.com/gpu=0"]), name, version)
-        return
-    with pytest.raises(InjectionRefused, match=r"vendor\.com/gpu=0 .* update it"):
-        check_cdi(edits(cdi=["vendor.com/gpu=0"]), name, version)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.core.runtime import Validator
 from nodedevice_agent.edges.nri import plugin as plugin_module
 from nodedevice_agent.edges.nri.mux import frames
 from nodedevice_agent.edges.nri.plugin import NriPlugin
@@ -39,8 +40,8 @@ async def running(handler: Recorder, socket: Path) -> AsyncIterator[None]:
 
 
 async def synchronized(handler: Recorder) -> None:
-    assert (await handler.next())[0] == "connected"
     assert (await handler.next())[0] == "synchronized"
+    assert (await handler.next())[0] == "connected"
 
 
 async def test_a_runtime_that_comes_later_is_met(handler: Recorder, socket: Path) -> None:
@@ -58,9 +59,9 @@ async def test_a_runtime_that_comes_back_is_met_again(handler: Recorder, socket:
     async with running(handler, socket):
         for _ in range(3):
             async with FakeRuntime(socket):
-                while (await handler.next())[0] != "connected":
+                while (await handler.next())[0] != "synchronized":
                     pass
-                assert (await handler.next())[0] == "synchronized"
+                assert (await handler.next())[0] == "connected"
             assert await handler.next() == ("disconnected", "the container runtime closed the connection")
 
 
@@ -136,6 +137,39 @@ async def test_a_runtime_that_dies_while_it_takes_us_in(handler: Recorder, socke
         runtime.close_after_bytes = None
         while (await handler.next())[0] != "synchronized":
             pass
+
+
+async def test_a_runtime_that_sends_us_away_again_and_again_is_no_runtime(
+    handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    socket.parent.mkdir()
+    runtime = FakeRuntime(socket)
+    runtime.sends_away = True
+    async with runtime, running(handler, socket):
+        for _ in range(4):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await runtime.failed.get()
+        word, reason = await handler.next()
+        assert word == "disconnected"
+        assert "its log says why" in reason
+        runtime.sends_away = False
+        await synchronized(handler)
+    assert [record.levelno for record in caplog.records if record.levelno >= logging.WARNING] == [logging.WARNING]
+
+
+async def test_one_that_is_older_than_it_says_is_met_all_the_same(handler: Recorder, socket: Path) -> None:
+    """Its own validation is asked for first, each time anew."""
+    socket.parent.mkdir()
+    runtime = FakeRuntime(socket)
+    runtime.version = "a-build-of-ours"
+    async with runtime, running(handler, socket):
+        for validates in False, True, True, True:
+            runtime.known_events = 1 << 13 if validates else 0
+            runtime.known_events |= (1 << 13) - 1
+            while (word := await handler.next())[0] != "connected":
+                pass
+            assert word[3] == (Validator.NOT_SEEN if validates else Validator.MISSING)
+            await (await runtime.plugin()).close()
 
 
 def too_long_a_frame() -> bytes:

@@ -31,6 +31,8 @@ def test_names_by_model() -> None:
         ({"handOver": []}, "handOver"),
         ({"cdiKind": "gpu"}, "cdiKind"),
         ({"libraryDir": "lib:lib64"}, "libraryDir"),
+        ({"libraryDir": "/lib\0/nvidia"}, "libraryDir"),
+        ({"libraryDir": "/lib\n"}, "libraryDir"),
         ({"criticalXids": [31], "harmlessXids": [31]}, "harmlessXids: 31"),
         ({"criticalXids": [-1]}, "criticalXids"),
         ({"eccErrors": "maybe"}, "eccErrors"),

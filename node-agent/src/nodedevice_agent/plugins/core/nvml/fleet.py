@@ -5,7 +5,7 @@ seen. It is forgotten when another UUID appears at its place on the bus, or when
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nodedevice_agent.plugins.core.nvml import health as rules
 from nodedevice_agent.plugins.core.nvml.gpu import Gpu
@@ -18,13 +18,15 @@ class Inventory:
     """What one start of the reader found.
 
     lost: how many GPUs the driver lists and says are lost; such a one tells nothing, so which it is has to be worked out.
-    unnamed: a sentence for each GPU that does not even tell its UUID for another reason.
+    unnamed: a sentence for each GPU that does not even tell its UUID for another reason. is_partial: what joins some GPU to the
+    others could not be found out, because a call hung.
     """
 
     gpus: tuple[Gpu, ...]
     links: Mapping[Pair, Link] = field(default_factory=dict)
     unnamed: tuple[str, ...] = ()
     lost: int = 0
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What has to outlive a restart of the agent within one boot."""
+    """What has to outlive a restart of the agent within one boot.
+
+    ecc_uncorrected: as last read, so that errors that nobody was there to see are news all the same.
+    """
 
     gpu: Gpu
     mark: Trouble | None = None
     is_away: bool = False
     marked_at: Reading = field(default_factory=Reading)
+    ecc_uncorrected: int | None = None
 
 
 class Fleet:
@@ -55,20 +61,22 @@ class Fleet:
         self._health: dict[str, GpuHealth] = {}
         self._unread: Trouble | None = None
         self.unnamed: tuple[str, ...] = ()
+        self.is_partial = False
         self.scores: Mapping[Pair, int] = {}
         for known in remembered:
             uuid = known.gpu.uuid
             self._gpus[uuid] = known.gpu
             passing = rules.GONE if known.is_away else None
-            self._health[uuid] = GpuHealth(known.mark, passing, known.is_away, known.marked_at, known.marked_at)
+            read = replace(known.marked_at, ecc_uncorrected=known.ecc_uncorrected)
+            self._health[uuid] = GpuHealth(known.mark, passing, known.is_away, read, known.marked_at)
 
     # -- events ----------------------------------------------------------------------------------------------------------
 
     def found(self, inventory: Inventory) -> list[Change]:
         """The reader has started and looked at everything."""
         changes = []
-        found = {gpu.uuid: gpu for gpu in inventory.gpus}
-        places = {gpu.pci_bus_id for gpu in inventory.gpus if gpu.pci_bus_id}
+        found = {gpu.uuid: gpu.completed(self._gpus.get(gpu.uuid, gpu)) for gpu in inventory.gpus}
+        places = {gpu.pci_bus_id for gpu in found.values() if gpu.pci_bus_id}
         for uuid in [uuid for uuid in self._gpus if uuid not in found]:
             if self._gpus[uuid].pci_bus_id in places:
                 changes.append(Change(uuid, None, "another UUID has its place on the bus"))
@@ -77,8 +85,18 @@ class Fleet:
         for uuid, gpu in found.items():
             self._gpus[uuid] = gpu
             self._health.setdefault(uuid, GpuHealth())
-        self.scores = scores(inventory.gpus, inventory.links)
+        self.scores = scores(tuple(found.values()), inventory.links)
+        self.is_partial = inventory.is_partial
         return changes
+
+    def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:
+        """What each GPU was found not to support. Returns whether that is news."""
+        is_news = False
+        for uuid in not_supported.keys() & self._gpus.keys():
+            before = self._gpus[uuid]
+            self._gpus[uuid] = replace(before, not_supported=not_supported[uuid])
+            is_news |= self._gpus[uuid] != before
+        return is_news
 
     def read(self, readings: Mapping[str, Reading]) -> list[Change]:
         """GPUs were looked at. One that is not known is left to the next inventory."""
@@ -133,7 +151,7 @@ class Fleet:
     @property
     def is_whole(self) -> bool:
         """Every GPU that was ever seen answers; else it is worth looking for them anew."""
-        return not self.unnamed and not any(health.is_away for health in self._health.values())
+        return not self.unnamed and not any(health.is_unreachable for health in self._health.values())
 
     def trouble_of(self, uuid: str) -> Trouble | None:
         """Why this GPU is not healthy. A mark says more than that nobody can look."""
@@ -143,7 +161,7 @@ class Fleet:
     def remembered(self) -> tuple[Remembered, ...]:
         """Sorted, so that equal state is equally written."""
         return tuple(
-            Remembered(self._gpus[uuid], health.mark, health.is_away, health.marked_at)
+            Remembered(self._gpus[uuid], health.mark, health.is_away, health.marked_at, health.read.ecc_uncorrected)
             for uuid, health in sorted(self._health.items())
         )
 

@@ -1,13 +1,20 @@
 """One GPU as its driver describes it."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+
+# it becomes a device ID, a file name and a word in NVIDIA_VISIBLE_DEVICES
+_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# far more than any machine has
+_MOST_NUMA_NODES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """What does not change while the driver runs. What a GPU or driver does not tell is empty or None.
 
-    pci_bus_id: domain:bus:device.function, as sysfs spells it. minor: the N of /dev/nvidiaN.
+    pci_bus_id: domain:bus:device.function, as sysfs spells it. minor: the N of /dev/nvidiaN. not_supported: what of the plugin's
+    work has to do without this GPU's word, in one word each, sorted (docs/gpu.md has them).
     """
 
     uuid: str
@@ -16,6 +23,24 @@ class Gpu:
     pci_bus_id: str = ""
     numa_node: int | None = None
     minor: int | None = None
+    not_supported: tuple[str, ...] = ()
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether it can be offered as a device."""
+        return is_uuid(self.uuid) and 0 <= (self.numa_node or 0) < _MOST_NUMA_NODES
+
+    def completed(self, before: "Gpu") -> "Gpu":
+        """With what an earlier description of the same GPU told and this one does not: a call may fail once."""
+        return replace(
+            self,
+            model=self.model or before.model,
+            memory_bytes=before.memory_bytes if self.memory_bytes is None else self.memory_bytes,
+            pci_bus_id=self.pci_bus_id or before.pci_bus_id,
+            numa_node=before.numa_node if self.numa_node is None else self.numa_node,
+            minor=before.minor if self.minor is None else self.minor,
+            not_supported=self.not_supported or before.not_supported,
+        )
 
     def numa_nodes(self) -> tuple[int, ...]:
         """As a device list tells it; empty where it is not known."""
@@ -27,8 +52,14 @@ class Gpu:
             "model": self.model,
             "memoryBytes": "" if self.memory_bytes is None else str(self.memory_bytes),
             "pciBusID": self.pci_bus_id,
+            "notSupported": ",".join(self.not_supported),
         }
         return {key: value for key, value in told.items() if value}
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a GPU can be known by this."""
+    return _UUID.fullmatch(text) is not None
 
 
 def sysfs_bus_id(nvml_bus_id: str) -> str:

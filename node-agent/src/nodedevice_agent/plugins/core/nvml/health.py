@@ -4,11 +4,12 @@ Two kinds of trouble. A *mark* (a critical Xid, an uncorrectable ECC error) says
 was, or until an administrator says that all is well. A *passing* trouble (lost, a call that hangs, a reset that the driver asks
 for) holds as long as the GPU is read so. The mark is what is shown when there are both: it was first and says more.
 A reset shows by any of: the GPU was lost or gone and is back; its energy counter or its volatile ECC counter, which both begin
-anew with the driver, has gone back; the driver asked for a reset and no longer does.
+anew with the driver, has gone back; the driver asked for a reset or a reboot and asks for nothing any more.
 """
 
 from dataclasses import dataclass, field, replace
 
+from nodedevice_agent.plugins.core.nvml import recovery
 from nodedevice_agent.plugins.core.nvml.xids import XidPolicy, meaning
 
 
@@ -24,15 +25,17 @@ class Trouble:
 class Reading:
     """One look at a GPU. What it cannot tell is None.
 
-    hung_call: the driver's function that does not come back; nothing else is known then. energy_mj: used since the driver was
-    loaded, millijoules. ecc_uncorrected: since the driver was loaded. recovery_action: what the driver wants done, "" for nothing.
+    hung_call: the driver's function that does not come back; failure: why the GPU does not even tell its UUID; with either,
+    nothing else is known. energy_mj: used since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
+    recovery_action: what the driver wants done, see recovery.py.
     """
 
     hung_call: str = ""
+    failure: str = ""
     is_lost: bool = False
     energy_mj: int | None = None
     ecc_uncorrected: int | None = None
-    recovery_action: str | None = None
+    recovery_action: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,11 @@ class GpuHealth:
         """Why it is not healthy; None when it is."""
         return self.mark or self.passing
 
+    @property
+    def is_unreachable(self) -> bool:
+        """Away, or it answers in no sense: whoever starts anew may reach it."""
+        return self.is_away or (self.passing is not None and self.passing.reason == _UNREADABLE)
+
 
 @dataclass(frozen=True, slots=True)
 class HealthRules:
@@ -68,7 +76,8 @@ GONE = Trouble(
     "GpuGone",
     "the driver no longer lists this GPU; it counts again when it is back; if it was removed for good: nodedevice-agent gpu clear",
 )
-SILENT = Trouble("GpuUnreadable", "the driver lists a GPU that does not tell which it is; look at the kernel log")
+_UNREADABLE = "GpuUnreadable"
+SILENT = Trouble(_UNREADABLE, "the driver lists a GPU that does not tell which it is; look at the kernel log")
 ECC = Trouble("EccUncorrectable", f"uncorrectable ECC errors in its memory; {_REMEDY}")
 
 
@@ -91,6 +100,9 @@ def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tup
     if reading.hung_call:
         hung = Trouble("DriverHangs", f"{reading.hung_call} does not come back for this GPU; look at the kernel log")
         return replace(health, passing=hung), ""
+    if reading.failure:
+        mute = Trouble(_UNREADABLE, f"the GPU no longer tells its UUID ({reading.failure}); look at the kernel log")
+        return replace(health, passing=mute), ""
     if reading.is_lost:
         return lost(health), ""
     how = _reset_seen(health, reading)
@@ -133,15 +145,15 @@ def _reset_seen(health: GpuHealth, reading: Reading) -> str:
         return "its energy counter began anew"
     if _has_risen(reading.ecc_uncorrected, before.ecc_uncorrected):
         return "its volatile ECC counter began anew"
-    if before.recovery_action and reading.recovery_action == "":
-        return f"the driver no longer asks for: {before.recovery_action}"
+    if before.recovery_action in recovery.RESETS and reading.recovery_action == recovery.NOTHING:
+        return f"the driver no longer asks for: {recovery.words(before.recovery_action)}"
     return ""
 
 
 def _asked_for(reading: Reading) -> Trouble | None:
     if not reading.recovery_action:
         return None
-    return Trouble("ResetRequired", f"the driver asks for: {reading.recovery_action}")
+    return Trouble("ResetRequired", f"the driver asks for: {recovery.words(reading.recovery_action)}")
 
 
 def _has_risen(before: int | None, after: int | None) -> bool:

@@ -455,6 +455,7 @@ class ValidateContainerAdjustmentRequest(google.protobuf.message.Message):
     POD_FIELD_NUMBER: builtins.int
     CONTAINER_FIELD_NUMBER: builtins.int
     ADJUST_FIELD_NUMBER: builtins.int
+    PLUGINS_FIELD_NUMBER: builtins.int
     @property
     def pod(self) -> global___PodSandbox: ...
     @property
@@ -463,17 +464,41 @@ class ValidateContainerAdjustmentRequest(google.protobuf.message.Message):
     def adjust(self) -> global___ContainerAdjustment:
         """What all plugins together asked for."""
 
+    @property
+    def plugins(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PluginInstance]:
+        """All plugins that were asked, the runtime's own too."""
+
     def __init__(
         self,
         *,
         pod: global___PodSandbox | None = ...,
         container: global___Container | None = ...,
         adjust: global___ContainerAdjustment | None = ...,
+        plugins: collections.abc.Iterable[global___PluginInstance] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["adjust", b"adjust", "container", b"container", "pod", b"pod"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["adjust", b"adjust", "container", b"container", "pod", b"pod"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adjust", b"adjust", "container", b"container", "plugins", b"plugins", "pod", b"pod"]) -> None: ...
 
 global___ValidateContainerAdjustmentRequest = ValidateContainerAdjustmentRequest
+
+@typing.final
+class PluginInstance(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    index: builtins.str
+    """Two digits: its place among the plugins."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        index: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "name", b"name"]) -> None: ...
+
+global___PluginInstance = PluginInstance
 
 @typing.final
 class ValidateContainerAdjustmentResponse(google.protobuf.message.Message):

@@ -122,6 +122,34 @@ def test_a_reset_that_nobody_saw_shows_by_the_counters() -> None:
     assert reasons(again) == {"a": "Xid48"}
 
 
+def test_errors_that_nobody_was_there_to_see_are_news() -> None:
+    known = fleet(A, B)
+    known.read({gpu.uuid: Reading(ecc_uncorrected=2) for gpu in (A, B)})
+    again = Fleet(HealthRules(), known.remembered())
+    again.found(Inventory((A, B)))
+    again.read({A.uuid: Reading(ecc_uncorrected=5), B.uuid: Reading(ecc_uncorrected=2)})
+    assert reasons(again) == {"a": "EccUncorrectable"}
+
+
+def test_what_was_told_once_is_known() -> None:
+    full = Gpu("GPU-a", "model", 1 << 30, "0000:00:00.0", 1, 3, ("ecc",))
+    known = fleet(full)
+    known.found(Inventory((Gpu("GPU-a"),)))
+    assert known.gpus["GPU-a"] == full
+    other = Gpu("GPU-a", "another", 2 << 30, "0000:01:00.0", 0, 0, ("energy",))
+    known.found(Inventory((other,)))
+    assert known.gpus["GPU-a"] == other
+
+
+def test_what_is_not_supported_is_an_attribute() -> None:
+    known = fleet(A)
+    assert known.lacking({A.uuid: ("ecc", "events"), "GPU-x": ("ecc",)})
+    assert not known.lacking({A.uuid: ("ecc", "events")})
+    assert known.gpus[A.uuid].attributes()["notSupported"] == "ecc,events"
+    assert known.lacking({A.uuid: ()})
+    assert "notSupported" not in known.gpus[A.uuid].attributes()
+
+
 def test_remembered_in_order() -> None:
     assert [r.gpu for r in fleet(C, A, B).remembered()] == [A, B, C]
     assert fleet(A).remembered() == (Remembered(A),)

@@ -8,7 +8,7 @@ from nodedevice_agent.plugins.core.nvml.health import GpuHealth, HealthRules, Re
 from nodedevice_agent.plugins.core.nvml.xids import APPLICATION_XIDS, CRITICAL_XIDS, XidPolicy, meaning
 
 RULES = HealthRules()
-WELL = Reading(energy_mj=1000, ecc_uncorrected=0, recovery_action="")
+WELL = Reading(energy_mj=1000, ecc_uncorrected=0, recovery_action=0)
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,27 @@ STORIES = [
     ),
     Story(
         "what the driver asks for",
-        [Step(Reading(recovery_action="a reset of the GPU"), "ResetRequired"), Step(Reading(recovery_action=""))],
+        [Step(Reading(recovery_action=1), "ResetRequired"), Step(Reading(recovery_action=0))],
     ),
     Story(
-        "what the driver no longer asks for ends a mark",
-        [Step(WELL), Step(Xid(119), "Xid119"), Step(Reading(recovery_action="a reset"), "Xid119"), Step(WELL)],
+        "a reset that the driver no longer asks for ends a mark",
+        [Step(WELL), Step(Xid(119), "Xid119"), Step(Reading(recovery_action=4), "Xid119"), Step(WELL)],
+    ),
+    Story(
+        "what is no reset does not",
+        [Step(WELL), Step(Xid(79), "Xid79"), Step(Reading(recovery_action=3), "Xid79"), Step(WELL, "Xid79")],
+    ),
+    Story(
+        "an action of a newer driver",
+        [Step(Reading(recovery_action=99), "ResetRequired"), Step(Xid(79), "Xid79"), Step(WELL, "Xid79")],
+    ),
+    Story(
+        "one that tells nothing, not even its UUID",
+        [Step(WELL), Step(Reading(failure="Unknown Error"), "GpuUnreadable"), Step(WELL)],
+    ),
+    Story(
+        "which is no reset",
+        [Step(Xid(79), "Xid79"), Step(Reading(failure="Unknown Error"), "Xid79"), Step(WELL, "Xid79")],
     ),
     Story("an administrator's word", [Step(Xid(79), "Xid79"), Step("cleared"), Step(WELL)]),
     Story("which is not the driver's", [Step(Reading(is_lost=True), "GpuLost"), Step("cleared", "GpuLost")]),

@@ -1,0 +1,83 @@
+{{/*
+What values.schema.json cannot refuse in words that help. Each is something that the API server or every agent would refuse later, or
+that would hide from the agent what it needs itself. Nothing is rendered here.
+*/}}
+
+{{/*
+Paths of the host in the agent's container. Call with (dict "config" .Values.agents.config "hostPaths" ... "extra" .Values.agents.extraVolumeMounts).
+*/}}
+{{- define "nodedevice.check.hostPaths" -}}
+{{- range $setting := list "stateDir" "pluginDir" "kubeletDir" "nriSocket" "podResourcesSocket" "pluginsRegistryDir" -}}
+{{- with get $.config $setting -}}
+{{- if or (regexMatch "[:[:cntrl:]]" .) (has ".." (splitList "/" .)) -}}
+{{- fail (printf "agents.config.%s is %q: a path that is mounted into a container has no colon, no control character and no .. in it" $setting .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- /* what the agent's image has, and what every container gets */ -}}
+{{- $needed := list "/bin" "/dev" "/etc/nodedevice" "/lib" "/lib64" "/opt/nodedevice" "/proc" "/run/secrets" "/sbin" "/sys" "/usr" "/var/run/secrets" -}}
+{{- $seen := dict "/etc/nodedevice" "the agent's settings" -}}
+{{- range $each := .hostPaths -}}
+{{- $what := "the agent itself" -}}
+{{- with $each.setting -}}
+{{- $what = printf "agents.config.%s" . -}}
+{{- range $own := $needed -}}
+{{- $path := printf "%s/" (trimSuffix "/" $each.path) -}}
+{{- if or (hasPrefix $path (printf "%s/" $own)) (hasPrefix (printf "%s/" $own) $path) -}}
+{{- fail (printf "%s has the host's directory %s mounted into the agent's container, which needs its own %s: choose a directory that is for this alone, such as one in /var/lib or /data" $what $each.path $own) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with get $seen $each.path -}}
+{{- fail (printf "%s and %s both have %s mounted from the host: give one of them another directory%s" . $what $each.path (ternary "; the kubelet's own is no place for pluginDir, device plugins get pluginDir as the hostPath instead" "" (eq $each.name "kubelet-plugins"))) -}}
+{{- end -}}
+{{- $_ := set $seen $each.path $what -}}
+{{- end -}}
+{{- range $extra := .extra -}}
+{{- with get $seen (clean $extra.mountPath) -}}
+{{- fail (printf "agents.extraVolumeMounts: something is mounted at %s already, by %s: choose another mountPath" $extra.mountPath .) -}}
+{{- end -}}
+{{- $_ := set $seen (clean $extra.mountPath) "agents.extraVolumeMounts" -}}
+{{- end -}}
+{{- with .config.pluginsRegistryDir -}}
+{{- $plugins := $.config.pluginDir | default "/var/lib/nodedevice/device-plugins" | clean -}}
+{{- if hasPrefix (printf "%s/" (clean .)) (printf "%s/" $plugins) -}}
+{{- fail (printf "agents.config.pluginsRegistryDir is %s, which contains pluginDir %s, whose sockets announce nothing: give the registry a directory of its own" . $plugins) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+An extended resource's name. Call with (dict "at" "what names it" "name" "vendor.com/gpu").
+*/}}
+{{- define "nodedevice.check.resourceName" -}}
+{{- if contains "kubernetes.io/" .name -}}
+{{- fail (printf "%s %s: names in kubernetes.io are reserved by Kubernetes; use a domain of your own, such as vendor.com/gpu" .at .name) -}}
+{{- end -}}
+{{- if hasPrefix "requests." .name -}}
+{{- fail (printf "%s %s: a name that begins with requests. is read by Kubernetes as a quota; use another domain" .at .name) -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+Names of the built-in plugins' resources. Call with .Values.agents.config.plugins.
+*/}}
+{{- define "nodedevice.check.resourceNames" -}}
+{{- $names := list -}}
+{{- range concat (.generic | default list) (.simulated | default list) -}}
+{{- $names = append $names .resourceName -}}
+{{- end -}}
+{{- with .nvml -}}
+{{- $names = concat $names (prepend (values (.modelResourceNames | default dict)) (.resourceName | default "nvidia.com/gpu") | uniq) -}}
+{{- else -}}
+{{- if kindIs "map" .nvml -}}
+{{- $names = append $names "nvidia.com/gpu" -}}
+{{- end -}}
+{{- end -}}
+{{- range $index, $name := $names -}}
+{{- include "nodedevice.check.resourceName" (dict "at" "agents.config.plugins: resourceName" "name" $name) -}}
+{{- if has $name (slice $names 0 $index) -}}
+{{- fail (printf "agents.config.plugins: resourceName %s is named twice; give each resource one entry, with all its groups" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,206 @@
+"""Settings that a program would end on are refused by helm already; what helm takes, the program reads as it was meant."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent import settings as agent_settings
+from nodedevice_agent.errors import SettingsError
+from nodedevice_operator import settings as operator_settings
+from nodedevice_operator.errors import SettingsError as OperatorSettingsError
+
+from tests.cluster.chart import render_chart
+from tests.cluster.errors import CommandError
+
+pytestmark = pytest.mark.cluster
+
+Values = dict[str, Any]
+
+# what YAML has other ideas about than whoever wrote it; some of it only one of two YAML libraries
+ODD = [
+    "=",
+    "<>&",
+    "\u2028",
+    "\x85",
+    "\ufeff",
+    "1_000",
+    "12:30:45",
+    "0o14",
+    "y",
+    "~",
+    "<<",
+    "!x",
+    "1e3",
+    ".inf",
+    "'",
+    '"',
+]
+ODD += [
+    "a: b",
+    "# x",
+    "- x",
+    " lead",
+    "\n lead",
+    "two\nlines\n",
+    "tab\there",
+    "\r\n",
+    "{{ .Release.Name }}",
+    "\\n",
+    "é",
+]
+
+
+def simulated(*names: str, **more: Any) -> Values:
+    return {"plugins": {"simulated": [{"resourceName": name, **more} for name in names or ("example.com/gpu",)]}}
+
+
+def group(**more: Any) -> Values:
+    found = {"paths": [{"path": "/dev/a"}], **more}
+    return {"plugins": {"generic": [{"resourceName": "example.com/serial", "groups": [found]}]}}
+
+
+def path(**more: Any) -> Values:
+    return group(paths=[{"path": "/dev/a", **more}])
+
+
+def mount(**more: Any) -> Values:
+    return group(mounts=[{"hostPath": "/run/a", **more}])
+
+
+def nvml(**more: Any) -> Values:
+    return {"plugins": {"nvml": more}}
+
+
+REFUSED = {
+    "a name of Kubernetes": (
+        simulated("foo.kubernetes.io/gpu"),
+        "resourceName foo.kubernetes.io/gpu: names in kubernetes.io",
+    ),
+    "a quota's name": (
+        simulated("requests.example.com/gpu"),
+        "resourceName requests.example.com/gpu: a name that begins with",
+    ),
+    "upper-case domain": (simulated("EXAMPLE.com/gpu"), "simulated/0/resourceName'"),
+    "two slashes": (simulated("example.com/a/b"), "simulated/0/resourceName'"),
+    "long label": (simulated(f"{'e' * 64}.com/gpu"), "simulated/0/resourceName'"),
+    "long domain": (simulated(f"{'a.' * 122}e/gpu"), "simulated/0/resourceName'"),
+    "long name": (simulated(f"example.com/{'g' * 64}"), "simulated/0/resourceName'"),
+    "a name twice": (simulated("example.com/gpu", "example.com/gpu"), "resourceName example.com/gpu is named twice"),
+    "a GPU's name twice": (
+        {"plugins": {"simulated": [{"resourceName": "nvidia.com/gpu"}], "nvml": {}}},
+        "resourceName nvidia.com/gpu is named twice",
+    ),
+    "prefix": (simulated(idPrefix="-x"), "simulated/0/idPrefix'"),
+    "long prefix": (simulated(idPrefix="x" * 55), "simulated/0/idPrefix'"),
+    "out of /dev": (path(path="/dev/../etc/shadow"), "paths/0/path'"),
+    "ends in ..": (path(path="/dev/.."), "paths/0/path'"),
+    "two slashes in a path": (path(path="/dev//a"), "paths/0/path'"),
+    "a directory": (path(path="/dev/"), "paths/0/path'"),
+    "two stars": (path(path="/dev/**"), "paths/0/path'"),
+    "a letter twice": (path(permissions="rr"), "paths/0/permissions'"),
+    "no permission": (path(permissions=""), "paths/0/permissions'"),
+    "relative in the container": (path(mountPath="x"), "paths/0/mountPath'"),
+    "relative on the host": (mount(hostPath="run"), "mounts/0/hostPath'"),
+    "a mount's way up": (mount(containerPath="/a/../b"), "mounts/0/containerPath'"),
+    "variable": (group(env={"1 A": "x"}), "groups/0/env': additional properties '1 A' not allowed"),
+    "host's root": ({"plugins": {"hostRoot": "/a/../b"}}, "/agents/config/plugins/hostRoot'"),
+    "GPU's name": (nvml(resourceName="gpu"), "/agents/config/plugins/nvml/resourceName'"),
+    "a model's name": (nvml(modelResourceNames={"*T4*": "t4"}), "nvml/modelResourceNames/*T4*'"),
+    "a model's name of Kubernetes": (
+        nvml(modelResourceNames={"*T4*": "kubernetes.io/t4"}),
+        "resourceName kubernetes.io/t4: names in",
+    ),
+    "CDI kind": (nvml(cdiKind="x"), "/agents/config/plugins/nvml/cdiKind'"),
+    "relative library": (nvml(libraryDir="rel"), "/agents/config/plugins/nvml/libraryDir'"),
+    "two libraries": (nvml(libraryDir="/a:/b"), "/agents/config/plugins/nvml/libraryDir'"),
+}
+
+
+def read(config: Values, folder: Path) -> agent_settings.Settings:
+    """What the agent reads of the file that the chart makes of this."""
+    file = folder / "agent.yaml"
+    file.write_text(rendered({"agents": {"config": config}}, "nodedevice-agent")["agent.yaml"], encoding="utf-8")
+    return agent_settings.load(file, {"node_name": "node-a"})
+
+
+def rendered(values: Values, name: str) -> dict[str, str]:
+    [found] = [each for each in render_chart(values) if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name)]
+    return dict(found["data"])
+
+
+def meant(config: Values) -> agent_settings.Settings:
+    """The settings, without any file in between; with what the chart says where nothing else is said."""
+    return msgspec.convert({"nodeName": "node-a", "runtime": "auto", **config}, agent_settings.Settings)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_agent_refuses_helm_refuses(name: str, tmp_path: Path) -> None:
+    config, sentence = REFUSED[name]
+    file = tmp_path / "agent.yaml"
+    file.write_bytes(msgspec.json.encode(config))
+    with pytest.raises(SettingsError):
+        agent_settings.load(file, {"node_name": "node-a"})
+    with pytest.raises(CommandError) as refused:
+        render_chart({"agents": {"config": config}})
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(simulated("a/b", f"{'a' * 63}.{'b' * 63}/{'C' * 63}", f"{'a.' * 121}bc/x_.-y"), id="resource names"),
+        pytest.param(simulated(idPrefix="x" * 54), id="prefix"),
+        pytest.param(simulated(idPrefix=""), id="no prefix"),
+        pytest.param(path(path="/dev/.a/..b/.../c.."), id="dots in a path"),
+        pytest.param(path(path="/dev/*/?[a-c]*x*"), id="wildcards"),
+        pytest.param(path(permissions="mwr", mountPath="/dev/b/"), id="permissions"),
+        pytest.param(path(permissions="w", mountPath=""), id="no mount path"),
+        pytest.param(mount(hostPath="/", containerPath="/host/", readOnly=True), id="mount"),
+        pytest.param(group(env={"_A.b-c": "x"}), id="variable"),
+        pytest.param({"plugins": {"hostRoot": "/host"}}, id="host's root"),
+        pytest.param(nvml(libraryDir="/usr/lib", cdiKind="a.b-c/d_e", modelResourceNames={"*T4*": "x.y/z"}), id="GPUs"),
+        pytest.param({"numaNodes": "0-1, 4", "podResourcesSocket": ""}, id="NUMA nodes"),
+        pytest.param({"numaNodes": "", "runtimeGraceSeconds": 0.00001, "flappingWindowSeconds": 1e-7}, id="small numbers"),
+    ],
+)  # fmt: skip
+def test_what_the_agent_takes_helm_takes(config: Values, tmp_path: Path) -> None:
+    assert read(config, tmp_path) == meant(config)
+
+
+def test_texts_arrive_as_they_are(tmp_path: Path) -> None:
+    config = group(env={f"V{number}": text for number, text in enumerate(ODD)} | {"y": "1", "null": "2", "NO": "3"})
+    assert read(config, tmp_path) == meant(config)
+
+
+@pytest.mark.parametrize(
+    ("resource", "sentence"),
+    [
+        ("gpu", "at '/operator/config/heldDevicePolicy': additional properties 'gpu' not allowed"),
+        ("**", "at '/operator/config/heldDevicePolicy': additional properties '**' not allowed"),
+        (
+            "kubernetes.io/gpu",
+            "operator.config.heldDevicePolicy: kubernetes.io/gpu: names in kubernetes.io are reserved",
+        ),
+        ("requests.a/gpu", "operator.config.heldDevicePolicy: requests.a/gpu: a name that begins with requests."),
+    ],
+)
+def test_what_the_operator_refuses_helm_refuses(resource: str, sentence: str, tmp_path: Path) -> None:
+    config = {"heldDevicePolicy": {resource: "report"}}
+    file = tmp_path / "operator.yaml"
+    file.write_bytes(msgspec.json.encode(config))
+    with pytest.raises(OperatorSettingsError):
+        operator_settings.load(file, {})
+    with pytest.raises(CommandError) as refused:
+        render_chart({"operator": {"config": config}})
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("seconds", [0.00001, 0.25, 3, 3_000_000, 1e21])
+def test_numbers_arrive_as_they_are(seconds: float, tmp_path: Path) -> None:
+    config = {"evictionDelaySeconds": seconds, "heldDevicePolicy": {"*": "report", "a.b/1e5": "report"}}
+    file = tmp_path / "operator.yaml"
+    file.write_text(
+        rendered({"operator": {"config": config}}, "nodedevice-operator")["operator.yaml"], encoding="utf-8"
+    )
+    assert operator_settings.load(file, {}) == msgspec.convert(config, operator_settings.Settings)

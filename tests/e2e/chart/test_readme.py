@@ -1,0 +1,79 @@
+"""From nothing to a pod with a device by the README: its blocks for a cluster of one's own, typed as they stand there."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.binaries import find
+from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
+from tests.cluster.images import TEST_IMAGE
+from tests.e2e.chart.cluster import AGENT, ChartCluster
+from tests.e2e.page_commands import ROOT, texts
+
+# up to the next heading; its sentences name other commands, which are not a part of the way
+_README = (ROOT / "README.md").read_text()
+_SECTION = re.sub(r"`[^`\n]+`", "", _README.partition("\n## On your own cluster\n")[2].partition("\n## ")[0])
+_DEVICE = Path("/dev/fuse")
+# of the pod in the README, which a node without a registry does not get
+_IMAGE = "busybox:1"
+
+
+@pytest.fixture
+def images(cluster: ChartCluster) -> None:
+    """On the node under the names that `make images` gives them, as the README would have it."""
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    for image in cluster.images.values():
+        cluster.node.tag_image(image.reference, f"docker.io/library/{image.program}:{version}")
+
+
+@pytest.fixture
+def environment(cluster: ChartCluster, tmp_path: Path) -> dict[str, str]:
+    found = find(["helm", "kubectl"])
+    folders = [*(str(program.parent) for program in found.values()), os.environ["PATH"]]
+    kubeconfig = str(cluster.control_plane.admin_kubeconfig)
+    return {**os.environ, "PATH": os.pathsep.join(folders), "KUBECONFIG": kubeconfig, "HOME": str(tmp_path)}
+
+
+@pytest.mark.skipif(not _DEVICE.exists(), reason=f"the README's device is {_DEVICE}, and this machine has none")
+@pytest.mark.usefixtures("images")
+def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment: dict[str, str]) -> None:
+    commands = list(texts(_SECTION))
+    assert commands[0].startswith("helm install ")
+    said = {command: _typed(command.replace(_IMAGE, TEST_IMAGE), environment) for command in commands}
+    [listed] = [answer for command, answer in said.items() if "exec" in command]
+    status = os.stat(_DEVICE)
+    assert re.match(rf"c\S+ .* {os.major(status.st_rdev)}, +{os.minor(status.st_rdev)} .*{_DEVICE}$", listed.strip())
+    assert re.search(r"poddevice\S+/fuse .*example.com/fuse=1", said[commands[-1]])
+
+
+def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[str, str]) -> None:
+    """What runtime an agent came to, asked in its pod, and a DaemonSet that is told to try again."""
+    cluster.release.install(cluster.values())
+    [ask] = _commands("docs/install.md", "kubectl exec", "runtime show")
+    [pod] = cluster.names_of("pods", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=agent")
+    assert _typed(ask.replace("POD", pod), environment).startswith("nri: kept in ")
+    [again] = _commands("docs/troubleshooting.md", "kubectl rollout restart ")
+    assert _typed(again, environment) == f"daemonset.apps/{AGENT} restarted\n"
+
+
+def _commands(page: str, *parts: str) -> list[str]:
+    return [text for text in texts((ROOT / page).read_text()) if all(part in text for part in parts)]
+
+
+def _typed(command: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+        env=environment,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout

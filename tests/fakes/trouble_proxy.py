@@ -108,7 +108,7 @@ class TroubleProxy(WatchProxy):
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
         kind = request.path.rpartition("/")[2]
-        async with self._client.get(f"{self._server}{request.raw_path}", headers=headers) as answer:
+        async with self._asked("GET", f"{self._server}{request.raw_path}", headers=headers) as answer:
             kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
             passed = web.StreamResponse(status=answer.status, headers=kept)
             with contextlib.suppress(aiohttp.ClientConnectionResetError):

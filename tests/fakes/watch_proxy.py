@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 import ssl
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 from aiohttp import web
@@ -25,18 +26,19 @@ class WatchProxy:
         self.is_frozen = threading.Event()
         self.url = ""
         self._is_up = threading.Event()
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop
         self._end = asyncio.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._run()])
+        # whose end also ends what still goes on, and closes connections that were only let go
+        self._thread = threading.Thread(target=asyncio.run, args=[self._run()])
         self._thread.start()
         assert self._is_up.wait(10)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
-        self._loop.close()
 
     async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
         context = ssl.create_default_context(cafile=self._authority)
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as self._client:
@@ -51,12 +53,20 @@ class WatchProxy:
             await self._end.wait()
             await runner.cleanup()
 
+    @contextlib.asynccontextmanager
+    async def _asked(self, method: str, url: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The API server's answer. What is left of it unread is cut: TLS that is only let go may outlive the loop."""
+        async with self._client.request(method, url, **options) as answer:
+            try:
+                yield answer
+            finally:
+                if answer.connection is not None and answer.connection.transport is not None:
+                    answer.connection.transport.abort()
+
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
         url = f"{self._server}{request.raw_path}"
-        async with self._client.request(
-            request.method, url, headers=headers, data=await request.read() or None
-        ) as answer:
+        async with self._asked(request.method, url, headers=headers, data=await request.read() or None) as answer:
             kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
             if "watch" not in request.query:
                 return web.Response(status=answer.status, headers=kept, body=await answer.read())

@@ -69,7 +69,11 @@ def _paragraph(theirs: Verdict, ours: Verdict, containers: tuple[Ctr, ...], now:
     if ours.is_admitted:
         # a finished init container does not run, so the kubelet judges its devices anew; and every hint of every pod
         is_judged_anew = theirs.why is Why.TOPOLOGY or any(container.kind == "init" for container in containers)
-        return KEEPS if now.is_restart and is_judged_anew else ""
+        if now.is_restart:
+            return KEEPS if is_judged_anew else ""
+        # advice for one container took what another needed: here it is tried without
+        is_misled = theirs.why is Why.TOPOLOGY and len(containers) > 1 and now.advising & asked
+        return WHOLE_POD if is_misled else ""
     # which resource is looked at first, and whether a plugin was asked by then, decides which reason is told
     is_order = {theirs.why, ours.why} == {Why.LACKING, Why.TOPOLOGY} or (
         theirs.why is Why.PLUGIN and now.failing & asked

@@ -147,3 +147,15 @@ def test_what_a_finished_init_container_held_stays_the_pods_over_a_restart(compa
         Restart(),
     )
     assert compare(Case(steps, Machine("best-effort"))) == []
+
+
+def test_advice_that_leaves_nothing_near_for_another_container_is_not_heeded(compare: Compare) -> None:
+    """The plugin advises the near device for the container that could do without; the kubelet refuses the pod."""
+    near, far = Dev("d1", numa=(0,)), Dev("d0")
+    steps = (
+        Register(NIC, (far, *(Dev(f"d{n}", numa=(0,)) for n in (2, 3, 4)), near), advice=True),
+        Register(GPU, _devices(2), advice=True),
+        _pod(_app(0, 3), _app(1, 1), _app(1, 1)),
+    )
+    met = compare(Case(steps, Machine("single-numa-node", numa=(0,))))
+    assert {difference.paragraph for difference in met} == {WAITS, WHOLE_POD}

@@ -78,20 +78,31 @@ class NodeObserver:
         async with asyncio.timeout(timeout_seconds):
             while not is_so():
                 self._verify()
+                self._verify_watch()
                 # all of a burst at once: to look at thousands of Nodes for each event would cost more than the events
                 await asyncio.sleep(_LOOK_SECONDS)
         return max((moments[-1] for moments in self._since.values() if moments), default=time.monotonic())
 
+    def _verify_watch(self) -> None:
+        """Raise what ended the watch: without it nothing would ever be shown."""
+        assert self._task is not None
+        if self._task.done():
+            self._task.result()
+
     async def _watch(self) -> None:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        async for event in self._api.watch(NODES, _Event, query):
-            now, node = time.monotonic(), event.object
-            for resource in RESOURCES:
-                numbers = node.status.capacity.get(resource), node.status.allocatable.get(resource)
-                key = node.metadata.name, resource
-                if numbers != self._shown.get(key, (None, None)) and numbers[0] is not None:
-                    self._since.setdefault((*key, int(numbers[0])), []).append(now)
-                self._shown[key] = numbers
+        # the API server ends a watch whose reader is behind, as one is on a machine that is full
+        while True:
+            async for event in self._api.watch(NODES, _Event, query):
+                self._take_in(event.object, time.monotonic())
+
+    def _take_in(self, node: _Node, now: float) -> None:
+        for resource in RESOURCES:
+            numbers = node.status.capacity.get(resource), node.status.allocatable.get(resource)
+            key = node.metadata.name, resource
+            if numbers != self._shown.get(key, (None, None)) and numbers[0] is not None:
+                self._since.setdefault((*key, int(numbers[0])), []).append(now)
+            self._shown[key] = numbers
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._watch())

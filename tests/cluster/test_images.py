@@ -3,6 +3,7 @@
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 from tests.cluster.images import SANDBOX_IMAGE, TEST_IMAGE, write_archive, write_program_archive
 
@@ -15,12 +16,18 @@ def _archive(tmp_path: Path, name: str = "images.tar") -> Path:
     return tmp_path / name
 
 
+def _read(archive: tarfile.TarFile, name: str) -> Any:
+    file = archive.extractfile(name)
+    assert file is not None, f"{name} is not a file"
+    return json.load(file)
+
+
 def test_both_images_and_the_programs_are_in_it(tmp_path: Path) -> None:
     with tarfile.open(_archive(tmp_path)) as archive:
-        manifest = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
+        manifest = _read(archive, "manifest.json")
         assert [image["RepoTags"] for image in manifest] == [[TEST_IMAGE], [SANDBOX_IMAGE]]
         for image in manifest:
-            config = json.load(archive.extractfile(image["Config"]))  # type: ignore[arg-type]
+            config = _read(archive, image["Config"])
             assert config["config"]["Cmd"]
         with tarfile.open(fileobj=archive.extractfile("layer.tar")) as layer:
             assert layer.getmember("bin/checker").mode == 0o755
@@ -36,8 +43,8 @@ def test_an_image_of_one_program(tmp_path: Path) -> None:
     program.write_text("#!/bin/true\n")
     write_program_archive(tmp_path / "image.tar", "vendor.example/plugin:1", program)
     with tarfile.open(tmp_path / "image.tar") as archive:
-        (image,) = json.load(archive.extractfile("manifest.json"))  # type: ignore[arg-type]
+        (image,) = _read(archive, "manifest.json")
         assert image["RepoTags"] == ["vendor.example/plugin:1"]
-        assert json.load(archive.extractfile(image["Config"]))["config"]["Cmd"] == ["/bin/plugin"]  # type: ignore[arg-type]
+        assert _read(archive, image["Config"])["config"]["Cmd"] == ["/bin/plugin"]
         with tarfile.open(fileobj=archive.extractfile("layer.tar")) as layer:
             assert layer.getmember("bin/plugin").mode == 0o755

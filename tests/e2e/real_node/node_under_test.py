@@ -88,6 +88,23 @@ class NodeUnderTest(PodsOnNode):
                 if self._agent is not None:
                     self._agent.kill()
 
+    @contextmanager
+    def containerd_with(self, usual: str, instead: str) -> Iterator[None]:
+        """containerd, started anew, with that part of its configuration replaced; afterwards as before."""
+        file = self.node.folder / "containerd.toml"
+        whole = file.read_text()
+        assert whole.count(usual) == 1
+        self._configure_containerd(file, whole.replace(usual, instead))
+        try:
+            yield
+        finally:
+            self._configure_containerd(file, whole)
+
+    def _configure_containerd(self, file: Path, content: str) -> None:
+        file.write_text(content)
+        self.node.containerd.kill()
+        self.node.start_containerd()
+
     def start_agent(self) -> None:
         """Start it, and wait until it says that it is ready. The bare kubelet has none: nothing happens."""
         if self._agent is not None:

@@ -1,8 +1,5 @@
 """Where no policy marks pods: the runtime requires the agent for every container of the node, but for those that are excepted."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 
@@ -18,7 +15,7 @@ def test_nothing_but_what_is_excepted_starts_while_the_agent_is_away(nri_node: N
     rw = nri_node.kinds["rw"]
     excepted = pod("excepted", [container("main")])
     excepted["metadata"]["annotations"] = {_EXCEPTED: "true"}
-    with _required_of_all(nri_node):
+    with nri_node.containerd_with(_TABLE, _TABLE + _OF_ALL):
         nri_node.agent.kill()
         nri_node.run(excepted)
         nri_node.create(pod("plain", [container("main")]))
@@ -30,22 +27,3 @@ def test_nothing_but_what_is_excepted_starts_while_the_agent_is_away(nri_node: N
         nri_node.start_agent()
         nri_node.wait_running_nudged("plain")
         nri_node.delete("excepted", "plain")
-
-
-@contextmanager
-def _required_of_all(of: NodeUnderTest) -> Iterator[None]:
-    file = of.node.folder / "containerd.toml"
-    usual = file.read_text()
-    assert usual.count(_TABLE) == 1
-    file.write_text(usual.replace(_TABLE, _TABLE + _OF_ALL))
-    _restart(of)
-    try:
-        yield
-    finally:
-        file.write_text(usual)
-        _restart(of)
-
-
-def _restart(of: NodeUnderTest) -> None:
-    of.node.containerd.kill()
-    of.node.start_containerd()

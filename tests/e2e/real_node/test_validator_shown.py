@@ -1,8 +1,5 @@
 """Injectable says whether the runtime holds containers back while the agent is away, as the runtime itself tells it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from nodedevice_api.names import Condition, Reason
 
 from tests.cluster.waiting import wait_until
@@ -15,7 +12,7 @@ _ON = "[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n"
 
 def test_whether_it_is_on_and_that_it_was_switched_off(nri_node: NodeUnderTest) -> None:
     _wait_said_after_a_container(nri_node, Reason.RUNTIME_CONNECTED, "is on")
-    with _switched_off(nri_node):
+    with nri_node.containerd_with(_ON, _ON.replace("true", "false")):
         _wait_said_after_a_container(nri_node, Reason.NO_VALIDATOR, "switch it on as docs/install.md shows")
     _wait_said_after_a_container(nri_node, Reason.RUNTIME_CONNECTED, "is on")
 
@@ -31,22 +28,3 @@ def _wait_said_after_a_container(of: NodeUnderTest, reason: str, end: str) -> No
 
     wait_until(is_said, f"Injectable: {reason}, … {end}", PATIENCE_SECONDS)
     of.delete("plain")
-
-
-@contextmanager
-def _switched_off(of: NodeUnderTest) -> Iterator[None]:
-    file = of.node.folder / "containerd.toml"
-    usual = file.read_text()
-    assert usual.count(_ON) == 1
-    file.write_text(usual.replace(_ON, _ON.replace("true", "false")))
-    _restart(of)
-    try:
-        yield
-    finally:
-        file.write_text(usual)
-        _restart(of)
-
-
-def _restart(of: NodeUnderTest) -> None:
-    of.node.containerd.kill()
-    of.node.start_containerd()

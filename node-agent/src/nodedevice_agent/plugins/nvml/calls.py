@@ -7,7 +7,7 @@ see whether it has come back.
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 class CallHangs(Exception):
     """Not back within its deadline. job: to ask later."""
 
-    def __init__(self, job: "Job[object]") -> None:
+    def __init__(self, job: "Job[Any]") -> None:
         super().__init__("no answer within the deadline")
         self.job = job
 
@@ -58,7 +58,7 @@ class Calls:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._worker: SimpleQueue[Job[object] | None] | None = None
+        self._worker: SimpleQueue[Job[Any] | None] | None = None
 
     def do(self, function: Callable[[], Answer]) -> Answer:
         """Raises CallHangs, or what the function raises."""
@@ -66,15 +66,15 @@ class Calls:
         if self._worker is None:
             self._worker = SimpleQueue()
             threading.Thread(target=_work, args=(self._worker,), daemon=True, name="nvml calls").start()
-        self._worker.put(job)  # type: ignore[arg-type]  # a queue of any kind of job
+        self._worker.put(job)
         if not job.wait(self._seconds):
             # it ends with this call, should that ever come back
             self._worker.put(None)
             self._worker = None
-            raise CallHangs(job)  # type: ignore[arg-type]
+            raise CallHangs(job)
         return job.result()
 
 
-def _work(jobs: "SimpleQueue[Job[object] | None]") -> None:
+def _work(jobs: "SimpleQueue[Job[Any] | None]") -> None:
     while (job := jobs.get()) is not None:
         job.run()

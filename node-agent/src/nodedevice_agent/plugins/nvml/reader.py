@@ -13,7 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -88,7 +88,7 @@ class Reader:
         self._events = EventWatch()
         self._handles: list[Handle] = []
         # by UUID: the call that has not come back, and what it is
-        self._hanging: dict[str, tuple[Job[object], str]] = {}
+        self._hanging: dict[str, tuple[Job[Any], str]] = {}
         # whether any has, ever
         self._has_hung = False
         self._count = 0
@@ -114,7 +114,8 @@ class Reader:
             tell(driver_problems.hangs(self._driver.calling))
             while not hang.job.wait(self._options.poll_seconds):
                 tell(Alive())
-            return hang.job.result()  # type: ignore[return-value]  # it is the same call
+            answer: _Answer = hang.job.result()
+            return answer
 
     def _find(self, version: str) -> None:
         unnamed, lost = self._describe()

@@ -162,7 +162,7 @@ def _writes_so_far() -> float:
 async def _node(folder: Path) -> AsyncIterator[Node]:
     """Running, its plugin registered and listed, the checkpoint written once."""
     plugin_dir = folder / "plugins"
-    command = [sys.executable, "-m", "tests.fakes.plugin", "--plugin-dir", str(plugin_dir)]
+    command = [sys.executable, "-m", "tests.fakes.plugin_process", "--plugin-dir", str(plugin_dir)]
     plugin = Process("device plugin", [*command, "--resource", _NAME, "--count", str(PODS)], folder / "plugin.log")
     with PluginDirectory.take(plugin_dir) as directory:
         node = Node(folder, directory)

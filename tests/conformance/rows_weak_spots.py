@@ -90,7 +90,7 @@ WEAK_SPOTS = (
         "a broken device means nothing for its pod",
         HEALTH,
         "opopt:test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows",
-        "oppods:test_the_pod_that_holds_a_broken_device_is_told_too",
+        "opevents:test_the_pod_that_holds_a_broken_device_is_told_too",
     ),
     stronger(
         12,

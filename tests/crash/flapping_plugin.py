@@ -11,7 +11,8 @@ import random
 import signal
 from pathlib import Path
 
-from tests.fakes.plugin import FakeDevice, FakePlugin, run_until_told
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_process import run_until_told
 
 _PAUSE_SECONDS = (0.03, 0.3)
 

@@ -101,7 +101,7 @@ def held_in(checkpoint: Checkpoint | None) -> bool:
 @asynccontextmanager
 async def plugin_process(manager: HostedManager) -> AsyncIterator[None]:
     """The fake in a process of its own, so that what it remembers is not ours."""
-    command = ["-m", "tests.fakes.plugin", "--plugin-dir", str(manager.plugin_dir), "--resource", RESOURCE]
+    command = ["-m", "tests.fakes.plugin_process", "--plugin-dir", str(manager.plugin_dir), "--resource", RESOURCE]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, "--count", str(DEVICES), stdout=asyncio.subprocess.DEVNULL
     )

@@ -1,35 +1,29 @@
-"""A third-party device plugin for tests of the agent: in process with knobs for every way to misbehave, or as a process.
+"""A third-party device plugin for tests of the agent: in this process, with knobs for every way to misbehave.
 
-In process:
     plugin = FakePlugin("example.com/fake", {"dev-0": FakeDevice(), "dev-1": FakeDevice(numa_nodes=(1,))})
     await plugin.start(plugin_dir); await plugin.register(); await plugin.update({...}); await plugin.stop()
 
-As a process, to be killed: `python -m tests.fakes.plugin --plugin-dir D --resource R --count N`. It registers again when
-its own socket vanishes, as many plugins in use do, and prints `registered` each time; see main.
-
-Behaviour the agent must live with comes from the kubelet deviceplugin v1beta1 contract and from plugins seen in use.
+The knobs are in plugin_knobs; plugin_process runs it as a process of its own. Behaviour the agent must live with comes
+from the kubelet deviceplugin v1beta1 contract and from plugins seen in use.
 """
 
-import argparse
 import asyncio
 import contextlib
-import signal
-import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
-from inotify_simple import INotify, flags
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+
+from tests.fakes.plugin_knobs import Knobs, RpcFailure, default_answer
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import RegistrationAsyncStub
 
 Context = grpc.aio.ServicerContext[Any, Any]
-StreamEnd = Literal["never", "at_once", "after_first"]
 
 
 @dataclass(frozen=True)
@@ -55,42 +49,6 @@ class Call:
     method: str
     device_ids: tuple[str, ...] = ()
     request: Any = None
-
-
-@dataclass(frozen=True)
-class RpcFailure:
-    """An RPC to be refused with this status."""
-
-    code: grpc.StatusCode = grpc.StatusCode.INTERNAL
-    details: str = "told to fail"
-
-
-@dataclass
-class Knobs:
-    """How the fake misbehaves; each may be turned at any time and holds from the next call on."""
-
-    allocate_error: RpcFailure | None = None
-    allocate_delay_seconds: float = 0.0
-    # Set to an Event: Allocate waits until the test sets it (or for ever).
-    allocate_gate: asyncio.Event | None = None
-    # An answer without any container response.
-    allocate_empty: bool = False
-    # What to answer instead of the default; gets the device IDs.
-    allocate_answer: Callable[[Sequence[str]], api_pb2.ContainerAllocateResponse] | None = None
-    preferred_error: RpcFailure | None = None
-    preferred_gate: asyncio.Event | None = None
-    # IDs to answer whatever was asked: unknown ones, too few, not available.
-    preferred_answer: Sequence[str] | None = None
-    preferred_empty: bool = False
-    pre_start_error: RpcFailure | None = None
-    pre_start_gate: asyncio.Event | None = None
-    options_error: RpcFailure | None = None
-    options_gate: asyncio.Event | None = None
-    # How ListAndWatch ends by itself, and with which error if any.
-    stream_end: StreamEnd = "never"
-    stream_error: RpcFailure | None = None
-    # A list to send as it is, for IDs that occur twice, are empty or absurd.
-    raw_list: list[api_pb2.Device] | None = None
 
 
 @dataclass
@@ -326,86 +284,8 @@ def service_of(plugin: FakePlugin) -> api_pb2_grpc.DevicePluginServicer:
     return _Service(plugin)
 
 
-def default_answer(device_ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
-    """One of everything a plugin can answer, for each device, in the order asked."""
-    return api_pb2.ContainerAllocateResponse(
-        envs={"FAKE_DEVICES": ",".join(device_ids)},
-        annotations={"fake.example.com/devices": ",".join(device_ids)},
-        mounts=[
-            api_pb2.Mount(container_path=f"/fake/{name}", host_path=f"/tmp/{name}", read_only=True)
-            for name in device_ids
-        ],
-        devices=[
-            api_pb2.DeviceSpec(container_path=f"/dev/{name}", host_path="/dev/null", permissions="rw")
-            for name in device_ids
-        ],
-    )
-
-
 async def _hold_or_fail(context: Context, gate: asyncio.Event | None, failure: RpcFailure | None) -> None:
     if gate is not None:
         await gate.wait()
     if failure is not None:
         await context.abort(failure.code, failure.details)
-
-
-async def run_until_told(plugin: FakePlugin, plugin_dir: Path) -> None:
-    """Serve and register, and do both again whenever the socket vanishes; until cancelled."""
-    events: asyncio.Queue[str] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    with INotify(nonblocking=True) as inotify:
-        inotify.add_watch(plugin_dir, flags.CREATE | flags.DELETE | flags.MOVED_TO)
-
-        def forward() -> None:
-            for event in inotify.read(timeout=0):
-                if event.mask & flags.DELETE or event.name == "kubelet.sock":
-                    events.put_nowait(event.name)
-
-        loop.add_reader(inotify.fileno(), forward)
-        try:
-            while True:
-                await plugin.start(plugin_dir)
-                await _serve_until_socket_vanishes(plugin, events)
-                await plugin.stop()
-        finally:
-            loop.remove_reader(inotify.fileno())
-            await plugin.stop()
-
-
-async def _serve_until_socket_vanishes(plugin: FakePlugin, events: asyncio.Queue[str]) -> None:
-    is_registered = await _registered(plugin)
-    while plugin.socket_path.exists():
-        # a manager may be seen before it listens, and that it does is no event of the directory: ask it again
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(events.get(), None if is_registered else 0.5)
-        if not is_registered:
-            is_registered = await _registered(plugin)
-
-
-async def _registered(plugin: FakePlugin) -> bool:
-    try:
-        await plugin.register()
-    except grpc.aio.AioRpcError as error:
-        print(f"not registered: {error.code().name} {error.details()}", file=sys.stderr, flush=True)
-        return False
-    print("registered", flush=True)
-    return True
-
-
-async def main() -> None:
-    """The fake as a process; ends on SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(description="A device plugin for tests.")
-    parser.add_argument("--plugin-dir", type=Path, required=True, help="where kubelet.sock is or will be")
-    parser.add_argument("--resource", default="example.com/fake", help="resource name to register")
-    parser.add_argument("--count", type=int, default=2, help="how many devices, named dev-0 and on")
-    arguments = parser.parse_args()
-    plugin = FakePlugin(arguments.resource, {f"dev-{index}": FakeDevice() for index in range(arguments.count)})
-    serving = asyncio.ensure_future(run_until_told(plugin, arguments.plugin_dir))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

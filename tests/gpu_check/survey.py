@@ -108,13 +108,13 @@ def _field(handle: Any, number: int) -> dict[str, Any]:
 
 
 def _links(handle: Any) -> list[dict[str, Any]]:
-    links = []
-    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        told = {what: answer(getattr(pynvml, f"nvmlDeviceGetNvLink{what}"), handle, link) for what in _OF_A_LINK}
-        links.append(told)
-        if "error" in told["State"]:
-            break
-    return links
+    """Up to one after the last that there is: some drivers leave gaps, and have an error to tell for each."""
+    links = [
+        {what: answer(getattr(pynvml, f"nvmlDeviceGetNvLink{what}"), handle, link) for what in _OF_A_LINK}
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS)
+    ]
+    there = [number for number, told in enumerate(links) if "error" not in told["State"]]
+    return links[: max(there, default=-1) + 2]
 
 
 def of_a_pair(one: Any, other: Any) -> dict[str, Any]:

@@ -30,7 +30,8 @@ def node(agent_node: AgentNode) -> AgentNode:
 @contextlib.asynccontextmanager
 async def plugin_process(node: AgentNode, count: int) -> AsyncIterator[None]:
     """A plugin that lives apart from the agent and the test, and registers again whenever its socket vanishes."""
-    command = ["-m", "tests.fakes.plugin", "--plugin-dir", str(node.plugin_dir), "--resource", "example.com/gpu"]
+    options = ["--plugin-dir", str(node.plugin_dir), "--resource", "example.com/gpu"]
+    command = ["-m", "tests.fakes.plugin_process", *options]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,

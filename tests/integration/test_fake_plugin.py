@@ -14,7 +14,8 @@ import pytest
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.device_manager import Manager
-from tests.fakes.plugin import Call, FakeDevice, FakePlugin, Knobs, RpcFailure, StreamEnd, default_answer
+from tests.fakes.plugin import Call, FakeDevice, FakePlugin
+from tests.fakes.plugin_knobs import Knobs, RpcFailure, StreamEnd, default_answer
 
 ROOT = Path(__file__).parents[2]
 RESOURCE = "example.com/fake"
@@ -22,7 +23,8 @@ RESOURCE = "example.com/fake"
 
 @contextlib.asynccontextmanager
 async def fake_process(plugin_dir: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = ["-m", "tests.fakes.plugin", "--plugin-dir", str(plugin_dir), "--resource", RESOURCE, "--count", "2"]
+    options = ["--plugin-dir", str(plugin_dir), "--resource", RESOURCE, "--count", "2"]
+    command = ["-m", "tests.fakes.plugin_process", *options]
     environment = {**os.environ, "GRPC_VERBOSITY": "ERROR"}
     process = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=ROOT, env=environment)
     try:

@@ -189,19 +189,22 @@ class Operator:
 
     async def _look(self, node: str) -> float | None:
         # who does not lead only keeps its caches: all nodes are looked at when that changes; so is a Node that is understood again
-        can_judge = self._gate.is_open and not self._cache.nodes.is_left_alone(node)
-        return await self._node_work.look(node) if can_judge else None
+        if not self._gate.is_open:
+            self._handover.skip(node)
+            return None
+        return None if self._cache.nodes.is_left_alone(node) else await self._node_work.look(node)
 
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
-        """Writing begins, for the first time or again: bring every node to what is known of it."""
+        """Writing begins, for the first time or again: bring every node to what is known of it, first what nobody saw change."""
         for event in self._handover.take(nobody_since):
             self._recorder.post(event)
         if another_wrote:
             self._node_work.forget()
         self._capacity.forget_changes()
         self._required_plugins.wake()
-        for node in self._cache.names_of_nodes():
+        for node in self._handover.skipped(nobody_since):
             self._reconciler.touch(node)
+        self._reconciler.touch_all(self._cache.names_of_nodes())
 
     def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
         """A NodeDevice changed: have its node looked at, and tell what happened to it."""

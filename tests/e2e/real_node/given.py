@@ -18,7 +18,8 @@ from typing import Any, Self
 
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.fakes.plugin import FakeDevice, FakePlugin, run_until_told
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_process import run_until_told
 
 # Harmless to open, and refused by a container's device cgroup unless given.
 _CANDIDATES = ("fuse", "loop-control", "btrfs-control", "autofs", *(f"loop{number}" for number in range(8)))

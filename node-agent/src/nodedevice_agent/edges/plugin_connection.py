@@ -5,6 +5,7 @@ Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/client.go.
 """
 
 import asyncio
+import logging
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -22,6 +23,8 @@ from nodedevice_agent.core.resources import PluginOptions
 from nodedevice_agent.edges import wire
 from nodedevice_agent.edges.unix_sockets import grpc_target
 from nodedevice_agent.errors import PluginFailed
+
+log = logging.getLogger(__name__)
 
 DIAL_SECONDS = 10.0
 OPTIONS_SECONDS = 10.0
@@ -131,13 +134,19 @@ class PluginConnection:
             raise PluginFailed(self.resource_name, call, _HUNG_UP)
         try:
             octets = await _method(self._channel, call)(request.SerializeToString(), timeout=seconds)
+            return _parsed(self.resource_name, call, octets, answer, most_bytes)
+        except PluginFailed:
+            raise
         except grpc.RpcError as exc:
             raise PluginFailed(self.resource_name, call, _detail(exc)) from exc
         except asyncio.CancelledError as exc:
             if _is_cancelled():
                 raise
             raise PluginFailed(self.resource_name, call, _HUNG_UP) from exc
-        return _parsed(self.resource_name, call, octets, answer, most_bytes)
+        except Exception as exc:
+            # it must fail this call alone: what ends the agent comes back with every start, for the call is made again
+            log.exception("call of a device plugin failed", extra={"resource_name": self.resource_name, "call": call})
+            raise PluginFailed(self.resource_name, call, f"{exc!r}, a defect of this agent") from exc
 
     async def close(self) -> None:
         self._is_closed = True

@@ -1,4 +1,4 @@
-"""Files of this agent's own making, read without trust: somebody else may have put anything in their place."""
+"""Files that should be there, read without trust: somebody else may have put anything in their place."""
 
 import errno
 import os

@@ -12,8 +12,10 @@ from typing import Final
 
 from nodedevice_operator.core.records import Allocation, NodeDeviceRecord, PodDeviceRecord
 
-# The flat columns hold 4096 bytes at most.
+# The schema's: a PodDevice with more would be refused, again and again. The flat columns, 4096 at most, count what is not listed.
 _LONGEST_LINE: Final = 4000
+_MOST_CONTAINERS: Final = 256
+_MOST_RESOURCES: Final = 64
 _HEALTHY: Final = "Healthy"
 _UNKNOWN: Final = "Unknown"
 
@@ -155,7 +157,10 @@ def _wanted(
         resources=_cut(",".join(f"{r}={len(found) + omitted[r]}" for r, found in in_words), _LONGEST_LINE),
         devices=_cut(",".join(device_id for _, found in in_words for device_id in found), _LONGEST_LINE),
         health=_cut(_health(shown), _LONGEST_LINE),
-        containers=shown,
+        containers=tuple(
+            HoldingContainer(container.name, container.resources[:_MOST_RESOURCES])
+            for container in shown[:_MOST_CONTAINERS]
+        ),
     )
     return Wanted(namespace, name, content, in_words)
 

@@ -1,7 +1,7 @@
-"""What would have been told while nobody led: kept by who stands by, and told by it when it begins to lead.
+"""What would have been told and done while nobody led: kept by who stands by, for when it begins to lead.
 
 The leader before it may have told what happened until about when it last renewed the Lease; what came later is untold. What is
-too old, or too much, is forgotten: conditions tell the state in any case.
+too old, or too much, is forgotten: conditions tell the state in any case, and all nodes are looked at in the end.
 """
 
 from collections import deque
@@ -15,11 +15,12 @@ _MOST_HELD: Final = 1000
 
 
 class Handover:
-    """The newest Events that were not ours to tell, each with when it came up."""
+    """The newest Events that were not ours to tell, and nodes that were not ours to look at, each with when it came up."""
 
     def __init__(self, clock: Callable[[], float] = boot_seconds) -> None:
         self._clock = clock
         self._held: deque[tuple[float, Event]] = deque(maxlen=_MOST_HELD)
+        self._changed: dict[str, float] = {}
 
     def hold(self, event: Event) -> None:
         """Keep an Event in case that it turns out to be ours to tell."""
@@ -30,3 +31,16 @@ class Handover:
         untold = [event for moment, event in self._held if moment >= since]
         self._held.clear()
         return untold
+
+    def skip(self, node: str) -> None:
+        """A node changed, and whoever leads looks at it."""
+        self._changed.pop(node, None)
+        self._changed[node] = self._clock()
+        if len(self._changed) > _MOST_HELD:
+            del self._changed[next(iter(self._changed))]
+
+    def skipped(self, since: float) -> list[str]:
+        """The nodes that changed since that moment of the clock; none is kept any more."""
+        unseen = [node for node, moment in self._changed.items() if moment >= since]
+        self._changed.clear()
+        return unseen

@@ -1,13 +1,14 @@
 """One look at a node at a time: who asks for it, how many run side by side, and when a failed one is repeated.
 
 Knows nothing of what a look does. A node that is asked for while it is looked at gets another look afterwards; asked for
-several times it gets one. What can wait does so in a second queue, so that it holds up nobody when the API server is slow.
+several times it gets one. All nodes at once, which is what a new leader looks at, stand behind each that has changed; and what
+can wait does so in a queue behind both, so that it holds up nobody when the API server is slow.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from nodedevice_operator.edges.metrics import Metrics
@@ -32,7 +33,7 @@ Look = Callable[[str], Awaitable[float | None]]
 
 
 class Reconciler:
-    """A queue of nodes, and one of those that can wait.
+    """Three queues of nodes: those that changed, all the others when all are to be looked at, and those that can wait.
 
     `look` is given a name and says in how many seconds to come again: None when asked to, 0 as soon as nobody else waits.
     """
@@ -40,8 +41,9 @@ class Reconciler:
     def __init__(self, look: Look, metrics: Metrics) -> None:
         self._look = look
         self._metrics = metrics
-        # in order, and each once; who is asked for at once while it waits in the second is moved to the first
-        self._urgent: dict[str, None] = {}
+        # in order, and each node in one of them; who is asked for while it waits in a later one is moved to an earlier
+        self._changed: dict[str, None] = {}
+        self._all: dict[str, None] = {}
         self._patient: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._workers = 0
@@ -51,13 +53,17 @@ class Reconciler:
         self._asked_again: set[str] = set()
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        metrics.waiting_nodes.set_function(lambda: len(self._urgent) + len(self._patient))
+        metrics.waiting_nodes.set_function(lambda: len(self._changed) + len(self._all) + len(self._patient))
         metrics.failing_nodes.set_function(lambda: len(self._failures))
 
     @property
     def is_crowded(self) -> bool:
         """Whether more than one look is due at once: waiting, or under way."""
-        return bool(self._urgent) or self._urgent_looks > 1
+        return self._is_due or self._urgent_looks > 1
+
+    @property
+    def _is_due(self) -> bool:
+        return bool(self._changed or self._all)
 
     @property
     def _urgent_looks(self) -> int:
@@ -68,9 +74,20 @@ class Reconciler:
         if node in self._running:
             self._asked_again.add(node)
         else:
+            self._all.pop(node, None)
             self._patient.pop(node, None)
-            self._urgent[node] = None
+            self._changed[node] = None
             self._wake.set()
+
+    def touch_all(self, nodes: Iterable[str]) -> None:
+        """Ask for a look at all of these, now; one that changes meanwhile does not wait for the others."""
+        for node in nodes:
+            if node in self._running:
+                self._asked_again.add(node)
+            elif node not in self._changed:
+                self._patient.pop(node, None)
+                self._all[node] = None
+        self._wake.set()
 
     def touch_later(self, node: str, seconds: float) -> None:
         """Ask for a look in so many seconds; of several such wishes the soonest counts."""
@@ -106,6 +123,8 @@ class Reconciler:
                 if node in self._asked_again:
                     self._asked_again.discard(node)
                     self.touch(node)
+            # a look that finds nothing to do waits for nothing: thousands in a row would keep changes from being heard of
+            await asyncio.sleep(0)
 
     async def _next(self) -> tuple[str, bool]:
         """Who is looked at next, and whether that one was among those that can wait."""
@@ -119,14 +138,15 @@ class Reconciler:
     def _pick(self) -> tuple[str, bool] | None:
         self._picks += 1
         has_place = self._patient_looks < self._patient_places()
-        is_turn = not self._urgent or self._picks % _PATIENT_TURN == 0
+        is_turn = not self._is_due or self._picks % _PATIENT_TURN == 0
         if self._patient and has_place and is_turn:
             return _pop(self._patient), True
-        return (_pop(self._urgent), False) if self._urgent else None
+        due = self._changed or self._all
+        return (_pop(due), False) if due else None
 
     def _patient_places(self) -> int:
         places = max(1, self._workers - _KEPT_FREE)
-        return min(places, _BESIDE_URGENT) if self._urgent or self._urgent_looks else places
+        return min(places, _BESIDE_URGENT) if self._is_due or self._urgent_looks else places
 
     def _touch_patiently(self, node: str) -> None:
         if node in self._asked_again:

@@ -1,5 +1,6 @@
 """What is read of the kubelet's directory, whatever lies there."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,13 +49,19 @@ def test_what_cannot_be_believed_says_why(plugin_dir: Path, content: bytes, why:
 def test_a_file_without_end_is_not_read_to_its_end(plugin_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "_MAX_BYTES", len(GOOD) - 1)
     (plugin_dir / CHECKPOINT).write_text(GOOD)
-    with pytest.raises(CheckpointCorrupt, match="it has more than"):
+    with pytest.raises(CheckpointCorrupt, match="cannot be read: bigger than"):
         read_checkpoint(plugin_dir.parent)
 
 
 def test_a_directory_in_its_place_cannot_be_read(plugin_dir: Path) -> None:
     (plugin_dir / CHECKPOINT).mkdir()
     with pytest.raises(CheckpointCorrupt, match="cannot be read: Is a directory"):
+        read_checkpoint(plugin_dir.parent)
+
+
+def test_a_fifo_in_its_place_is_not_waited_for(plugin_dir: Path) -> None:
+    os.mkfifo(plugin_dir / CHECKPOINT)
+    with pytest.raises(CheckpointCorrupt, match="cannot be read: not a regular file"):
         read_checkpoint(plugin_dir.parent)
 
 

@@ -14,7 +14,8 @@ from nodedevice_agent.edges.plugin_connection import MAX_ALLOCATION_BYTES, MAX_M
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_knobs import RpcFailure
 
 RESOURCE = "example.com/fake"
 FAILURE = RpcFailure(grpc.StatusCode.INTERNAL, "out\nof order")
@@ -289,6 +290,21 @@ class TestClosedMeanwhile:
     async def test_lists_of_a_closed_connection_have_ended(self, connection: PluginConnection) -> None:
         await connection.close()
         assert [listed async for listed in connection.device_lists()] == []
+
+
+@pytest.mark.parametrize("call", TestClosedMeanwhile.CALLS)
+async def test_what_nobody_foresaw_fails_one_call_and_is_logged_whole(
+    connection: PluginConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    def surprised(*_: object) -> None:
+        raise ZeroDivisionError("nobody thought of it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plugin_connection, "_parsed", surprised)
+        with pytest.raises(PluginFailed, match=rf"{call}.*nobody thought of it.*defect of this agent"):
+            await TestClosedMeanwhile.CALLS[call](connection)
+    assert "ZeroDivisionError" in caplog.text
+    await TestClosedMeanwhile.CALLS["Allocate"](connection)
 
 
 async def test_a_plugin_that_starts_anew_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:

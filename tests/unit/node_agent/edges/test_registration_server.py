@@ -15,7 +15,8 @@ from nodedevice_agent.edges.plugin_connection import PluginConnection
 from nodedevice_agent.edges.registration_server import RegistrationServer
 from nodedevice_agent.errors import SettingsError
 
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_knobs import RpcFailure
 
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT
 NOT_REACHED = grpc.StatusCode.FAILED_PRECONDITION

@@ -1,14 +1,17 @@
 """PodDevices made from allocations, and the plan that brings what is to what should be."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from nodedevice_operator.core.pod_devices import HeldDevice, Wanted, plan, sentence, wanted
 from nodedevice_operator.core.records import Allocation, Device, NodeDeviceRecord, PodDeviceRecord
 
 from tests.fakes.operator_model import GPU, NIC, node_device
 
+PODDEVICES = Path(__file__).parents[4] / "crds" / "poddevices.yaml"
 HEALTHY = Device("Healthy", "", False, (0, 1))
 BROKEN = Device("Unhealthy", "Xid", False, ())
 MISSING = Device("Unhealthy", "NotListed", True, (1,))
@@ -79,6 +82,20 @@ def test_long_lists_are_cut() -> None:
     for line in (want.content.devices, want.content.health, sentence(want, [GPU])):
         assert line.endswith("…") or line.endswith("… on node-a")
         assert len(line.encode()) <= 4096
+
+
+def test_what_the_schema_does_not_hold_is_counted() -> None:
+    """Else the API server refuses the PodDevice for ever."""
+    names = [f"example.com/r{number:03}" for number in range(70)]
+    records = [publishes(*(holds(f"d{c}", container=f"c{c:03}") for c in range(300)), resource=names[0])]
+    records += [publishes(holds("d", container="c000"), resource=name) for name in names[1:]]
+    content = only(*records).content
+    schema = yaml.safe_load(PODDEVICES.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    containers = schema["status"]["properties"]["containers"]
+    assert len(content.containers) == containers["maxItems"]
+    assert len(content.containers[0].resources) == containers["items"]["properties"]["resources"]["maxItems"]
+    assert content.resources.startswith(f"{names[0]}=300,{names[1]}=1,")
+    assert content.resources.count("=1") == 69
 
 
 def test_sentence() -> None:

@@ -26,3 +26,25 @@ def test_of_too_many_the_newest_are_kept() -> None:
     kept = held.take(0.0)
     assert len(kept) == handover._MOST_HELD
     assert kept[0] == event(1)
+
+
+def test_nodes_that_changed_since_nobody_led_are_named_once() -> None:
+    now = [0.0]
+    held = Handover(lambda: now[0])
+    for moment, node in enumerate(("a", "b", "c", "a")):
+        now[0] = float(moment)
+        held.skip(node)
+    assert held.skipped(2.0) == ["c", "a"]
+    assert held.skipped(0.0) == []
+
+
+def test_of_too_many_nodes_the_last_that_changed_are_kept() -> None:
+    held = Handover(lambda: 1.0)
+    for number in range(handover._MOST_HELD):
+        held.skip(f"node-{number}")
+    held.skip("node-0")
+    held.skip("another")
+    kept = held.skipped(0.0)
+    assert len(kept) == handover._MOST_HELD
+    assert kept[0] == "node-2"
+    assert kept[-2:] == ["node-0", "another"]

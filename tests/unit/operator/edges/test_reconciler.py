@@ -219,6 +219,38 @@ async def test_who_waits_and_is_asked_for_is_looked_at_once_and_soon(looks: Look
     assert not queue.is_crowded
 
 
+async def test_who_changes_while_all_are_looked_at_does_not_wait_for_them(looks: Looks) -> None:
+    queue = Reconciler(looks, Metrics())
+    queue._touch_patiently("z")
+    queue.touch("y")
+    queue.touch_all("abcyz")
+    queue.touch("c")
+    assert queue.is_crowded
+
+    async def change_meanwhile(node: str) -> float | None:
+        if node == "a" and looks.seen.count("a") == 1:
+            queue.touch("b")
+            queue.touch("z")
+            queue.touch_all("ab")
+        return None
+
+    looks.answer = change_meanwhile
+    worker = asyncio.create_task(queue.work())
+    await looks.until(6)
+    worker.cancel()
+    assert looks.seen == ["y", "c", "a", "b", "z", "a"]
+    assert not queue.is_crowded, "each waits in one queue"
+
+
+async def test_looks_that_find_nothing_to_do_leave_others_their_turn(looks: Looks, queue: Reconciler) -> None:
+    """Else what happens while thousands of nodes are looked at is heard of only afterwards."""
+    queue.touch_all(f"node-{number}" for number in range(1000))
+    await looks.until(1)
+    queue.touch("changed")
+    await looks.until(1001)
+    assert looks.seen.index("changed") < 500
+
+
 async def test_when_an_outage_ends_nobody_waits_for_his_turn_to_try_again(looks: Looks, queue: Reconciler) -> None:
     async def fail_once(node: str) -> float | None:
         if looks.seen.count(node) == 1:

@@ -7,6 +7,7 @@ Source: kubelet pkg/kubelet/cm/devicemanager and pkg/kubelet/apis/podresources @
 from pathlib import Path
 
 from nodedevice_agent.core.checkpoint import Checkpoint, CheckpointCorrupt, decode
+from nodedevice_agent.edges.regular_file import read_regular
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.plugins.core.resource_names import socket_name
 
@@ -40,11 +41,7 @@ class KubeletDirectory:
 def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
     """What the kubelet wrote last; an empty one where it wrote none yet. Raises CheckpointCorrupt."""
     try:
-        with (kubelet_dir / PLUGIN_DIR / CHECKPOINT).open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise CheckpointCorrupt(f"it has more than {_MAX_BYTES // 1024**2} MiB")
-        return decode(content.decode("utf-8"))
+        return decode(read_regular(kubelet_dir / PLUGIN_DIR / CHECKPOINT, _MAX_BYTES).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return Checkpoint()
     except OSError as exc:

@@ -19,11 +19,6 @@ from tests.fakes.runtime_handler import PATIENCE_SECONDS, Recorder
 
 
 @pytest.fixture
-def handler() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
 def socket(tmp_path: Path) -> Path:
     return tmp_path / "nri" / "nri.sock"
 

@@ -1,0 +1,18 @@
+"""The two ends of a session: a handler that notes what it is told, and a runtime of our own."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.nri_runtime import FakeRuntime
+from tests.fakes.runtime_handler import Recorder
+
+
+@pytest.fixture
+def handler() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> FakeRuntime:
+    return FakeRuntime(tmp_path / "nri.sock")

@@ -17,9 +17,12 @@ GENERATED := $(PROTO_ROOT) $(addprefix charts/nodedevice/,crds dashboards values
   operator/src/nodedevice_operator/definitions docs/api.md
 PROTOS := $(shell find $(PROTO_ROOT) -name '*.proto' | sort)
 
+# one job after the other under `make -j`, too: `generate` rewrites what types and tests read
+.NOTPARALLEL:
+
 .PHONY: help
 help: ## List every target
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 .PHONY: setup
 setup: $(BIN)/.ready ## Make .venv with both programs and all tools, hash-locked

@@ -3,12 +3,18 @@
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster.binaries import find
 from tests.cluster.chart import install_chart
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.loopback import reach_loopback_directly
+
+
+def pytest_configure() -> None:
+    reach_loopback_directly()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest sorts out what -m deselects
@@ -21,16 +27,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def control_plane(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One real control plane for the whole session. What a test makes outside its namespace it removes itself."""
+def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Shows a line at once. What is built the first time takes minutes: a silent test run would look hung."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     assert capture is not None
 
-    def say(line: str) -> None:
-        # the first time this takes minutes: a silent test run would look hung
+    def show(line: str) -> None:
         with capture.global_and_fixture_disabled():
             print(line, file=sys.stderr, flush=True)
 
+    return show
+
+
+@pytest.fixture(scope="session")
+def control_plane(say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One real control plane for the whole session. What a test makes outside its namespace it removes itself."""
     with ControlPlane.start(tmp_path_factory.mktemp("cluster") / "control-plane", say) as running:
         yield running
 
@@ -45,7 +56,8 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def installed(control_plane: ControlPlane) -> ControlPlane:
+def installed(control_plane: ControlPlane, say: Callable[[str], None]) -> ControlPlane:
     """The session's control plane with the project's chart applied: kinds, roles, policies."""
+    find(["helm"], say)
     install_chart(control_plane)
     return control_plane

@@ -17,9 +17,9 @@ from tests.cluster.control_plane import ControlPlane
 
 
 @pytest.fixture(scope="session")
-def helm() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+def helm(say: Callable[[str], None]) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Run helm with these arguments; whether it fails is the caller's to see."""
-    program = str(find(["helm"])["helm"])
+    program = str(find(["helm"], say)["helm"])
 
     def run(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         command = [program, *arguments]

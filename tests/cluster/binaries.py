@@ -36,11 +36,17 @@ def find(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> d
 
 
 def cache_folder() -> Path:
-    """`nodedevice` in the user's cache folder (XDG_CACHE_HOME, default ~/.cache)."""
+    """`nodedevice` in the user's cache folder (XDG_CACHE_HOME, default ~/.cache). Raises BinaryError where there is none."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     # the XDG specification: a relative path is invalid and to be ignored
-    base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
-    return base / "nodedevice"
+    if configured.startswith("/"):
+        return Path(configured) / "nodedevice"
+    try:
+        return Path.home() / ".cache" / "nodedevice"
+    except RuntimeError as exc:
+        raise BinaryError(
+            "cache folder", "this user has no home", "set XDG_CACHE_HOME to a folder that you can write to"
+        ) from exc
 
 
 def _asset(name: str) -> Path | None:

@@ -17,7 +17,8 @@ from lightkube.resources.core_v1 import Node, ServiceAccountToken
 from tests.cluster import kubeconfigs, namespaces, nodes
 from tests.cluster.errors import CommandError
 
-_TOKEN_SECONDS = 24 * 3600
+# a cluster of `make up` stays until it is told to go, and nobody renews these
+_TOKEN_SECONDS = 365 * 24 * 3600
 
 
 class Cluster(ABC):
@@ -96,7 +97,7 @@ class Cluster(ABC):
         namespaces.remove_namespace(self.client, name)
 
     def service_account_kubeconfig(self, namespace: str, name: str, path: Path, node_name: str | None = None) -> Path:
-        """Write a kubeconfig (mode 0600) with a fresh token of a ServiceAccount, valid for a day. Returns `path`.
+        """Write a kubeconfig (mode 0600) with a fresh token of a ServiceAccount, valid for a year. Returns `path`.
 
         node_name: the token is bound to that Node, as a mounted one of a pod on it is: it carries the claim
         `authentication.kubernetes.io/node-name`, and ends with the Node object.

@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
+import httpx2
 from lightkube import Client, KubeConfig
 
 from tests.cluster.binaries import find
@@ -22,6 +23,9 @@ from tests.cluster.components import SERVICE_NETWORK, Ports
 from tests.cluster.health import get
 from tests.cluster.layout import BINARIES, Layout, claim, lay_out
 from tests.cluster.processes import removed_at_the_end, reserved_ports
+
+# A crowd of pods that is deleted at once, on a machine that is busy, takes longer than the library's ten seconds.
+_ANSWER_SECONDS = 60.0
 
 
 class ControlPlane(Cluster):
@@ -56,7 +60,7 @@ class ControlPlane(Cluster):
                 # all they could still save is thrown away with the folder, so they are not asked to end in order
                 undo.callback(process.kill)
             config = KubeConfig.from_file(layout.admin_kubeconfig)
-            client = undo.enter_context(Client(config, trust_env=False))
+            client = undo.enter_context(Client(config, trust_env=False, timeout=httpx2.Timeout(_ANSWER_SECONDS)))
             bring_up(layout, client, say)
             control_plane = cls(layout, binaries, client)
             control_plane._undo = undo.pop_all()

@@ -24,12 +24,22 @@ def environment(modules: str = "readonly") -> dict[str, str]:
     """
     inherited = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH"}}
     return {
+        **_home(),
         **inherited,
         "CGO_ENABLED": "0",
+        "GO111MODULE": "on",
         "GOFLAGS": f"-mod={modules}",
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
     }
+
+
+def _home() -> dict[str, str]:
+    """Go keeps what it downloads there; a user has one without HOME, too. Empty for a user that has none."""
+    try:
+        return {"HOME": str(Path.home())}
+    except RuntimeError:
+        return {}
 
 
 def find_go(at_least: tuple[int, ...], cache: Path, say: Callable[[str], None]) -> str:

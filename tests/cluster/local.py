@@ -1,17 +1,21 @@
 """`make up` and `make down`: the whole product as a local cluster that stays until it is told to go.
 
 `up` starts a keeper in the background that holds everything; what the keeper says goes to a log, and when all is ready its
-KUBECONFIG is printed. One cluster a checkout; a second `up` prints the first one's.
+KUBECONFIG is printed. One cluster a checkout; a second `up` prints the first one's, and waits with the first while it comes up.
+Ctrl-C while it comes up ends it, keeper and all.
 """
 
+import contextlib
 import hashlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -25,6 +29,7 @@ _ROOT = Path(__file__).parents[2]
 _UP_SECONDS = 1800.0
 # taking everything out of a cluster that stays waits for namespaces to end
 _DOWN_SECONDS = 120.0
+_INTERRUPTED = 130
 
 
 @click.group()
@@ -36,19 +41,11 @@ def main() -> None:
 def up() -> None:
     """Start it, unless it runs, and say how to use it."""
     folder = _folder()
-    if _keeper(folder) is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700, parents=True)
-        with (folder / "log").open("wb") as log:
-            keeper = subprocess.Popen(
-                [sys.executable, "-m", "tests.cluster.local", "keep"],
-                cwd=_ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        _follow(folder, keeper)
+    running = _keeper(folder)
+    if running is None:
+        _start(folder)
+    elif not _is_ready(folder):
+        _follow(folder, lambda: not _is_alive(running))
     click.echo((folder / "ready").read_text(), nl=False)
 
 
@@ -60,13 +57,7 @@ def down() -> None:
     if keeper is None:
         click.echo("no local cluster is up")
         return
-    os.kill(keeper, signal.SIGTERM)
-    deadline = time.monotonic() + _DOWN_SECONDS
-    while _is_alive(keeper):
-        if time.monotonic() > deadline:
-            raise click.ClickException(f"process {keeper} does not end; see {folder / 'log'}")
-        time.sleep(0.1)
-    shutil.rmtree(folder, ignore_errors=True)
+    _end(folder, keeper)
     click.echo("the local cluster is down")
 
 
@@ -75,7 +66,6 @@ def keep() -> None:
     """Hold everything until SIGTERM. What `up` starts."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = _folder()
-    (folder / "pid").write_text(str(os.getpid()))
     try:
         with Stack.start(folder / "run", lambda line: print(line, flush=True), open_cluster=open_cluster) as stack:
             _write_ready(folder, stack)
@@ -89,14 +79,16 @@ def keep() -> None:
 
 def _write_ready(folder: Path, stack: Stack) -> None:
     kubectl = find(["kubectl"])["kubectl"]
+    shown = stack.agents[NODE_A].folder
     lines = [
-        f"export KUBECONFIG={stack.control_plane.admin_kubeconfig}",
-        f"export PATH={kubectl.parent}:$PATH   # kubectl of this cluster",
+        f"export KUBECONFIG={shlex.quote(str(stack.control_plane.admin_kubeconfig))}",
+        f"export PATH={shlex.quote(str(kubectl.parent))}:$PATH   # kubectl of this cluster",
         "# try: kubectl get nodedevices -o wide; kubectl get poddevices -A; kubectl get events -A",
         "# break a device, and mend it:",
-        f"#   .venv/bin/nodedevice-agent simulate break --state-dir {stack.agents[NODE_A].folder} {GPU} gpu-0",
-        f"#   .venv/bin/nodedevice-agent simulate mend --state-dir {stack.agents[NODE_A].folder} {GPU} gpu-0",
-        f"# device plugins of your own register in {stack.agents[NODE_A].plugin_dir}",
+        f"#   .venv/bin/nodedevice-agent simulate break --state-dir {shown} {GPU} gpu-0",
+        f"#   .venv/bin/nodedevice-agent simulate mend --state-dir {shown} {GPU} gpu-0",
+        "# the folder of each agent, in whose plugins/ device plugins of your own register:",
+        *(f"#   {name}: {agent.folder}" for name, agent in stack.agents.items()),
         f"# logs: {folder / 'run'}/*/log    end it: make down",
     ]
     temporary = folder / ".ready"
@@ -104,19 +96,70 @@ def _write_ready(folder: Path, stack: Stack) -> None:
     temporary.rename(folder / "ready")
 
 
-def _follow(folder: Path, keeper: "subprocess.Popen[bytes]") -> None:
+def _start(folder: Path) -> None:
+    """Start the keeper and wait until all is ready; Ctrl-C ends it. Raises ClickException when it does not come up."""
+    # SIGINT, too: a shell starts what it puts in the background with it ignored
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
+    keeper = _start_keeper(folder)
+    try:
+        _follow(folder, lambda: keeper.poll() is not None)
+    except KeyboardInterrupt:
+        _end(folder, keeper.pid)
+        click.echo("stopped; everything that was started has ended", err=True)
+        sys.exit(_INTERRUPTED)
+
+
+def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
+    """In a folder made anew. Raises ClickException when there can be none."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as exc:
+        raise click.ClickException(f"{folder}: {exc.strerror}; remove it, or name another place by TMPDIR") from exc
+    with (folder / "log").open("wb") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.local", "keep"],
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    # written here, so that a second `up` in this moment finds it
+    (folder / "pid").write_text(str(keeper.pid))
+    return keeper
+
+
+def _follow(folder: Path, has_ended: Callable[[], bool]) -> None:
     """Show the keeper's log until all is ready. Raises ClickException when it ends before."""
     deadline = time.monotonic() + _UP_SECONDS
     with (folder / "log").open(encoding="utf-8", errors="replace") as log:
         while True:
-            is_ready, has_ended = (folder / "ready").exists(), keeper.poll() is not None
+            is_ready, is_over = _is_ready(folder), has_ended()
             for line in log:
                 click.echo(f"  {line}", nl=False, err=True)
             if is_ready:
                 return
-            if has_ended or time.monotonic() > deadline:
+            if is_over or time.monotonic() > deadline:
                 raise click.ClickException(f"the local cluster did not come up; its log is {folder / 'log'}")
             time.sleep(0.1)
+
+
+def _end(folder: Path, keeper: int) -> None:
+    """End the keeper, in order, and remove its folder. Raises ClickException when it stays."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(keeper, signal.SIGTERM)
+    deadline = time.monotonic() + _DOWN_SECONDS
+    while _is_alive(keeper):
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"process {keeper} does not end; see {folder / 'log'}")
+        time.sleep(0.1)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_ready(folder: Path) -> bool:
+    return (folder / "ready").exists()
 
 
 def _folder() -> Path:

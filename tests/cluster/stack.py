@@ -17,10 +17,12 @@ from typing import Any, Self
 
 import yaml
 
+from tests.cluster.binaries import find
 from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from tests.cluster.cluster import Cluster
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.errors import ComponentError
+from tests.cluster.loopback import reach_loopback_directly
 from tests.cluster.processes import Process, reserved_ports, tail
 
 GPU = "example.com/gpu"
@@ -86,8 +88,11 @@ class Stack:
 
         Raises ClusterError when a part does not come up, with the end of its log.
         """
+        reach_loopback_directly()
         plugins = PLUGINS if plugins is None else plugins
         with ExitStack() as undo:
+            # the chart needs it when everything is up: a build then would keep all of it waiting, and say nothing
+            find(["helm"], say)
             control_plane = undo.enter_context(open_cluster(folder / "cluster", say))
             # first the Nodes: somebody's cluster may have one of these names, and then nothing comes into it
             control_plane.add_nodes(list(plugins))

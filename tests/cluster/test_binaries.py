@@ -118,6 +118,27 @@ def test_an_old_go_is_passed_over(cache: Path, tmp_path: Path, monkeypatch: pyte
     assert said[0].startswith("an older Go on this machine")
 
 
+@pytest.mark.parametrize(("name", "value"), [("HOME", None), ("GO111MODULE", "off")], ids=["no HOME", "no modules"])
+def test_what_go_would_stumble_over_is_put_right(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str | None
+) -> None:
+    _put_go(tmp_path / "bin", monkeypatch, body='test -n "$HOME" -a "$GO111MODULE" = on || exit 1')
+    monkeypatch.delenv(name, raising=False)
+    if value is not None:
+        monkeypatch.setenv(name, value)
+    assert find(["kwok"])["kwok"].exists()
+
+
+def test_a_user_without_a_home_is_told_what_to_set(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(BinaryError, match=r"no home\n.*set XDG_CACHE_HOME"):
+        find(["kwok"])
+
+
 def test_a_second_builder_waits_for_the_first(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _put_go(tmp_path / "bin", monkeypatch)
     cache.mkdir(parents=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from nodedevice_agent.plugins import control
+from nodedevice_api import names
 
 from tests.cluster.current import open_cluster
 from tests.cluster.errors import ClusterError
@@ -153,12 +154,8 @@ class _Demo:
 
     def _events(self) -> None:
         tell("What an administrator reads afterwards")
-        path = "custom-columns=TYPE:.type,REASON:.reason,OBJECT:.involvedObject.kind,NAME:.involvedObject.name,MESSAGE:.message"
-        found = self._kubectl("get", "events", "-A", "--sort-by=.metadata.creationTimestamp", "-o", path).splitlines()
-        wanted = ("Devices", "Device", "Endpoint", "Capacity", "Allocation")
-        print("  $ kubectl get events -A")
-        for line in [found[0], *(line for line in found[1:] if line.split()[1].startswith(wanted))]:
-            print(f"    {line}")
+        ours = f"reportingComponent={names.OPERATOR_FIELD_MANAGER}"
+        self._show("get", "events", "-A", "--field-selector", ours, "--sort-by", ".metadata.creationTimestamp")
 
     def _end(self) -> None:
         tell("The pods are deleted: their devices are free")

@@ -1,4 +1,4 @@
-"""What the demos have in common: a heading for each step, and Ctrl-C that ends them wherever it comes.
+"""What the demos have in common: a heading for each step, and Ctrl-C (or a closed terminal) that ends them wherever it comes.
 
 An interrupt that comes while Python runs a destructor or a callback of the garbage collector is printed and forgotten by the
 interpreter. So that it came is kept, and looked at before the next step.
@@ -11,9 +11,11 @@ _stopped = threading.Event()
 
 
 def listen_for_stop() -> None:
-    """From now on SIGINT and SIGTERM raise KeyboardInterrupt, in the next step at the latest."""
+    """From now on SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, in the next step at the latest."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup wants it
+        signal.signal(signal.SIGHUP, _stop)
 
 
 def tell(line: str) -> None:

@@ -51,6 +51,7 @@ def test_demo_does_the_whole_job(own_temp: Path) -> None:
         "capacity of node-a went from 4 to 3 in",
         "back to 4 in",
         "4 devices held before and after",
+        "DeviceUnhealthy",
         "all free",
     ):
         assert told in done.stdout
@@ -72,10 +73,35 @@ def test_ctrl_c_leaves_nothing_behind(own_temp: Path) -> None:
     assert not [process for process in started if process.is_running()]
 
 
-def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
-    up = subprocess.run([*_LOCAL, "up"], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False)
+def test_ctrl_c_ends_what_is_coming_up(own_temp: Path) -> None:
+    with subprocess.Popen([*_LOCAL, "up"], cwd=_ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as up:
+        assert up.stderr is not None
+        assert any("kube-apiserver ready" in line for line in up.stderr)
+        started = psutil.Process(up.pid).children(recursive=True)
+        assert len(started) >= 3
+        os.killpg(up.pid, signal.SIGINT)
+        rest = up.stderr.read()
+        assert up.wait(timeout=30) == 130
+    assert "everything that was started has ended" in rest
+    assert not [process for process in started if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Not one that has ended and that nobody has asked about yet."""
     try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
+    first = subprocess.Popen([*_LOCAL, "up"], cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert first.stderr is not None
+        assert first.stderr.readline().strip(), "nothing was said while it came up"
+        up = subprocess.run([*_LOCAL, "up"], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert up.returncode == 0, up.stdout + up.stderr
+        assert first.communicate(timeout=30)[0] == up.stdout
         exports = [line.removeprefix("export ") for line in up.stdout.splitlines() if line.startswith("export ")]
         kubeconfig = exports[0].removeprefix("KUBECONFIG=")
         folder = exports[1].removeprefix("PATH=").partition(":")[0]

@@ -30,7 +30,7 @@ class ClusterModel(Cluster):
     pods: dict[tuple[str, str], PodRecord] = field(default_factory=dict)
     leases: dict[str, LeaseRecord] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    event_names: set[tuple[str, str]] = field(default_factory=set)
+    event_names: list[tuple[str, str]] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     failures: dict[str, list[ApiError]] = field(default_factory=dict)
     version: int = 100
@@ -137,5 +137,5 @@ class ClusterModel(Cluster):
         name = event.about.name, suffix
         if name in self.event_names:
             raise Conflict("post", "events", "already exists", 409)
-        self.event_names.add(name)
+        self.event_names.append(name)
         self.events.append(event)

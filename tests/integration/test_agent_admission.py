@@ -16,7 +16,13 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Namespace, Node
 from lightkube.types import PatchType
-from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, OPERATOR_FIELD_MANAGER, node_device_name
+from nodedevice_api.names import (
+    AGENT_FIELD_MANAGER,
+    AGENTS_NAMESPACE,
+    OPERATOR_FIELD_MANAGER,
+    REFUSALS_ANNOTATION,
+    node_device_name,
+)
 
 from tests.cluster.accounts import client_of_pod, client_with_token
 from tests.cluster.chart import SYSTEM_NAMESPACE
@@ -132,7 +138,11 @@ def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Cl
     assert {c["type"] for c in written.status["conditions"]} == {"Advertised", "Ready", "Healthy"}
     try:
         made = agent.create(lease())
-        agent.replace(made)
+        assert made.metadata is not None
+        for told in ({REFUSALS_ANNOTATION: "a"}, {REFUSALS_ANNOTATION: "b"}, {}):
+            made.metadata.annotations = told
+            made = agent.replace(made)
+            assert made.metadata is not None
         agent.get(Lease, A, namespace=AGENTS_NAMESPACE)
     finally:
         cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
@@ -286,6 +296,21 @@ FORBIDDEN: list[tuple[str, Call, str]] = [
     ("labels", lambda c, k, ns: merge(c, {"metadata": {"labels": {"team": "b"}}}), "no labels, annotations"),
     ("takes labels away", lambda c, k, ns: merge(c, {"metadata": {"labels": None}}), "no labels, annotations"),
     ("annotates", lambda c, k, ns: merge(c, {"metadata": {"annotations": {"note": "b"}}}), "no labels, annotations"),
+    (
+        "takes annotations away",
+        lambda c, k, ns: merge(c, {"metadata": {"annotations": None}}),
+        "no labels, annotations",
+    ),
+    (
+        "tells refusals where they do not belong",
+        lambda c, k, ns: merge(c, {"metadata": {"annotations": {REFUSALS_ANNOTATION: "a"}}}),
+        "on its Lease is the one exception",
+    ),
+    (
+        "annotates its Lease",
+        lambda c, k, ns: c.create(lease(annotations={"note": "a", REFUSALS_ANNOTATION: "a"})),
+        "on its Lease is the one exception",
+    ),
     ("finalizers", lambda c, k, ns: merge(c, {"metadata": {"finalizers": [FINALIZER]}}), "no labels, annotations"),
     (
         "makes one with a label",

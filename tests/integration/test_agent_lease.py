@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from nodedevice_agent.edges import lease
 from nodedevice_agent.edges.cluster import Cluster
-from nodedevice_api.names import AGENTS_NAMESPACE
+from nodedevice_agent.edges.refusals import Refusals
+from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 
 from tests.cluster.errors import CommandError
 from tests.integration.agent_process import AgentNode, until
@@ -21,6 +22,8 @@ class Beating:
     def __init__(self, node: AgentNode) -> None:
         self.node = node
         self.said: list[bool] = []
+        self.time = 1000.0
+        self.refusals = Refusals(lambda: self.time)
 
     def lease(self) -> dict[str, Any]:
         """Empty while there is none."""
@@ -34,6 +37,9 @@ class Beating:
     def spec(self) -> dict[str, Any]:
         """Empty while there is no lease."""
         return dict(self.lease().get("spec", {}))
+
+    def refused(self) -> str:
+        return str(self.lease().get("metadata", {}).get("annotations", {}).get(REFUSALS_ANNOTATION, ""))
 
     def owners(self) -> list[tuple[str, str, str]]:
         """Kind, name and uid of each."""
@@ -62,7 +68,7 @@ async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> Asy
     cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
     beating = Beating(agent_node)
     keeping = asyncio.create_task(
-        lease.keep_lease(cluster, AGENTS_NAMESPACE, agent_node.name, "host-a", beating.said.append)
+        lease.keep_lease(cluster, AGENTS_NAMESPACE, agent_node.name, "host-a", beating.refusals, beating.said.append)
     )
     yield beating
     keeping.cancel()
@@ -105,6 +111,40 @@ async def test_is_taken_over_from_another_agent_of_the_node(beating: Beating) ->
     stranger = json.dumps({"spec": {"holderIdentity": "host-b"}})
     await beating.kubectl("patch", "lease", beating.node.name, "--type=merge", "-p", stranger)
     await until(lambda: beating.spec().get("holderIdentity") == "host-a", lambda: f"taken back: {beating.spec()}")
+
+
+async def test_refused_registrations_are_told_on_it_soon_until_they_are_old(
+    beating: Beating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await beating.until_renewed()
+    await beating.kubectl("annotate", "lease", beating.node.name, "somebody=was here")
+    await until(lambda: beating.said[-1:] == [True], lambda: f"renewed: {beating.said}")
+    beating.refusals.add("ResourceName", ValueError("b is\nno name"))
+    beating.refusals.add("Dialling", ValueError("a has no socket"))
+    await until(lambda: beating.refused() == "a has no socket\nb is no name", lambda: f"told: {beating.refused()}")
+    annotations = (await asyncio.to_thread(beating.lease))["metadata"]["annotations"]
+    assert annotations["somebody"] == "was here"
+    beating.time += 3600
+    await until(lambda: beating.refused() == "", lambda: f"over: {beating.refused()}")
+
+
+async def test_a_refusal_does_not_wait_for_the_next_beat(
+    agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_NEWS_SECONDS", 0.1)
+    cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
+    beating = Beating(agent_node)
+    keeping = asyncio.create_task(
+        lease.keep_lease(cluster, AGENTS_NAMESPACE, agent_node.name, "host-a", beating.refusals, beating.said.append)
+    )
+    await until(lambda: beating.said == [True], lambda: "it is made, and the next beat is far")
+    beating.refusals.add("Version", ValueError("v1alpha1 is too old"))
+    await until(lambda: beating.refused() != "", lambda: f"told: {beating.said}")
+    assert beating.said == [True, True]
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+    await cluster.close()
 
 
 async def test_an_outage_is_told_and_ends(beating: Beating) -> None:

@@ -120,6 +120,16 @@ async def test_a_status_that_somebody_edits_is_put_right(node: AgentNode, edit: 
     before = await node.until_numbers(total=2, allocated=0, available=2)
     await node.edit({"status": edit}, subresource="status")
     await node.until(lambda seen: _untimed(seen) == _untimed(before))
+    line = await node.agent.until_logged("status was changed by somebody else; it is put right")
+    assert line["nodedevice"] == node_device_name(node.name, GPU)
+
+
+async def test_an_object_that_somebody_takes_from_its_node_is_given_back(node: AgentNode) -> None:
+    await node.plugin(2)
+    await node.until_numbers(total=2, allocated=0, available=2)
+    owners = node.object()["metadata"]["ownerReferences"]
+    await node.edit({"metadata": {"ownerReferences": None}})
+    await node.until(lambda _: node.object()["metadata"].get("ownerReferences") == owners)
 
 
 async def test_conditions_of_others_are_left_alone(node: AgentNode) -> None:
@@ -136,6 +146,7 @@ async def test_conditions_of_others_are_left_alone(node: AgentNode) -> None:
     await plugin.set_health("d0", healthy=False)
     seen = await node.until_numbers(total=2, allocated=0, available=1)
     assert condition(seen, "Ready") == foreign
+    assert node.agent.lines("status was changed by somebody else; it is put right") == []
 
 
 async def test_an_object_that_somebody_deletes_is_made_again(node: AgentNode) -> None:

@@ -1,5 +1,6 @@
 """Is what the other tests stand on really a Kubernetes control plane, and does nothing of it stay behind?"""
 
+import base64
 import json
 import os
 import select
@@ -79,6 +80,14 @@ def test_a_bound_token_carries_its_node(control_plane: ControlPlane, namespace: 
     user = review["status"]["userInfo"]
     assert user["username"] == f"system:serviceaccount:{namespace}:default"
     assert user["extra"]["authentication.kubernetes.io/node-name"] == [node]
+
+
+def test_a_token_outlives_a_cluster_that_stays(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    """Nobody renews it, and `make up` is there until it is told to go."""
+    path = control_plane.service_account_kubeconfig(namespace, "default", tmp_path / "agent.kubeconfig")
+    payload = path.with_name(f"{path.name}.token").read_text().split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims["exp"] - claims["iat"] > 300 * 24 * 3600
 
 
 def test_rbac_refuses_who_has_no_role(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:

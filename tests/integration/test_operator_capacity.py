@@ -170,6 +170,19 @@ def test_conditions_that_somebody_edits_are_put_right(advertised: PlayedNode) ->
         return all(now[kind]["reason"] != "ByHand" for kind in names.OPERATOR_CONDITIONS)
 
     wait_until(are_right, "the operator's conditions are right again", 20)
+    (message,) = advertised.wait_events("StatusEdited", about=advertised.nd_name())
+    assert message.startswith(f"{GPU} on {advertised.name}: admin changed the status")
+
+
+def test_a_plugin_whose_list_is_taken_in_part_shows_in_ready_and_as_an_event(advertised: PlayedNode) -> None:
+    refused = {"type": "Registered", "status": "True", "reason": names.Reason.DEVICES_REFUSED, "message": "gpu-0 twice"}
+    stored = [c for kind, c in advertised.conditions().items() if kind in names.AGENT_CONDITIONS]
+    others = [c for c in stored if c["type"] != "Registered"]
+    since = advertised.conditions()["Registered"]["lastTransitionTime"]
+    advertised.publish(healthy=4, conditions=[*others, {**refused, "lastTransitionTime": since}])
+    assert advertised.wait_condition("Ready", "True", names.Reason.DEVICES_REFUSED)["message"] == "gpu-0 twice"
+    told = advertised.wait_events(names.Reason.DEVICES_REFUSED, about=advertised.nd_name())
+    assert told == [f"{GPU} on {advertised.name}: gpu-0 twice"]
 
 
 def test_a_nodedevice_that_this_node_object_does_not_own_is_ignored(node: PlayedNode) -> None:

@@ -24,7 +24,7 @@ def a_plugin(*device_ids: str, resource_name: str = RESOURCE) -> FakePlugin:
 @asynccontextmanager
 async def watching(manager: HostedManager, registry: Path) -> AsyncIterator[None]:
     host = manager.host
-    watcher = PluginWatcher(registry, manager.plugin_dir, host.connect, host.disconnect)
+    watcher = PluginWatcher(registry, manager.plugin_dir, host.connect, host.disconnect, host.refusals)
     running = asyncio.create_task(watcher.run())
     yield
     running.cancel()

@@ -1,8 +1,8 @@
 """A real Prometheus for a test: Debian's program, on loopback, scraping what the test runs, asked over its HTTP API."""
 
 import contextlib
+import functools
 import json
-import shutil
 import time
 import urllib.error
 import urllib.parse
@@ -107,13 +107,20 @@ def run(folder: Path, targets: Sequence[Target], rules: Json | None = None) -> I
 
 
 def program(name: str) -> Path:
-    """Path of prometheus or promtool. Where they cannot be had at all, the test is skipped; where they should be, BinaryError."""
+    """Path of prometheus or promtool. A machine that cannot have them skips what needs them, by name and with the reason."""
+    found = _found(name)
+    if isinstance(found, BinaryError):
+        pytest.skip(str(found))
+    return found
+
+
+@functools.cache
+def _found(name: str) -> Path | BinaryError:
+    """Asked for once: a mirror that does not answer would keep each test waiting."""
     try:
         return find([name])[name]
     except BinaryError as exc:
-        if shutil.which("apt-get") is None:
-            pytest.skip(str(exc))
-        raise
+        return exc
 
 
 def _scrape(job: str, targets: Sequence[Target]) -> Json:

@@ -20,6 +20,8 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         threading.Thread(target=_carry_out, args=(request,), daemon=True).start()
+    # for good: an interpreter that ends while a thread is still writing to stdout aborts
+    _output.acquire()
 
 
 def _carry_out(request: dict[str, Any]) -> None:

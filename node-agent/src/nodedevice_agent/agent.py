@@ -117,8 +117,8 @@ class Agent:
         self._touch_all()
 
     async def _keep_lease(self) -> None:
-        namespace = self._settings.leases_namespace
-        await keep_lease(self._cluster, namespace, self._node_name, platform.node(), self._lease_said)
+        namespace, refusals = self._settings.leases_namespace, self._host.refusals
+        await keep_lease(self._cluster, namespace, self._node_name, platform.node(), refusals, self._lease_said)
 
     def _lease_said(self, is_renewed: bool) -> None:
         if is_renewed:
@@ -197,7 +197,7 @@ class Agent:
                 f"--plugins-registry-dir {registry_dir} contains --plugin-dir {directory.path}: its sockets announce nothing; "
                 "give the registry a directory of its own"
             )
-        return PluginWatcher(Path(registry_dir), directory.path, host.connect, host.disconnect)
+        return PluginWatcher(Path(registry_dir), directory.path, host.connect, host.disconnect, host.refusals)
 
     def _kubelet_backend(self, directory: PluginDirectory) -> KubeletBackend | None:
         """Raises SettingsError."""

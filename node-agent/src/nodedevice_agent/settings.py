@@ -84,6 +84,10 @@ def load(file: Path | None, given: dict[str, Any]) -> Settings:
         raise SettingsError(
             f"--node-name {settings.node_name[:80]!r} is not the name of a Node: lower-case letters, digits, - and ."
         )
+    for flag, directory in (("--plugin-dir", settings.plugin_dir), ("--state-dir", settings.state_dir)):
+        # it would be the one that the agent was started in, and every socket there is cleared away
+        if not directory:
+            raise SettingsError(f"{flag} is empty: name a directory, or leave it out for the usual one")
     return settings
 
 
@@ -114,7 +118,21 @@ def _parsed(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=_EachKeyOnce)
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    """The library keeps the last of two equal keys, and devices listed under the first would be missing without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        seen: set[str] = set()
+        for key in keys:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(None, None, f"key `{key.value}` is there twice", key.start_mark)
+            seen.add(key.value)
+        return node
 
 
 def _known(message: str) -> str:

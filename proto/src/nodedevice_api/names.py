@@ -23,6 +23,8 @@ OPERATOR_FIELD_MANAGER: Final = "nodedevice-operator"
 # Where the agents' Leases live, one per node and named as the node; nothing else is in this namespace.
 AGENTS_NAMESPACE: Final = "nodedevice-agents"
 AGENT_LEASE_SECONDS: Final = 60
+# On a Lease: registrations of device plugins that its agent refused lately, a line each.
+REFUSALS_ANNOTATION: Final = f"{GROUP}/refused-registrations"
 
 # Where the chart is meant to be installed, and the Lease there by which operators agree on who leads.
 SYSTEM_NAMESPACE: Final = "nodedevice-system"

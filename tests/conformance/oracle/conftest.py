@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.cluster.binaries import find
 from tests.oracle.differences import Difference
 from tests.oracle.driver import Comparison
 from tests.oracle.kubelet import Kubelet, way_to_mount
@@ -46,10 +47,11 @@ class Both:
 
 
 @pytest.fixture(scope="session")
-def both(pytestconfig: pytest.Config) -> Iterator[Both]:
+def both(pytestconfig: pytest.Config, say: Callable[[str], None]) -> Iterator[Both]:
     way = way_to_mount()
     if way is None:
         do_without("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
+    find(["oracle"], say)
     # short paths: a socket's has at most 107 bytes
     with tempfile.TemporaryDirectory(prefix="nodedevice-") as name, asyncio.Runner() as runner:
         folders = [Path(name) / part for part in ("kubelet", "ours", "state")]

@@ -121,6 +121,8 @@ def _before_the_answer(of: NodeUnderTest, resource: str, lose: Callable[[], None
 @contextmanager
 def _at_entry(folder: Path, count: int, lose: Callable[[], None]) -> Iterator[None]:
     """When so many entries have been made in a folder since the block began."""
+    # the runtime makes it for the first pod of a node
+    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
     with INotify() as inotify:
         inotify.add_watch(folder, flags.CREATE | flags.MOVED_TO)
         over = threading.Event()

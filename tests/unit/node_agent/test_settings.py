@@ -126,6 +126,8 @@ def test_names_that_no_node_has(name: str) -> None:
         pytest.param("- nodeName: n1\n", ["object", "array"], id="a list at the top"),
         pytest.param("just words\n", ["object"], id="words"),
         pytest.param("nodeName: [\n", ["is not YAML"], id="no YAML"),
+        pytest.param("nodeName: a\nnodeName: b\n", ["`nodeName` is there twice", "line 2"], id="a key twice"),
+        pytest.param("plugins: {simulated: [], simulated: []}\n", ["`simulated` is there twice"], id="twice below"),
         pytest.param("1: 2\n", [], id="a key that is no word"),
         pytest.param("? [a, b]\n: c\n", [], id="a key that is a list"),
         pytest.param("a: &x [*x]\n", [], id="a list in itself"),
@@ -182,6 +184,8 @@ def test_a_flag_that_cannot_be_is_refused_by_name(flag: str) -> None:
     [
         pytest.param({"--http-address": "here"}, "--http-address 'here': must be HOST:PORT", id="http address"),
         pytest.param({"--http-address": "127.0.0.1:99999"}, "--http-address 127.0.0.1:99999:", id="port too high"),
+        pytest.param({"--plugin-dir": ""}, "--plugin-dir is empty", id="plugin directory without a name"),
+        pytest.param({"--state-dir": ""}, "--state-dir is empty", id="state directory without a name"),
         pytest.param({"--state-dir": "{tmp}/file/below"}, "--state-dir", id="state directory below a file"),
         pytest.param({"--plugin-dir": "{tmp}/" + "x" * 120}, "is too long", id="plugin directory too long"),
         pytest.param({"--plugin-dir": "{tmp}/file"}, "cannot be used", id="plugin directory is a file"),

@@ -30,7 +30,9 @@ def check_registration(version: str, resource_name: str, endpoint: str) -> None:
     if version not in SUPPORTED_VERSIONS:
         supported = ", ".join(SUPPORTED_VERSIONS)
         raise RegistrationRefused(
-            "Version", f"API version {_shown(version)} is not supported; this manager speaks {supported}"
+            "Version",
+            f"resource name {_shown(resource_name)}: API version {_shown(version)} is not supported; "
+            f"this manager speaks {supported}",
         )
     problem = resource_name_problem(resource_name)
     if problem:
@@ -47,7 +49,11 @@ def check_plugin_info(resource_name: str, supported_versions: Collection[str]) -
     if not set(SUPPORTED_VERSIONS) & set(supported_versions):
         said = ", ".join(_shown(version) for version in list(supported_versions)[:_MAX_VERSIONS]) or "none"
         supported = ", ".join(SUPPORTED_VERSIONS)
-        raise RegistrationRefused("Version", f"API versions {said} are not supported; this manager speaks {supported}")
+        raise RegistrationRefused(
+            "Version",
+            f"resource name {_shown(resource_name)}: API versions {said} are not supported; "
+            f"this manager speaks {supported}",
+        )
     problem = resource_name_problem(resource_name)
     if problem:
         raise RegistrationRefused("ResourceName", f"resource name {_shown(resource_name)}: {problem}")

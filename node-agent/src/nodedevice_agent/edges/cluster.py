@@ -50,6 +50,10 @@ class Metadata(msgspec.Struct, omit_defaults=True):
     annotations: dict[str, str] | None = None
 
 
+class OwnedMetadata(Metadata, omit_defaults=True):
+    ownerReferences: list[dict[str, Any]] | None = None
+
+
 class _Object(msgspec.Struct, omit_defaults=True):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
@@ -99,6 +103,7 @@ class NodeObject(_Object, res.GlobalResource):
 
 
 class NodeDeviceObject(_Object, res.GlobalResource):
+    metadata: OwnedMetadata = msgspec.field(default_factory=OwnedMetadata)
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
     _api_info = _info(

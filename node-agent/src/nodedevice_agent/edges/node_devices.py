@@ -29,6 +29,8 @@ PAUSE_SECONDS = 0.05
 # An object costs the API server by its size: with more devices listed, changes are gathered for longer.
 _PAUSE_SECONDS_PER_DEVICE = 0.002
 _REFUSED_PAUSE_SECONDS = 60.0
+# of writes whose answers did not come: one that is heard of late is still ours
+_MOST_SENT = 3
 
 
 class NodeDevice:
@@ -54,6 +56,9 @@ class NodeDevice:
         self._synced = asyncio.Event()
         self._standing: dict[str, Any] | None = None
         self._version = 0
+        # our own word: what is known to have stood, then what was sent since and may stand; empty while nothing is known
+        self._ours: tuple[dict[str, Any], ...] = ()
+        self._is_owned = True
         # since when something may be unpublished (monotonic seconds)
         self._touched_at: float | None = None
 
@@ -89,9 +94,23 @@ class NodeDevice:
         if found is not None and _version(found) < self._version:
             # the echo of an earlier write of ours, overtaken by the answer to a later one
             return
+        if found is None:
+            self._ours = ()
+        elif self._is_edited(found.status):
+            log.warning("status was changed by somebody else; it is put right", extra={"nodedevice": self.name})
+            # said once, until it is right again
+            self._ours = ()
+        self._is_owned = found is None or _has_owner(found, self._node_name)
         self._standing = found.status if found is not None else None
         self._cordoned(cordoned_ids(found.spec) if found is not None else frozenset())
         self.touch()
+
+    def _is_edited(self, status: dict[str, Any]) -> bool:
+        """Whether it is none of ours. What we write may be heard of before the answer comes; a new object has none."""
+        if not self._ours or not status or status == self._standing:
+            return False
+        found = well_formed(status)
+        return all(_owned(found, ours) != ours for ours in self._ours)
 
     async def _write(self) -> None:
         await self._synced.wait()
@@ -132,23 +151,28 @@ class NodeDevice:
         status = self._desired(before, _wall_time())
         if status is None:
             return False
-        if standing is None:
+        if standing is None or not self._is_owned:
             await self._create()
-        elif before == standing and _owned(standing, status) == status:
+        if standing is not None and before == standing and _owned(standing, status) == status:
+            self._ours = (status,)
             return False
+        if self._ours:
+            self._ours = (self._ours[0], *self._ours[1:][-_MOST_SENT:], status)
         try:
             written = await self._apply(status)
         except ApiNotFound:
             # deleted a moment ago; the watch will say so as well
             await self._create()
             written = await self._apply(status)
-        self._standing, self._version = written.status, _version(written)
+        self._standing, self._version, self._ours = written.status, _version(written), (status,)
         return True
 
     async def _create(self) -> None:
         uid = await self._cluster.node_uid(self._node_name)
         await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
-        log.info("nodedevice created", extra={"nodedevice": self.name})
+        event = "nodedevice created" if self._is_owned else "nodedevice is owned by its node again"
+        log.info(event, extra={"nodedevice": self.name})
+        self._is_owned = True
 
     async def _apply(self, status: dict[str, Any]) -> NodeDeviceObject:
         began = time.perf_counter()
@@ -166,6 +190,12 @@ def _owned(standing: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
 
 def _same_keys(standing: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in standing.items() if key in wanted}
+
+
+def _has_owner(found: NodeDeviceObject, node_name: str) -> bool:
+    """Whether it goes with its node. Which Node of that name it is, is the garbage collector's to see to."""
+    owners = found.metadata.ownerReferences or ()
+    return any(owner.get("kind") == "Node" and owner.get("name") == node_name for owner in owners)
 
 
 def _version(found: NodeDeviceObject) -> int:

@@ -30,6 +30,7 @@ from nodedevice_agent.edges.checkpoint_writer import CheckpointWriter
 from nodedevice_agent.edges.plugin_connection import PluginConnection
 from nodedevice_agent.edges.plugin_directory import PluginDirectory, registered_name
 from nodedevice_agent.edges.reach_back import reach_back
+from nodedevice_agent.edges.refusals import Refusals
 from nodedevice_agent.edges.registration_server import RegistrationServer
 from nodedevice_agent.errors import PluginFailed
 
@@ -59,7 +60,8 @@ class PluginHost:
         self._loop = asyncio.get_running_loop()
         self._writer = CheckpointWriter(state_dir, self._checkpoint)
         self._durable = 0
-        self._server = RegistrationServer(directory.registration_socket, self._register)
+        self.refusals = Refusals()
+        self._server = RegistrationServer(directory.registration_socket, self._register, self.refusals)
         self._were_connected = tuple(were_connected)
         # by endpoint, with the path the plugin registered
         self._connections: dict[int, tuple[Path, PluginConnection]] = {}

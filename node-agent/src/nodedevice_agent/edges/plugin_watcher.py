@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodedevice_agent.core.registration import RegistrationRefused, check_plugin_info
-from nodedevice_agent.edges import metrics
 from nodedevice_agent.edges.plugin_announcement import Announcement
+from nodedevice_agent.edges.refusals import Refusals
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.plugins.backoff import Backoff
 from nodedevice_agent.plugins.file_watcher import FileWatcher
@@ -41,11 +41,14 @@ Disconnect = Callable[[int], Awaitable[None]]
 class PluginWatcher:
     """Watches until cancelled. plugin_dir: besides the registry the one place where a plugin may serve."""
 
-    def __init__(self, registry_dir: Path, plugin_dir: Path, connect: Connect, disconnect: Disconnect) -> None:
+    def __init__(
+        self, registry_dir: Path, plugin_dir: Path, connect: Connect, disconnect: Disconnect, refusals: Refusals
+    ) -> None:
         self._registry_dir = registry_dir
         self._allowed = (registry_dir, plugin_dir)
         self._connect = connect
         self._disconnect = disconnect
+        self._refusals = refusals
         self._registrants: dict[Path, _Registrant] = {}
 
     async def run(self) -> None:
@@ -65,7 +68,7 @@ class PluginWatcher:
         for path, registrant in self._registrants.items():
             registrant.want(present.get(path))
         for path in present.keys() - self._registrants.keys():
-            registrant = self._registrants[path] = _Registrant(path, self._register, self._disconnect)
+            registrant = self._registrants[path] = _Registrant(path, self._register, self._disconnect, self._refusals)
             registrant.want(present[path])
             tasks.create_task(self._keep(path, registrant))
 
@@ -103,11 +106,16 @@ class _Registrant:
     """One socket path: what is there, what has been registered, and the one operation that brings them together."""
 
     def __init__(
-        self, path: Path, register: Callable[[Path], Awaitable[_Registered | None]], disconnect: Disconnect
+        self,
+        path: Path,
+        register: Callable[[Path], Awaitable[_Registered | None]],
+        disconnect: Disconnect,
+        refusals: Refusals,
     ) -> None:
         self._path = path
         self._register = register
         self._disconnect = disconnect
+        self._refusals = refusals
         self._wanted: SocketIdentity | None = None
         self._changed = asyncio.Event()
 
@@ -154,8 +162,7 @@ class _Registrant:
         return True
 
     def _complain(self, reason: str, error: Exception) -> None:
-        metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
-        log.error("registration refused", extra={"socket": str(self._path), "error": str(error)})
+        self._refusals.add(reason, error, socket=str(self._path))
 
 
 def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:

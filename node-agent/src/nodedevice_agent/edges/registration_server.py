@@ -4,7 +4,6 @@ Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go. A Registe
 has been dialled and has told its options.
 """
 
-import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,11 +14,9 @@ from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 from nodedevice_agent.core.registration import RegistrationRefused, check_registration
-from nodedevice_agent.edges import metrics
+from nodedevice_agent.edges.refusals import Refusals
 from nodedevice_agent.edges.unix_sockets import grpc_target
 from nodedevice_agent.errors import PluginFailed, SettingsError
-
-log = logging.getLogger(__name__)
 
 # (resource name, socket file name); raises PluginFailed
 Connect = Callable[[str, str], Awaitable[None]]
@@ -34,13 +31,13 @@ _STATUS = {
 class RegistrationServer:
     """Serves until stopped. The socket is mode 0600: who may write it may offer devices."""
 
-    def __init__(self, socket: Path, connect: Connect) -> None:
+    def __init__(self, socket: Path, connect: Connect, refusals: Refusals) -> None:
         self._socket = socket
         self._is_ours = False
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
         # not by the generated function: its way to read a request raises on one that is no message, with a traceback
         register = grpc.unary_unary_rpc_method_handler(
-            _Registration(connect).Register, _request, api_pb2.Empty.SerializeToString
+            _Registration(connect, refusals).Register, _request, api_pb2.Empty.SerializeToString
         )
         service = grpc.method_handlers_generic_handler(_SERVICE, {"Register": register})
         self._server.add_generic_rpc_handlers((service,))
@@ -63,8 +60,9 @@ class RegistrationServer:
 
 
 class _Registration(api_pb2_grpc.RegistrationServicer):
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, refusals: Refusals) -> None:
         self._connect = connect
+        self._refusals = refusals
 
     async def Register(
         self,
@@ -79,9 +77,7 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
             check_registration(request.version, request.resource_name, request.endpoint)
             await self._connect(request.resource_name, request.endpoint)
         except (RegistrationRefused, PluginFailed) as exc:
-            reason = exc.reason if isinstance(exc, RegistrationRefused) else exc.call
-            metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
-            log.error("registration refused", extra={"error": str(exc)})
+            self._refusals.add(exc.reason if isinstance(exc, RegistrationRefused) else exc.call, exc)
             await context.abort(_STATUS[type(exc)], str(exc))
         return api_pb2.Empty()
 

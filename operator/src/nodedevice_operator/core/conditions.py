@@ -11,6 +11,7 @@ from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
 from nodedevice_operator.core.capacity import Verdict
+from nodedevice_operator.core.events import TO_BE_MENDED
 from nodedevice_operator.core.leases import AgentState
 from nodedevice_operator.core.records import NodeDeviceRecord
 
@@ -141,10 +142,18 @@ def _ready(record: NodeDeviceRecord, agent: Answer, advertised: Answer, conflict
         return Answer("False", conflict.reason, conflict.message)
     if advertised.status != "True":
         return Answer("False", advertised.reason, advertised.message)
+    return _to_be_mended(record) or Answer("True", Reason.READY, "pods can use this resource on this node")
+
+
+def _to_be_mended(record: NodeDeviceRecord) -> Answer | None:
+    """What a Ready that is True has to say all the same: pods get devices, and not all is as it should be."""
     healthy = record.conditions.get(Condition.HEALTHY)
     if healthy is not None and healthy.status == "False":
         return Answer("True", healthy.reason, healthy.message)
-    return Answer("True", Reason.READY, "pods can use this resource on this node")
+    registered = record.conditions.get(Condition.REGISTERED)
+    if registered is not None and registered.reason in TO_BE_MENDED:
+        return Answer("True", registered.reason, registered.message)
+    return None
 
 
 def _missing_of_agent(record: NodeDeviceRecord) -> Answer | None:

@@ -1,7 +1,8 @@
 """Kubernetes Events: what is told, on which object, and when a change is worth one.
 
 An Event tells a transition. The first sight of an object is none: what was there before the operator started has been told. Nor
-is an agent's first word of a resource, but for containers that run without theirs: they started before the resource was known.
+is an agent's first word of a resource, but for what somebody has to mend, and for containers that run without theirs: they started
+before the resource was known.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from nodedevice_operator.core.records import Allocation, NodeDeviceRecord, NodeR
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
+
+# Reasons of a condition Registered that is True: the plugin serves, and somebody has to look.
+TO_BE_MENDED: Final = frozenset({names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE})
 
 # How many device IDs a sentence names; the rest is a number.
 _NAMED_DEVICES: Final = 5
@@ -33,6 +37,8 @@ class EventReason:
     CAPACITY_CONFLICT: Final = "CapacityConflict"
     CAPACITY_CONFLICT_ENDED: Final = "CapacityConflictEnded"
     CONTRADICTION: Final = "StatusContradictsItself"
+    EDITED: Final = "StatusEdited"
+    REGISTRATION_REFUSED: Final = "RegistrationRefused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +107,10 @@ def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Ev
     """Events that tell how `new` differs from `old`; none where `old` is another object, or nothing is known of it."""
     if old is None or old.uid != new.uid or not new.has_status:
         return ()
-    if not old.has_status:
-        return tuple(_running_without(old, new))
-    return (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *_running_without(old, new))
+    of_any_word = (*_to_be_mended(old, new), *_running_without(old, new), *_edited(old, new))
+    return (
+        (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *of_any_word) if old.has_status else of_any_word
+    )
 
 
 def merged(first: Event, second: Event) -> Event:
@@ -136,6 +143,22 @@ def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     if told:
         kind, reason, sentence = told
         yield Event(about_node_device(new), kind, reason, f"{new.resource} on {new.node}: {sentence}")
+
+
+def _to_be_mended(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
+    """What the agent says of a plugin that serves, or of itself, that somebody has to mend."""
+    told, now = (record.conditions.get(names.Condition.REGISTERED) for record in (old, new))
+    if now is None or now.reason not in TO_BE_MENDED or (told is not None and told.reason == now.reason):
+        return
+    yield Event(about_node_device(new), WARNING, now.reason, f"{new.resource} on {new.node}: {now.message}")
+
+
+def _edited(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
+    editors = ", ".join(sorted(new.edited_by - old.edited_by))
+    if editors:
+        rest = "changed the status, which the agent and the operator write; they put it right"
+        message = f"{new.resource} on {new.node}: {editors} {rest}"
+        yield Event(about_node_device(new), WARNING, EventReason.EDITED, message)
 
 
 def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:

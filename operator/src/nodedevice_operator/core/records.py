@@ -135,7 +135,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class NodeDeviceRecord:
-    """A NodeDevice. `has_status` is False until its agent has said anything. runtime: how devices reach containers there."""
+    """A NodeDevice. `has_status` is False until its agent has said anything. runtime: how devices reach containers there.
+
+    edited_by: who else has written what is the agent's or the operator's in its status, as field managers.
+    """
 
     name: str
     uid: str
@@ -160,6 +163,7 @@ class NodeDeviceRecord:
     allocations_omitted: int = 0
     waiting: tuple[Waiting, ...] = ()
     conditions: Mapping[str, Condition] = field(default_factory=dict)
+    edited_by: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -202,7 +206,11 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """An agent's Lease. `renewed` is the API's own text; only whether it changes is looked at."""
+    """An agent's Lease. `renewed` is the API's own text; only whether it changes is looked at.
+
+    refusals: registrations of device plugins that the agent refused lately, in its words.
+    """
 
     renewed: str
     duration_seconds: int
+    refusals: tuple[str, ...] = ()

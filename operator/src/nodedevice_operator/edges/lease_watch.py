@@ -1,4 +1,5 @@
-"""Looks at the agents' Leases from time to time, and asks for a look at each node whose agent came or went.
+"""Looks at the agents' Leases from time to time, asks for a look at each node whose agent came or went, and tells what agents tell
+on them.
 
 A whole listing each time, from the API server's watch cache: a watch would bring every renewal of every agent. The first is
 made when all NodeDevices are known, as what they tell of their agents outlives a restart of ours. It is believed until a listing
@@ -9,14 +10,14 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from nodedevice_api.names import Condition, Reason
 
-from nodedevice_operator.core.events import NORMAL, WARNING, About, Event
+from nodedevice_operator.core.events import NORMAL, WARNING, About, Event, EventReason, about_node
 from nodedevice_operator.core.leases import ALIVE, GRACE_SECONDS, MISSING, AgentState, LeaseBook
-from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator.core.records import LeaseRecord, NodeDeviceRecord
 from nodedevice_operator.core.told_agents import stored_state, told_agents
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
@@ -57,6 +58,8 @@ class LeaseWatch:
         self._post = post
         self._book = LeaseBook(grace_seconds)
         self._missing: dict[str, int] = {}
+        # by node, where there are any: what its agent said when it was last looked at
+        self._refusals: dict[str, frozenset[str]] = {}
         self._sooner = asyncio.Event()
         # whether it was tried: numbers need not wait until it succeeds
         self.has_looked = False
@@ -98,6 +101,7 @@ class LeaseWatch:
         told = told_agents(record for node in never_seen for record in self._cache.node_devices.of_node(node))
         self._book = before.look(found, self._clock(), nodes, told)
         self._tell(before, nodes)
+        self._tell_refusals(found, is_first=before.looked_at is None)
         if before.looked_at is None:
             self._begin()
         else:
@@ -152,6 +156,19 @@ class LeaseWatch:
             log.info("not many agents are silent any more", extra={"silent": counts["silent"]})
             message = f"{counts['alive']} of {len(nodes)} agents renew their Leases"
             self._post(Event(about, NORMAL, _OUTAGE_ENDED, message))
+
+    def _tell_refusals(self, found: Mapping[str, LeaseRecord], *, is_first: bool) -> None:
+        """Those that are new. What was there before we looked has been told."""
+        known = self._refusals
+        self._refusals = {}
+        for name, lease in found.items():
+            node = self._cache.nodes.get(name) if lease.refusals else None
+            if node is None:
+                continue
+            self._refusals[name] = frozenset(lease.refusals)
+            for refusal in sorted(self._refusals[name] - known.get(name, frozenset())) if not is_first else ():
+                message = f"a device plugin's registration was refused: {refusal}"
+                self._post(Event(about_node(node), WARNING, EventReason.REGISTRATION_REFUSED, message))
 
     def _count_missing(self, nodes: frozenset[str]) -> None:
         self._missing = {

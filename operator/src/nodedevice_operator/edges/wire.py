@@ -4,11 +4,12 @@ Whatever many objects share is kept once: names, reasons, whole conditions. It i
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import Any, TypeVar
 
 import msgspec
+from nodedevice_api import names
 
 from nodedevice_operator.core import records
 from nodedevice_operator.core.node_marks import TAINT, is_ours
@@ -20,11 +21,23 @@ from nodedevice_operator.errors import FieldConflict
 
 _STATUS = "status"
 _OVER = frozenset({"Succeeded", "Failed"})
+_WRITERS = frozenset({names.AGENT_FIELD_MANAGER, OURS})
+_CONDITIONS = "f:conditions"
+# as managedFields names the entries of a list
+_THEIR_CONDITIONS = frozenset(
+    f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
+)
 _MANAGER = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 
 
 # Values of which there are few kinds and thousands of equals; past so many kinds they are no longer worth remembering.
 _MOST_SHARED = 4096
+
+# an agent tells fewer, and shorter ones
+_MOST_REFUSALS = 16
+_LONGEST_REFUSAL = 900
+
+_NOBODY: frozenset[str] = frozenset()
 
 W = TypeVar("W", bound=forms.Wire)
 V = TypeVar("V", records.ExtendedResource, records.Device, records.Condition)
@@ -104,7 +117,25 @@ def node_device(wire: forms.NodeDevice) -> records.NodeDeviceRecord:
         allocations_omitted=status.allocations_omitted,
         waiting=tuple(_waiting(w) for w in status.waiting),
         conditions={intern(c.type): _condition(c) for c in status.conditions},
+        edited_by=_editors(meta.managed_fields),
     )
+
+
+def _editors(entries: Sequence[forms.StatusWriter]) -> frozenset[str]:
+    """Who else has written what is the agent's or the operator's. A condition of another type is its writer's own."""
+    others = [entry for entry in entries if entry.subresource == _STATUS and entry.manager not in _WRITERS]
+    return frozenset(intern(entry.manager) for entry in others if _is_edit(entry.fields)) if others else _NOBODY
+
+
+def _is_edit(fields: msgspec.Raw) -> bool:
+    try:
+        owned = msgspec.json.decode(fields, type=forms.StatusFields).status
+    except msgspec.MsgspecError:
+        return False
+    conditions = owned.get(_CONDITIONS)
+    if isinstance(conditions, dict) and _THEIR_CONDITIONS & conditions.keys():
+        return True
+    return not owned.keys() <= {".", _CONDITIONS}
 
 
 def pod_device(wire: forms.PodDevice) -> records.PodDeviceRecord:
@@ -149,7 +180,12 @@ def pod(wire: forms.Pod) -> records.PodRecord:
 
 
 def lease(wire: forms.Lease, default_seconds: int) -> records.LeaseRecord:
-    return records.LeaseRecord(wire.spec.renew_time, wire.spec.lease_duration_seconds or default_seconds)
+    refusals = wire.metadata.annotations.get(names.REFUSALS_ANNOTATION, "").splitlines()[:_MOST_REFUSALS]
+    return records.LeaseRecord(
+        wire.spec.renew_time,
+        wire.spec.lease_duration_seconds or default_seconds,
+        tuple(refusal[:_LONGEST_REFUSAL] for refusal in refusals if refusal),
+    )
 
 
 def field_conflicts(status: forms.Status) -> tuple[FieldConflict, ...]:

@@ -85,6 +85,22 @@ class Node(Wire):
     status: NodeStatus = field(default_factory=NodeStatus)
 
 
+class StatusFields(Wire):
+    status: dict[str, Any] = field(name="f:status", default_factory=dict)
+
+
+class StatusWriter(Wire):
+    """Who owns which fields. They are a list as long as the object, read only where the writer is one to ask about."""
+
+    manager: str = ""
+    subresource: str = ""
+    fields: Raw = field(name="fieldsV1", default_factory=lambda: Raw(b"{}"))
+
+
+class NodeDeviceMetadata(Metadata):
+    managed_fields: list[StatusWriter] = []
+
+
 class NodeDeviceSpec(Wire):
     node_name: str
     resource_name: str
@@ -154,7 +170,7 @@ class NodeDeviceStatus(Wire):
 
 
 class NodeDevice(Wire):
-    metadata: Metadata
+    metadata: NodeDeviceMetadata
     spec: NodeDeviceSpec
     status: NodeDeviceStatus = field(default_factory=NodeDeviceStatus)
 
@@ -220,8 +236,12 @@ class LeaseSpec(Wire):
     lease_transitions: int | None = None
 
 
+class LeaseMetadata(Metadata):
+    annotations: dict[str, str] = {}
+
+
 class Lease(Wire):
-    metadata: Metadata
+    metadata: LeaseMetadata
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 

@@ -31,6 +31,7 @@ def test_takes(change: dict[str, str]) -> None:
     ("change", "reason", "said"),
     [
         pytest.param({"version": "v1alpha"}, "Version", "v1beta1", id="old version"),
+        pytest.param({"version": "v2"}, "Version", f"'{GOOD['resource_name']}'", id="which plugin has another version"),
         pytest.param({"version": ""}, "Version", "v1beta1", id="no version"),
         pytest.param({"version": "v" * 10_000}, "Version", "...", id="endless version"),
         pytest.param({"resource_name": "gpu"}, "ResourceName", "'gpu'", id="no domain"),

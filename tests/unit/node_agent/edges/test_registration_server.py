@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 from nodedevice_agent.edges import plugin_connection
 from nodedevice_agent.edges.plugin_connection import PluginConnection
+from nodedevice_agent.edges.refusals import Refusals
 from nodedevice_agent.edges.registration_server import RegistrationServer
 from nodedevice_agent.errors import SettingsError
 
@@ -28,6 +29,7 @@ class Manager:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.connections: list[PluginConnection] = []
+        self.refusals = Refusals()
 
     async def connect(self, resource_name: str, socket_name: str) -> None:
         self.connections.append(await PluginConnection.open(resource_name, self.folder / socket_name))
@@ -36,7 +38,7 @@ class Manager:
 @pytest.fixture
 async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
     manager = Manager(tmp_path)
-    server = RegistrationServer(tmp_path / "kubelet.sock", manager.connect)
+    server = RegistrationServer(tmp_path / "kubelet.sock", manager.connect, manager.refusals)
     await server.start()
     yield manager
     await server.stop()
@@ -104,6 +106,7 @@ async def test_what_is_wrong_is_refused_and_said(
     assert words in details
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.ERROR, "registration refused")]
     assert manager.connections == []
+    assert words in manager.refusals.told()
     # and the next one is served as if nothing had been
     await plugin.register()
     assert len(manager.connections) == 1
@@ -169,7 +172,7 @@ async def test_more_than_a_registration_can_be_is_refused(manager: Manager, plug
 class TestTheSocketsPlace:
     @pytest.fixture
     async def server(self, tmp_path: Path) -> RegistrationServer:
-        return RegistrationServer(tmp_path / "kubelet.sock", Manager(tmp_path).connect)
+        return RegistrationServer(tmp_path / "kubelet.sock", Manager(tmp_path).connect, Refusals())
 
     @pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere")])
     async def test_what_is_no_socket_is_left_there_and_said(
@@ -184,7 +187,7 @@ class TestTheSocketsPlace:
         assert os.path.lexists(tmp_path / "kubelet.sock")
 
     async def test_a_directory_that_is_gone_is_said(self, tmp_path: Path) -> None:
-        server = RegistrationServer(tmp_path / "gone/kubelet.sock", Manager(tmp_path).connect)
+        server = RegistrationServer(tmp_path / "gone/kubelet.sock", Manager(tmp_path).connect, Refusals())
         with pytest.raises(SettingsError, match=r"--plugin-dir .*gone: kubelet\.sock cannot be made"):
             await server.start()
         await server.stop()

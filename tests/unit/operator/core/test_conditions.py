@@ -38,6 +38,16 @@ def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
         pytest.param(
             says(Healthy=("False", "NoHealthyDevices")), GOOD, ALIVE, ("False", "NoHealthyDevices"), id="all broken"
         ),
+        pytest.param(
+            says(Registered=("True", "DevicesRefused")), GOOD, ALIVE, ("True", "DevicesRefused"), id="a list in part"
+        ),
+        pytest.param(
+            says(Registered=("True", "CheckpointUnreadable"), Healthy=("False", "SomeDevicesUnhealthy")),
+            GOOD,
+            ALIVE,
+            ("True", "SomeDevicesUnhealthy"),
+            id="broken devices before what else is to be mended",
+        ),
         pytest.param(says(Healthy=("False", "NoDevices")), GOOD, ALIVE, ("False", "NoDevices"), id="none"),
         pytest.param(says(Injectable=("Unknown", "RuntimeNone")), GOOD, ALIVE, ("True", "Ready"), id="nobody injects"),
         pytest.param(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_operator.core.events import merged, some, transitions
-from nodedevice_operator.core.records import Allocation, Device, NodeDeviceRecord, Waiting
+from nodedevice_operator.core.records import Allocation, Condition, Device, NodeDeviceRecord, Waiting
 
 from tests.fakes.operator_model import GPU, node_device
 
@@ -165,6 +165,30 @@ def test_it_is_told_at_each_transition_and_at_no_other_change() -> None:
 )
 def test_nothing_is_told_of(allocation: Allocation) -> None:
     assert told(record(), record(allocations=(allocation,))) == []
+
+
+def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecord:
+    return record(conditions={"Registered": Condition("True", reason, message, "then", 1)}, **fields)
+
+
+@pytest.mark.parametrize("reason", ["DevicesRefused", "CheckpointUnreadable"])
+@pytest.mark.parametrize("before", [registered("EndpointRunning"), record(has_status=False, conditions={})])
+def test_what_somebody_has_to_mend_is_told_once(before: NodeDeviceRecord, reason: str) -> None:
+    now = registered(reason, "gpu-0 twice")
+    (event,) = transitions(before, now)
+    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", reason)
+    assert event.message == f"{GPU} on node-a: gpu-0 twice"
+    assert told(now, registered(reason, "gpu-0 and gpu-1 twice")) == []
+    assert told(now, registered("EndpointRunning")) == []
+
+
+def test_who_edits_a_status_is_told_of_once() -> None:
+    edited = record(edited_by=frozenset({"kubectl-edit"}))
+    (event,) = transitions(record(), edited)
+    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", "StatusEdited")
+    assert event.message.startswith(f"{GPU} on node-a: kubectl-edit changed the status")
+    assert told(edited, edited) == []
+    assert told(edited, record()) == []
 
 
 def test_some() -> None:

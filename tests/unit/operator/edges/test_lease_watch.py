@@ -251,3 +251,29 @@ async def test_a_silence_that_is_told_already_goes_on_after_a_restart(
     made.cluster.leases = {"node-a": LeaseRecord("now", 60)}
     await made.watch._look()
     assert made.watch.state("node-a") is ALIVE
+
+
+async def test_what_an_agent_refused_is_told_once_on_its_node(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    made.cache.nodes.put(records.NodeRecord("node-a", "uid-of-node-a", 1, {}))
+    made.cluster.leases = {
+        "node-a": LeaseRecord("1", 60, ("long ago",)),
+        "node-b": LeaseRecord("1", 60, ("not there",)),
+    }
+    await made.watch._look()
+    assert made.posted == []
+    made.cluster.leases["node-a"] = LeaseRecord("2", 60, ("long ago", "a name"))
+    await made.watch._look()
+    await made.watch._look()
+    (told,) = made.posted
+    assert (told.about.kind, told.about.uid, told.reason) == ("Node", "uid-of-node-a", "RegistrationRefused")
+    assert told.message == "a device plugin's registration was refused: a name"
+    made.cluster.leases["node-a"] = LeaseRecord("3", 60)
+    await made.watch._look()
+    made.cluster.leases["node-a"] = LeaseRecord("4", 60, ("a name",))
+    made.cache.nodes.put(records.NodeRecord("node-b", "uid-of-node-b", 1, {}))
+    await made.watch._look()
+    assert [(event.about.uid, event.message.split(": ")[1]) for event in made.posted[1:]] == [
+        ("uid-of-node-a", "a name"),
+        ("uid-of-node-b", "not there"),
+    ]

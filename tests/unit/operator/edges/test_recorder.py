@@ -121,6 +121,14 @@ async def test_the_newest_are_kept_when_there_are_too_many(
     task.cancel()
 
 
+async def test_names_keep_the_order_in_which_it_was_told(recorder: Recorder, cluster: ClusterModel) -> None:
+    """An Event's time has whole seconds, and kubectl lists those of one second by name."""
+    for number in range(8):
+        recorder.post(event(f"message {number}"))
+    assert len(await posted(recorder, cluster)) == 8
+    assert cluster.event_names == sorted(cluster.event_names)
+
+
 async def test_the_same_again_is_counted_on(recorder: Recorder, cluster: ClusterModel) -> None:
     for message in ("a", "b", "a", "a"):
         recorder.post(event(message))

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodedevice_api import names
 from nodedevice_operator.core.pod_devices import wanted
 from nodedevice_operator.core.records import OURS, Allocation
 from nodedevice_operator.edges import bodies, wire, wire_forms
@@ -119,6 +120,35 @@ def test_node_device() -> None:
     assert record.is_condition("Ready", "True")
 
 
+def wrote(manager: str, subresource: str, *owned: str, conditions: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An entry of managedFields."""
+    fields: dict[str, Any] = {".": {}, **{f"f:{key}": {} for key in owned}}
+    if conditions:
+        fields["f:conditions"] = {".": {}, **{f'k:{{"type":"{kind}"}}': {"f:status": {}} for kind in conditions}}
+    return {"manager": manager, "subresource": subresource, "fieldsV1": {"f:status": fields}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "editors"),
+    [
+        pytest.param(wrote("nodedevice-agent", "status", "total", conditions=("Healthy",)), set(), id="the agent"),
+        pytest.param(wrote("nodedevice-operator", "status", conditions=("Ready",)), set(), id="the operator"),
+        pytest.param(wrote("kubectl-edit", "status", "available"), {"kubectl-edit"}, id="a number"),
+        pytest.param(wrote("x", "status", conditions=("Ready",)), {"x"}, id="a condition of the operator's"),
+        pytest.param(wrote("x", "status", conditions=("Healthy", "Mine")), {"x"}, id="a condition of the agent's"),
+        pytest.param(wrote("x", "status", conditions=("Mine",)), set(), id="a condition of its own"),
+        pytest.param({"manager": "kubectl", "fieldsV1": {"f:spec": {"f:cordonedDevices": {}}}}, set(), id="a cordon"),
+        pytest.param({"manager": "x", "subresource": "status"}, set(), id="nothing"),
+        pytest.param({"manager": "x", "subresource": "status", "fieldsV1": {"f:status": 7}}, set(), id="no such form"),
+    ],
+)
+def test_who_edited_a_status(entry: dict[str, Any], editors: set[str]) -> None:
+    body = node_device_body(total=1)
+    body["metadata"]["managedFields"] = [entry]
+    listed = msgspec.json.decode(msgspec.json.encode(body), type=wire_forms.NodeDevice)
+    assert wire.node_device(listed).edited_by == editors
+
+
 @pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "False"}]}])
 def test_a_nodedevice_of_which_its_agent_said_nothing(status: dict[str, Any]) -> None:
     assert not wire.node_device(wire.from_event(node_device_body(**status), wire_forms.NodeDevice)).has_status
@@ -163,3 +193,12 @@ def test_causes_of_a_refused_apply() -> None:
         FieldConflict("kubelet", ".status.capacity.example.com/gpu"),
         FieldConflict('a \\"b\\"', ".status.x"),
     )
+
+
+def test_what_a_lease_says_of_refusals_has_bounds() -> None:
+    annotations = {names.REFUSALS_ANNOTATION: "\n".join(["", "x" * 5000, *map(str, range(100))])}
+    body = {"metadata": {"name": "node-a", "annotations": annotations}, "spec": {"renewTime": "then"}}
+    lease = wire.lease(wire.from_event(body, wire_forms.Lease), 60)
+    assert (lease.renewed, lease.duration_seconds, lease.refusals[1]) == ("then", 60, "0")
+    assert len(lease.refusals) < 16
+    assert max(map(len, lease.refusals)) == 900

@@ -2,12 +2,13 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from tests.cluster.control_plane import ControlPlane
 from tests.integration.agent_process import AgentNode
+from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 
 @pytest.fixture
@@ -21,3 +22,26 @@ async def agent_node(
     node = AgentNode(installed, namespace, name, tmp_path_factory.mktemp("a"))
     yield node
     await node.close()
+
+
+@pytest.fixture(scope="module")
+def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """One for each file, with the usual options; a file that wants other ones has its own."""
+    running = OperatorProcess(installed, tmp_path_factory.mktemp("operator"))
+    running.start()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Callable[[], PlayedNode]]:
+    """Makes Nodes beside that operator, and takes them away again."""
+    made: list[PlayedNode] = []
+
+    def make() -> PlayedNode:
+        made.append(PlayedNode(installed))
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.remove()

@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.edges import lease
 from nodedevice_agent.edges.cluster import Cluster
 from nodedevice_agent.edges.refusals import Refusals
+from nodedevice_agent.errors import ApiForbidden
 from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 
 from tests.cluster.errors import CommandError
@@ -145,6 +147,26 @@ async def test_a_refusal_does_not_wait_for_the_next_beat(
     with suppress(asyncio.CancelledError):
         await keeping
     await cluster.close()
+
+
+async def test_a_policy_that_refuses_what_is_told_does_not_keep_it_from_beating(
+    beating: Beating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent newer than its chart: its life is more than what it has to tell."""
+    replace = Cluster.replace_lease
+
+    async def refusing(cluster: Cluster, renewed: Lease) -> Lease:
+        if renewed.metadata is not None and REFUSALS_ANNOTATION in (renewed.metadata.annotations or {}):
+            raise ApiForbidden("renewing the lease", "no annotations", 403)
+        return await replace(cluster, renewed)
+
+    monkeypatch.setattr(Cluster, "replace_lease", refusing)
+    await beating.until_renewed()
+    beating.refusals.add("Version", ValueError("too old"))
+    await until(lambda: not beating.refusals.is_news.is_set(), lambda: "it was tried to tell")
+    await beating.until_renewed()
+    assert set(beating.said) == {True}
+    assert await asyncio.to_thread(beating.refused) == ""
 
 
 async def test_an_outage_is_told_and_ends(beating: Beating) -> None:

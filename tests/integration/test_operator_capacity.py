@@ -1,7 +1,7 @@
 """The operator on a real API server: what it writes into Nodes, and when it keeps its hands off."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from lightkube.types import PatchType
@@ -13,27 +13,6 @@ from tests.integration.custom_resources import NodeDevice
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes
 
 DRIFT = 'nodedevice_operator_drift_repairs_total{cause="%s"}'
-
-
-@pytest.fixture(scope="module")
-def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    running = OperatorProcess(installed, tmp_path_factory.mktemp("operator"))
-    running.start()
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Callable[[], PlayedNode]]:
-    made: list[PlayedNode] = []
-
-    def make() -> PlayedNode:
-        made.append(PlayedNode(installed))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.remove()
 
 
 @pytest.fixture

@@ -26,14 +26,6 @@ NRI = {"version": "0.1.0", "runtime": "nri"}
 NONE = {"version": "0.1.0", "runtime": "none"}
 
 
-@pytest.fixture(scope="module")
-def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(installed, tmp_path_factory.mktemp("operator"))
-    process.start()
-    yield process
-    process.close()
-
-
 @pytest.fixture
 def node(installed: ControlPlane, operator: OperatorProcess) -> Iterator[PlayedNode]:
     made = PlayedNode(installed)

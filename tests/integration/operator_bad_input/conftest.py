@@ -57,19 +57,6 @@ def operator(process: OperatorProcess, proxy: TroubleProxy) -> Iterator[Operator
 
 
 @pytest.fixture
-def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Callable[[], PlayedNode]]:
-    made: list[PlayedNode] = []
-
-    def make() -> PlayedNode:
-        made.append(PlayedNode(installed))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.remove()
-
-
-@pytest.fixture
 def node(played: Callable[[], PlayedNode]) -> PlayedNode:
     return settled(played())
 

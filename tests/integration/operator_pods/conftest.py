@@ -9,14 +9,6 @@ from tests.integration.operator_pods.pods import Pods
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 
-@pytest.fixture(scope="module")
-def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    running = OperatorProcess(installed, tmp_path_factory.mktemp("operator"))
-    running.start()
-    yield running
-    running.close()
-
-
 @pytest.fixture
 def node(installed: ControlPlane, operator: OperatorProcess) -> Iterator[PlayedNode]:
     """A Node with 4 GPUs, shown."""

@@ -1,0 +1,39 @@
+"""Built-in plugins to be run: their settings, and a call to them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from nodedevice_agent.plugins.run import run_plugins
+from nodedevice_agent.plugins.settings import plugin_settings
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+GPU = "example.com/gpu"
+SERIAL = "example.com/serial"
+
+
+@contextlib.asynccontextmanager
+async def running(raw: dict[str, Any], plugin_dir: Path, state_dir: Path) -> AsyncIterator[None]:
+    """All plugins of these settings, until the block ends."""
+    task = asyncio.create_task(run_plugins(plugin_settings(raw), plugin_dir, state_dir))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def asking_for(device_ids: list[str]) -> api_pb2.AllocateRequest:
+    return api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=device_ids)])
+
+
+def gpus(count: int = 2, **more: Any) -> dict[str, Any]:
+    return {"simulated": [{"resourceName": GPU, "count": count, **more}]}
+
+
+def serial(host: Path, **group: Any) -> dict[str, Any]:
+    groups = [{"paths": [{"path": "/dev/ttyUSB*"}], "allowFiles": True, **group}]
+    return {"hostRoot": str(host), "generic": [{"resourceName": SERIAL, "groups": groups}]}

@@ -1,0 +1,94 @@
+"""The generic plugin over real sockets: devices follow the files of the host."""
+
+import os
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from tests.fakes.device_manager import Manager
+from tests.integration.builtin_plugins.plugins import GPU, SERIAL, asking_for, gpus, running, serial
+
+
+async def test_files_appear_and_disappear(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
+    (host / "dev/ttyUSB0").touch()
+    async with running(serial(host), plugin_dir, tmp_path):
+        await manager.until_listed(SERIAL, ["ttyUSB0"])
+        (host / "dev/ttyUSB1").touch()
+        await manager.until_listed(SERIAL, ["ttyUSB0", "ttyUSB1"])
+        (host / "dev/ttyUSB0").unlink()
+        await manager.until_listed(SERIAL, ["ttyUSB1"])
+        (host / "dev/ttyUSB1").rename(host / "dev/ttyUSB7")
+        await manager.until_listed(SERIAL, ["ttyUSB7"])
+
+
+async def test_directories_that_come_go_and_come_again(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path
+) -> None:
+    raw = serial(host, paths=[{"path": "/dev/snd*/by-path/card*"}])
+    by_path = host / "dev/snd0/by-path"
+    async with running(raw, plugin_dir, tmp_path):
+        await manager.until_listed(SERIAL, [])
+        for _ in range(3):
+            by_path.mkdir(parents=True)
+            (by_path / "card0").touch()
+            await manager.until(lambda: len(manager.latest(SERIAL) or ()) == 1)
+            (by_path / "card0").unlink()
+            by_path.rmdir()
+            by_path.parent.rmdir()
+            await manager.until_listed(SERIAL, [])
+
+
+async def test_allocate_hands_over_files_mounts_and_env(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path
+) -> None:
+    (host / "dev/ttyUSB0").symlink_to("/dev/null")
+    (host / "dev/firmware").touch()
+    raw = serial(
+        host,
+        paths=[{"path": "/dev/ttyUSB*", "mountPath": "/dev/modem", "permissions": "rwm"}, {"path": "/dev/firmware"}],
+        mounts=[{"hostPath": "/run/modem", "readOnly": True}],
+        env={"MODEM": "yes"},
+        count=2,
+    )
+    async with running(raw, plugin_dir, tmp_path):
+        await manager.until_listed(SERIAL, ["ttyUSB0-0", "ttyUSB0-1"])
+        request = asking_for(["ttyUSB0-0", "ttyUSB0-1"])
+        (answer,) = (await manager.dial(SERIAL).Allocate(request)).container_responses
+    assert [(d.host_path, d.container_path, d.permissions) for d in answer.devices] == [
+        ("/dev/ttyUSB0", "/dev/modem", "rwm")
+    ]
+    assert [(m.host_path, m.container_path, m.read_only) for m in answer.mounts] == [
+        ("/dev/firmware", "/dev/firmware", False),
+        ("/run/modem", "/run/modem", True),
+    ]
+    assert dict(answer.envs) == {"MODEM": "yes"}
+
+
+async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
+    (host / "dev/ttyUSB0").symlink_to("/dev/null")
+    numbers = os.stat("/dev/null").st_rdev
+    sysfs = host / f"sys/dev/char/{os.major(numbers)}:{os.minor(numbers)}/device"
+    sysfs.mkdir(parents=True)
+    (sysfs / "numa_node").write_text("1\n")
+    (host / "dev/ttyUSB1").touch()
+    async with running(serial(host, allowFiles=False), plugin_dir, tmp_path):
+        await manager.until_listed(SERIAL, ["ttyUSB0"])
+        assert [node.ID for node in manager.lists[SERIAL][-1][0].topology.nodes] == [1]
+
+
+async def test_calls_that_cannot_be_answered_say_why(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path
+) -> None:
+    async with running({**gpus(), **serial(host)}, plugin_dir, tmp_path):
+        await manager.until(lambda: {r.resource_name for r in manager.registrations} == {GPU, SERIAL})
+        unknown = asking_for(["gpu-0", "gpu-9"])
+        with pytest.raises(grpc.aio.AioRpcError, match="gpu-9") as refused:
+            await manager.dial(GPU).Allocate(unknown)
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "gpu-0" not in (refused.value.details() or "")
+        with pytest.raises(grpc.aio.AioRpcError) as unoffered:
+            await manager.dial(SERIAL).GetPreferredAllocation(api_pb2.PreferredAllocationRequest())
+        assert unoffered.value.code() == grpc.StatusCode.UNIMPLEMENTED

@@ -1,0 +1,217 @@
+"""Built-in plugins register, serve and announce themselves anew over real sockets, whatever becomes of manager and sockets."""
+
+import asyncio
+import contextlib
+import errno
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from nodedevice_agent.plugins import file_watcher, registered_socket, run, serving
+from nodedevice_agent.plugins.control import set_health
+from nodedevice_agent.plugins.core.resource_names import socket_name
+from nodedevice_agent.plugins.file_watcher import FileWatcher
+from nodedevice_agent.plugins.registration import SocketIdentity, socket_identity
+from nodedevice_agent.plugins.server import Pace, PluginHost
+from nodedevice_agent.plugins.settings import SimulatedSettings
+from nodedevice_agent.plugins.simulated import SimulatedSource
+
+from tests.fakes.device_manager import PATIENCE_SECONDS, Manager
+from tests.integration.builtin_plugins.plugins import GPU, SERIAL, gpus, running, serial
+
+
+async def test_registers_and_lists_at_once(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+    async with running(gpus(2, numaNodes=2), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        assert [(r.version, r.resource_name) for r in manager.registrations] == [("v1beta1", GPU)]
+        assert manager.options[GPU].get_preferred_allocation_available
+        assert not manager.options[GPU].pre_start_required
+        nodes = [[node.ID for node in device.topology.nodes] for device in manager.lists[GPU][-1]]
+        assert nodes == [[0], [1]]
+
+
+async def test_socket_is_private_and_gone_after_a_clean_stop(
+    manager: Manager, plugin_dir: Path, tmp_path: Path
+) -> None:
+    async with running(gpus(), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        assert stat.S_IMODE((plugin_dir / socket_name(GPU)).stat().st_mode) == 0o600
+    assert [path.name for path in plugin_dir.iterdir()] == ["kubelet.sock"]
+
+
+async def test_waits_for_a_manager_that_comes_later(plugin_dir: Path, tmp_path: Path) -> None:
+    late = Manager(plugin_dir)
+    async with running(gpus(), plugin_dir, tmp_path):
+        await late.start()
+        await late.until_listed(GPU, ["gpu-0", "gpu-1"])
+    await late.stop()
+
+
+async def test_waits_for_the_plugin_directory(tmp_path: Path) -> None:
+    plugin_dir = tmp_path / "not" / "yet"
+    late = Manager(plugin_dir)
+    async with running(gpus(), plugin_dir, tmp_path):
+        plugin_dir.mkdir(parents=True)
+        await late.start()
+        await late.until_listed(GPU, ["gpu-0", "gpu-1"])
+    await late.stop()
+
+
+async def test_a_refused_registration_is_tried_again(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager.refuse = "not today"
+    async with running(gpus(), plugin_dir, tmp_path):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "not today" not in "".join(getattr(record, "error", "") for record in caplog.records):
+                await asyncio.sleep(0)
+        manager.refuse = ""
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+
+
+async def test_registers_anew_with_a_restarted_manager(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+    """As a kubelet restarts: its own socket goes, then every socket in the directory, then comes a new one."""
+    async with running({**gpus(), **serial(tmp_path)}, plugin_dir, tmp_path):
+        await manager.until(lambda: {r.resource_name for r in manager.registrations} == {GPU, SERIAL})
+        for _ in range(5):
+            await manager.stop()
+            manager.wipe()
+            manager.registrations.clear()
+            manager.lists.clear()
+            await manager.start()
+            await manager.until(lambda: {r.resource_name for r in manager.registrations} == {GPU, SERIAL})
+            await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+
+
+async def test_registers_anew_when_only_kubelet_sock_is_replaced(
+    manager: Manager, plugin_dir: Path, tmp_path: Path
+) -> None:
+    async with running(gpus(), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        other = Manager(plugin_dir)
+        await manager.stop()
+        await other.start()
+        await other.until_listed(GPU, ["gpu-0", "gpu-1"])
+        await other.stop()
+
+
+async def test_a_new_kubelet_sock_that_looks_like_the_old_one_is_noticed(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems give an inode number again at once, and their clock may not have moved on."""
+    for module in (registered_socket, serving):
+        monkeypatch.setattr(module, "socket_identity", lambda path: SocketIdentity(1, 1, 1) if path.exists() else None)
+    other = Manager(plugin_dir)
+    async with running(gpus(), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        await other.start("another.sock")
+        (plugin_dir / "another.sock").rename(plugin_dir / "kubelet.sock")
+        await other.until_listed(GPU, ["gpu-0", "gpu-1"])
+    await other.stop()
+
+
+async def test_serves_anew_when_its_own_socket_vanishes(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+    async with running(gpus(), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        manager.lists.clear()
+        (plugin_dir / socket_name(GPU)).unlink()
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        assert len(manager.registrations) == 2
+
+
+async def test_announces_itself_again_when_nobody_listens(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+    """A manager that gave the plugin up, but lives on with the same socket."""
+    with FileWatcher() as watcher:
+        source = SimulatedSource(SimulatedSettings(GPU, 1), tmp_path, watcher)
+        task = asyncio.create_task(PluginHost(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
+        await manager.until_listed(GPU, ["gpu-0"])
+        await manager.hang_up()
+        await manager.until(lambda: len(manager.registrations) == 2)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
+async def newcomer(path: Path) -> AsyncIterator[None]:
+    """Another process takes this path over: a live server whose socket is moved there, and is gone with it."""
+    newer = grpc.aio.server()
+    newer.add_insecure_port(f"unix:{path.with_name('newer')}")
+    await newer.start()
+    path.with_name("newer").rename(path)
+    try:
+        yield
+    finally:
+        path.unlink()
+        await newer.stop(None)
+
+
+async def test_the_newest_process_serves_until_it_ends(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = plugin_dir / socket_name(GPU)
+    async with running(gpus(), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        async with newcomer(path):
+            taken_over = socket_identity(path)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while "another process serves" not in caplog.text:
+                    await asyncio.sleep(0)
+            assert socket_identity(path) == taken_over
+            manager.lists.clear()
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+
+
+async def test_its_end_leaves_a_newer_process_its_socket(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+    path = plugin_dir / socket_name(GPU)
+    async with contextlib.AsyncExitStack() as stack:
+        async with running(gpus(), plugin_dir, tmp_path):
+            await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+            await stack.enter_async_context(newcomer(path))
+        assert path.is_socket()
+
+
+async def test_all_is_found_by_looking_where_inotify_is_not_to_be_had(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(file_watcher, "INotify", refuse)
+    with FileWatcher() as watcher:
+        source = SimulatedSource(SimulatedSettings(GPU, 2), tmp_path, watcher, rescan_seconds=0.05)
+        task = asyncio.create_task(PluginHost(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        set_health(tmp_path, GPU, "gpu-1", healthy=False)
+        await manager.until_listed(GPU, {"gpu-0": "Healthy", "gpu-1": "Unhealthy"})
+        await manager.stop()
+        manager.wipe()
+        manager.lists.clear()
+        await manager.start()
+        await manager.until_listed(GPU, {"gpu-0": "Healthy", "gpu-1": "Unhealthy"})
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_FIRST_RESTART_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("quick_restarts")
+async def test_one_plugins_failure_takes_no_other_down(
+    manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (host / "dev/ttyUSB0").touch()
+    state_dir = tmp_path / "state"
+    state_dir.write_text("a file where a directory must be")
+    async with running({**gpus(), **serial(host)}, plugin_dir, state_dir):
+        await manager.until_listed(SERIAL, ["ttyUSB0"])
+        assert GPU in [getattr(record, "resource_name", "") for record in caplog.records if record.levelname == "ERROR"]
+        state_dir.unlink()
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+    assert not any(record.exc_info for record in caplog.records)

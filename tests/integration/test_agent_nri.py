@@ -70,6 +70,22 @@ async def test_a_device_comes_back_when_its_container_has_ended(node: AgentNode,
     await node.until_numbers(total=1, allocated=0, available=1)
 
 
+async def test_who_waits_for_what_is_given_back_is_counted(node: AgentNode, runtime: FakeRuntime) -> None:
+    """The Node must show what the scheduler has bound: a kubelet fails a pod for good that asks for more."""
+    await node.plugin(2)
+    connection = await runtime.plugin()
+    uid = await node.pod("one", [2])
+    await node.until_numbers(total=2, allocated=2, available=0)
+    await connection.create_container(sandbox(uid, "one"), container(uid))
+    await node.delete_pod("one")
+    await node.pod("two")
+    seen = await node.until(lambda s: s["awaited"] == 1)
+    assert (seen["allocated"], seen["releasing"], seen["available"]) == (0, 2, 0)
+    await connection.about_container("StopContainer", sandbox(uid, "one"), container(uid))
+    seen = await node.until_numbers(total=2, allocated=1, available=1)
+    assert (seen["releasing"], seen["awaited"]) == (0, 0)
+
+
 async def test_a_pod_that_left_while_the_agent_was_down(node: AgentNode, runtime: FakeRuntime) -> None:
     await node.plugin(1)
     connection = await runtime.plugin()

@@ -43,6 +43,7 @@ FULL: Body = {
     "cordoned": 1,
     "allocated": 1,
     "releasing": 1,
+    "awaited": 1,
     "available": 0,
     "endpoint": {
         "state": "Running",
@@ -150,6 +151,9 @@ SORTED_ALLOCATIONS = (
         pytest.param(
             {"total": 2, "healthy": 1, "available": 2}, "available cannot exceed healthy", id="available, not healthy"
         ),
+        pytest.param(
+            {"total": 2, "releasing": 1, "awaited": 2}, "awaited cannot exceed releasing", id="awaited, not releasing"
+        ),
         pytest.param({"healthy": 1}, "healthy cannot exceed total", id="no total is a total of 0"),
         pytest.param(
             {"total": 3, "healthy": 2, "allocated": 1, "releasing": 1, "available": 2},
@@ -210,6 +214,7 @@ NUMBERS = [
     "cordoned",
     "allocated",
     "releasing",
+    "awaited",
     "available",
     "devicesOmitted",
     "allocationsOmitted",

@@ -27,6 +27,9 @@ from nodedevice_agent.core.waiting import Waiting
 
 # How long the last published numbers hold after a restart while plugins are awaited.
 SETTLE_SECONDS = 10.0
+# How long devices are being given back before that is published. A pod that waits in the scheduler for just these is bound within
+# milliseconds of the deletion, and is known here then: the Node's number need not fall and rise under a kubelet that admits it.
+RELEASING_SETTLE_SECONDS = 0.5
 
 
 class DeviceManager:
@@ -56,6 +59,8 @@ class DeviceManager:
         self._waits_for_intent = waits_for_intent
         self._flapping = flapping or FlappingLimits()
         self._pods: dict[str, Pod] = {}
+        # resources of which devices are being given back, and when that is to be published (monotonic seconds)
+        self._releasing_told_at: dict[str, float] = {}
         tickets = count(1)
         self._reanswers = Reanswers(tickets)
         self.pre_starts = PreStarts(tickets)
@@ -136,8 +141,7 @@ class DeviceManager:
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
         """A pod bound to this node, new or changed."""
         if pod.is_over:
-            self._pods.pop(pod.uid, None)
-            return self._end(pod.uid, now)
+            return self.pod_gone(pod.uid, now)
         if self._pods.get(pod.uid) == pod:
             return []
         is_first_sight = pod.uid not in self._pods
@@ -151,14 +155,16 @@ class DeviceManager:
                 Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & self.resources.keys())
             ]
         effects += [Publish(name) for name in sorted(self.book.set_held_again(pod.uid))]
+        effects += self._of_awaited(pod) if is_first_sight else []
         if pod.is_terminating:
             return effects + self._admissions.ending(pod.uid)
         return effects + self._admissions.seen(pod, now)
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The API no longer has the pod."""
-        self._pods.pop(pod_uid, None)
-        return self._end(pod_uid, now)
+        pod = self._pods.pop(pod_uid, None)
+        effects = self._of_awaited(pod) if pod is not None else []
+        return effects + self._end(pod_uid, now)
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The runtime says that all containers of a pod that is over or gone have ended: its devices are free."""
@@ -200,7 +206,7 @@ class DeviceManager:
         times = [self._admissions.next_deadline()]
         for resource in self.resources.values():
             times += [resource.grace_ends_at, resource.settle_until, resource.flapping.next_deadline()]
-        times += [self._reanswers.next_deadline(), self.pre_starts.next_deadline()]
+        times += [self._reanswers.next_deadline(), self.pre_starts.next_deadline(), *self._releasing_told_at.values()]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:
@@ -215,6 +221,9 @@ class DeviceManager:
                 effects += [SaveCheckpoint(durable=False), Publish(name)]
             if resource.flapping.calm(now):
                 effects += [Publish(name), *self._admissions.reconsider({name}, now)]
+        for name in sorted(name for name, due in self._releasing_told_at.items() if due <= now):
+            del self._releasing_told_at[name]
+            effects.append(Publish(name))
         effects += self._owed_calls(now)
         return effects + self._admissions.retry(now)
 
@@ -285,8 +294,16 @@ class DeviceManager:
         """The pod is over or gone for the API."""
         effects = self._admissions.ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
         if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.is_late(pod_uid)):
-            return effects + [Publish(name) for name in sorted(self.book.set_releasing(pod_uid))]
+            for name in self.book.set_releasing(pod_uid):
+                self._releasing_told_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
+            return effects
         return effects + self._release(pod_uid, now)
+
+    def _of_awaited(self, pod: Pod) -> list[Effect]:
+        """What this pod has not got is being given back by another: how much of it is awaited changes with the pod."""
+        back = {a.resource_name for uid in self.book.releasing() for a in self.book.of_pod(uid)}
+        got = {a.resource_name for a in self.book.of_pod(pod.uid)}
+        return [Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & back - got)]
 
     def _after_late(self, ticket: int, now: float) -> list[Effect]:
         """A call about a pod that is over has ended: until then its plugin may have been at work on the devices."""

@@ -55,6 +55,20 @@ class Pod:
         """What has to be allocated, in the kubelet's order; within a container by resource name."""
         return self._needs
 
+    def requests(self, resource_name: str) -> int:
+        """How many the scheduler counts for this pod: what it asks for when it asks for most.
+
+        Init containers run one by one, beside the sidecars before them. Source: Kubernetes component-helpers, resource.PodRequests.
+        """
+        stays = most = 0
+        for container in self.containers:
+            count = container.limits.get(resource_name, 0)
+            if container.kind is ContainerKind.INIT:
+                most = max(most, stays + count)
+            else:
+                stays += count
+        return max(most, stays)
+
 
 @dataclass(frozen=True, slots=True)
 class Need:

@@ -4,6 +4,7 @@ A read: it changes nothing. Device health here is what a pod could count on: a d
 is held and no longer listed, is not healthy, whatever was said of it before.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -59,12 +60,15 @@ RunsWithout = Callable[[str, str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """awaited: of the releasing ones, how many the scheduler has given again already, to pods that are bound and wait."""
+
     resource_name: str
     total: int
     healthy: int
     cordoned: int
     allocated: int
     releasing: int
+    awaited: int
     available: int
     state: EndpointState
     options: PluginOptions
@@ -106,6 +110,7 @@ def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWitho
         cordoned=sum(map(resource.is_cordoned, all_ids)) if resource.cordoned_ids else 0,
         allocated=len(holders) - releasing,
         releasing=releasing,
+        awaited=_awaited(manager, resource, len(free) + in_flight) if releasing else 0,
         available=len(free) + in_flight,
         state=resource.state,
         options=resource.options,
@@ -127,6 +132,19 @@ def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWitho
             for w in manager.waiting(resource_name)
         ),
     )
+
+
+def _awaited(manager: DeviceManager, resource: Resource, available: int) -> int:
+    """How many usable devices that are being given back are needed for pods that are bound here and wait.
+
+    The scheduler counts these pods, as the API does no longer count the ones before them. A Node that showed less than they
+    ask for would have a kubelet that is about to admit them fail them for good (OutOf…).
+    """
+    holders = manager.book.holders(resource.name)
+    back = sum(manager.book.is_releasing(uid) and resource.is_usable(i) for i, uid in holders.items())
+    held = Counter(holders.values())
+    lacking = sum(max(pod.requests(resource.name) - held[pod.uid], 0) for pod in manager.pods())
+    return min(back, max(lacking - available, 0))
 
 
 def _views(manager: DeviceManager, resource: Resource, ids: list[str], whole: bool) -> Iterator[DeviceView]:

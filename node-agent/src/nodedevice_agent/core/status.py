@@ -51,6 +51,7 @@ def node_device_status(
         "cordoned": now.cordoned,
         "allocated": now.allocated,
         "releasing": now.releasing,
+        "awaited": now.awaited,
         "available": now.available,
         "endpoint": _endpoint(now, before, wall_time),
         "agent": {"version": version, "runtime": runtime},

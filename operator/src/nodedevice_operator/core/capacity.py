@@ -1,6 +1,6 @@
 """Which extended resources a Node should show, and what to write so that it does.
 
-advertised = allocated + available, in capacity and allocatable alike. All names of a Node that are ours go into one
+advertised = allocated + awaited + available, in capacity and allocatable alike. All names of a Node that are ours go into one
 server-side apply under our own field manager; a name left out of it leaves the Node. So nothing here may be asked before
 every NodeDevice of the Node is known. Where the agent has been silent for too long, its free devices are not offered any more;
 the name stays, with what pods hold. So it does where the agent says that devices cannot reach containers, and goes with the last.
@@ -125,11 +125,12 @@ def decide(
 
 
 def advertised(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
-    """How many devices the scheduler may count on: those in use by pods it still counts, and those that are free.
+    """How many devices the scheduler may count on: those that pods it still counts hold or wait for, and those that are free.
 
+    Without the awaited ones the number would be less than what is bound, and a kubelet fails for good what it admits then.
     is_withdrawn: the agent that would hand out the free ones is gone, as far as anybody can tell.
     """
-    return record.allocated if is_withdrawn else record.allocated + believed_available(record)
+    return record.allocated if is_withdrawn else record.allocated + record.awaited + believed_available(record)
 
 
 def is_withdrawn(record: NodeDeviceRecord, agent: AgentState) -> bool:

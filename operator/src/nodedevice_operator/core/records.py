@@ -153,6 +153,7 @@ class NodeDeviceRecord:
     cordoned: int = 0
     allocated: int = 0
     releasing: int = 0
+    awaited: int = 0
     available: int = 0
     endpoint: str | None = None
     runtime: str = ""

@@ -107,6 +107,7 @@ def node_device(wire: forms.NodeDevice) -> records.NodeDeviceRecord:
         cordoned=status.cordoned,
         allocated=status.allocated,
         releasing=status.releasing,
+        awaited=status.awaited,
         available=status.available,
         endpoint=intern(status.endpoint.state) if status.endpoint and status.endpoint.state else None,
         runtime=intern(status.agent.runtime) if status.agent else "",

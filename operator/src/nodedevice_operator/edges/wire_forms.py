@@ -158,6 +158,7 @@ class NodeDeviceStatus(Wire):
     cordoned: int = 0
     allocated: int = 0
     releasing: int = 0
+    awaited: int = 0
     available: int = 0
     endpoint: Endpoint | None = None
     agent: Agent | None = None

@@ -2,9 +2,10 @@
 
 import pytest
 from nodedevice_agent.core.devices import Device
+from nodedevice_agent.core.pods import Pod
 from nodedevice_agent.core.snapshot import LISTED_WHOLE, snapshot
 
-from tests.unit.node_agent.core.scenario import GPU, Scenario, device_ids, pod
+from tests.unit.node_agent.core.scenario import GPU, Scenario, container, device_ids, init, pod
 
 
 def test_a_name_that_was_never_known_is_an_error() -> None:
@@ -38,6 +39,47 @@ def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
     assert (views["sick"].present, views["sick"].reason) == (True, "ReportedUnhealthy")
     assert [name for name, view in views.items() if view.cordoned] == ["d2", "d3"]
     assert [(h.allocation.pod_uid, h.releasing) for h in seen.held] == [("p", False), ("q", True), ("r", False)]
+
+
+@pytest.mark.parametrize(
+    ("comes", "awaited"),
+    [
+        pytest.param([], 0, id="nobody waits"),
+        pytest.param([pod("next", gpu=1)], 0, id="whom a free one is enough for"),
+        pytest.param([pod("next", gpu=3)], 2, id="one who needs them besides the free one"),
+        pytest.param([pod("next", gpu=4)], 3, id="all of them"),
+        pytest.param([pod("next", gpu=9)], 3, id="no more than there are"),
+        pytest.param([pod("next", gpu=1), pod("after", gpu=2)], 2, id="two, of whom one is served"),
+        pytest.param([pod("next", gpu=2), pod("after", gpu=2)], 3, id="two who both wait"),
+        pytest.param([pod("next", nic=3)], 0, id="one who asks for something else"),
+        pytest.param([pod("next", init("first", gpu=3), container(gpu=1))], 2, id="an init container asks for most"),
+        pytest.param([pod("next", gpu=3, is_terminating=True)], 2, id="the scheduler counts it until it is gone"),
+        pytest.param([pod("next", gpu=3), pod("next", gpu=3, is_over=True)], 0, id="one that is over"),
+    ],
+)
+def test_of_those_that_are_given_back_some_are_awaited(comes: list[Pod], awaited: int) -> None:
+    scenario = Scenario(waits_for_runtime=True)
+    scenario.plugin(device_ids(6))
+    scenario.run(pod("stays", gpu=2), pod("p", gpu=3))
+    scenario.gone("p")
+    scenario.run(*comes)
+    seen = scenario.snapshot()
+    assert (seen.releasing, seen.awaited) == (3, awaited)
+    # no less than what the scheduler counts here, and no more than there can be
+    bound = 2 + sum(one.requests(GPU) for one in scenario.manager.pods() if one.uid != "stays")
+    assert seen.allocated + seen.awaited + seen.available >= min(bound, 6)
+
+
+def test_what_will_not_be_free_is_not_awaited() -> None:
+    scenario = Scenario(waits_for_runtime=True)
+    scenario.plugin(device_ids(3))
+    scenario.run(pod("p", gpu=3))
+    scenario.gone("p")
+    scenario.run(pod("next", gpu=3))
+    assert scenario.snapshot().awaited == 3
+    scenario.happens("cordoned", GPU, ["d0"])
+    scenario.lists(["d0", Device("d1", healthy=False), "d2"])
+    assert scenario.snapshot().awaited == 1
 
 
 def test_devices_of_a_stopped_plugin_say_why() -> None:

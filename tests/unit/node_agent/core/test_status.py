@@ -56,6 +56,7 @@ def test_one_of_everything() -> None:
         "cordoned": 1,
         "allocated": 1,
         "releasing": 0,
+        "awaited": 0,
         "available": 0,
         "endpoint": {
             "state": "Running",

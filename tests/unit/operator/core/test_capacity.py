@@ -27,6 +27,7 @@ def advertising(available: int = 4, **fields: Any) -> OperatorModel:
     [
         pytest.param({"available": 3, "allocated": 1}, 4, id="allocated and available count"),
         pytest.param({"available": 3, "releasing": 1}, 3, id="releasing does not"),
+        pytest.param({"available": 1, "releasing": 3, "awaited": 2}, 3, id="but for what bound pods wait for"),
         pytest.param({"healthy": 5, "available": 2}, 2, id="healthy alone does not"),
         pytest.param({}, 0, id="a resource without usable devices is shown as 0"),
         pytest.param({"endpoint": "Stopped", "available": 2}, 2, id="a stopped endpoint keeps its devices"),

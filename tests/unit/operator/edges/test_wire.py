@@ -90,6 +90,8 @@ def test_node_device() -> None:
         total=3,
         healthy=2,
         allocated=1,
+        releasing=1,
+        awaited=1,
         available=1,
         endpoint={"state": "Running", "preStartRequired": True},
         devices=[
@@ -109,6 +111,7 @@ def test_node_device() -> None:
         2,
     )
     assert record.has_status
+    assert (record.allocated, record.releasing, record.awaited, record.available) == (1, 1, 1, 1)
     assert record.endpoint == "Running"
     assert set(record.devices) == {"b", "c"}
     assert record.devices["b"].numa_nodes == (1,)

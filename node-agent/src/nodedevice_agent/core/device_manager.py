@@ -29,7 +29,7 @@ from nodedevice_agent.core.waiting import Waiting
 SETTLE_SECONDS = 10.0
 # How long devices are being given back before that is published. A pod that waits in the scheduler for just these is bound within
 # milliseconds of the deletion, and is known here then: the Node's number need not fall and rise under a kubelet that admits it.
-RELEASING_SETTLE_SECONDS = 0.5
+RELEASING_SETTLE_SECONDS = 0.25
 
 
 class DeviceManager:

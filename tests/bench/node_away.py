@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tests.bench.node_pods import ADDED_SECONDS, start
+from tests.bench.node_pods import ADDED_SECONDS, start, turned
 from tests.bench.results import Result, judged, worst
 from tests.e2e.real_node.node_under_test import BARE, NRI, NodeUnderTest
 
-_RUNS = 10
+_RUNS = 20
 
 
 def starts_meanwhile(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
@@ -28,8 +28,8 @@ def starts_meanwhile(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
 def _in_turn(nodes: Mapping[str, NodeUnderTest], word: str) -> Result:
     measured: dict[str, list[float]] = {BARE: [], NRI: []}
     for run in range(_RUNS):
-        for runtime, values in measured.items():
-            values.append(start(nodes[runtime], f"{word}-{run}", 0))
+        for runtime in turned((BARE, NRI), run):
+            measured[runtime].append(start(nodes[runtime], f"{word}-{run}", 0))
     goal = statistics.median(measured[BARE]) + ADDED_SECONDS
     return judged(statistics.median(measured[NRI]), worst(measured[NRI]), "s", round(goal, 5), _RUNS)
 

@@ -93,11 +93,29 @@ def _start_orphan(machine: Machine, tmp_path: Path) -> int:
     file = machine.outside("/run/orphan")
     wait_until(lambda: file.exists() and bool(file.read_text().strip()), "the orphan is there")
     inside = file.read_text().strip()
-    for status in Path("/proc").glob("[0-9]*/status"):
-        fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-        if fields["NSpid"].split()[1:] == [inside] and fields["Name"].strip() == "sleep":
-            return int(status.parent.name)
-    raise LookupError(f"no process is {inside} in its own namespace")
+    namespace = _namespace(int((tmp_path / "m" / "init.pid").read_text()))
+    (orphan,) = (pid for pid in _processes() if _inside(pid) == inside and _namespace(pid) == namespace)
+    return orphan
+
+
+def _processes() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+def _inside(pid: int) -> str:
+    """Its process ID in its own PID namespace; "" when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return next(line for line in lines if line.startswith("NSpid:")).split()[-1]
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _state(pid: int) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,7 +124,8 @@ def test_many_together_are_no_fault_of_theirs(
         node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
     told = nodes[0].wait_events("ManyAgentsSilent", about=names.AGENTS_NAMESPACE)
     # told as soon as it is clear that they are too many to be dead: the third may be seen a look later
-    assert told[0].startswith(("2 of 3 agents", "3 of 3 agents"))
+    # and beside nodes of other tests that the garbage collector has not got to yet
+    assert re.match(r"[23] of \d+ agents", told[0])
     seen = looks(installed)
     # as many looks as the grace takes, and more
     wait_until(lambda: looks(installed) >= seen + 4, "the Leases were looked at again")
@@ -143,7 +145,11 @@ def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(
     fall_silent(node)
     delete_leases(installed, node)
     node.wait_condition("AgentReady", "Unknown", names.Reason.LEASE_EXPIRED)
-    assert "which is gone" in node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)["message"]
+    # it may have run out before it was deleted
+    wait_until(
+        lambda: "which is gone" in node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)["message"],
+        "it is told that the Lease is gone",
+    )
     node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
     node.renew_lease()
     node.wait_condition("Ready", "True")

@@ -28,7 +28,9 @@ async def test_every_panel_shows_something_and_every_alert_fires(
     async with scene.staged(installed, namespace, tmp_path_factory.mktemp("m")) as stage:
         rules = expressions.impatient(expressions.rules())
         with run(tmp_path / "prometheus", await stage.targets(), rules) as prometheus:
-            await asyncio.to_thread(prometheus.until, "count(nodedevice_agent_info) == 3", "the first scrapes")
+            # an increase is counted from the first scrape on
+            scraped = "count(nodedevice_agent_info) == 3 and on() count(nodedevice_operator_info) == 1"
+            await asyncio.to_thread(prometheus.until, scraped, "the first scrapes")
             await scene.act(stage)
             await asyncio.to_thread(_verify_variables, prometheus)
             await asyncio.to_thread(_verify_panels, prometheus)

@@ -57,6 +57,8 @@ def test_what_came_while_no_operator_ran_is_told_once(operator: OperatorProcess,
     for state in ("Stopped", "Running"):
         operator.start()
         wait_until(lambda: operator.leads, "it leads")
+        node.wait_events("AllocationRefused", about=node.nd_name())
+        node.wait_events("StatusContradictsItself", about=node.nd_name())
         # told after whatever is said of what stands
         node.publish(**contrary, state=state)
         node.wait_events(f"Endpoint{state}", about=node.nd_name())

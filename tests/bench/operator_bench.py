@@ -105,7 +105,7 @@ def run(sizes: list[int], seconds: float) -> Iterator[Measured]:
         try:
             yield asyncio.run(measure(nodes, seconds, folder, _say))
         except (TimeoutError, EOFError, Refused, ClusterError) as exc:
-            _say(f"{nodes} nodes: not measured: {exc or type(exc).__name__}")
+            _say(f"{nodes} nodes: not measured: {str(exc) or type(exc).__name__}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -113,10 +113,16 @@ def run(sizes: list[int], seconds: float) -> Iterator[Measured]:
 def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sizes, seconds = os.environ.get("BENCH_NODES", _SIZES), os.environ.get("BENCH_SECONDS", _SECONDS)
-    wanted = [int(size) for size in sizes.split(",")]
+    try:
+        wanted, for_seconds = [int(size) for size in sizes.split(",")], float(seconds)
+    except ValueError as exc:
+        _say(
+            f"BENCH_NODES={sizes} BENCH_SECONDS={seconds}: {exc}; give numbers, as in BENCH_NODES=500,1000 BENCH_SECONDS=10"
+        )
+        return 2
     all_measured: list[Measured] = []
     held: dict[str, Result] = {}
-    for measured in run(wanted, float(seconds)):
+    for measured in run(wanted, for_seconds):
         all_measured.append(measured)
         held |= results(measured)
         # after each: who ends it early keeps what there is

@@ -14,6 +14,7 @@ def test_what_comes_back_has_a_device_of_its_own(our_node: NodeUnderTest) -> Non
     rw = our_node.kinds["rw"]
     for name in ("one", "two"):
         our_node.run(pod(name, [container("main", {rw.resource: 1})]))
+        our_node.seen(name)
     boot_id = our_node.node.machine.boot_id
     our_node.reboot()
     assert our_node.node.machine.boot_id != boot_id
@@ -30,6 +31,7 @@ def test_plugins_that_are_late(our_node: NodeUnderTest) -> None:
     """The agent is up long before its plugin: no container starts in between."""
     rw = our_node.kinds["rw"]
     our_node.run(pod("early", [container("main", {rw.resource: 1})]))
+    our_node.seen("early")
     with our_node.rebooted_without_plugins():
         our_node.run(pod("plain", [container("main")]))
         assert len(our_node.starts("early")) == 1
@@ -46,6 +48,7 @@ def test_a_static_pod(our_node: NodeUnderTest) -> None:
     body["metadata"]["annotations"] = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
     with our_node.static(body) as name:
         our_node.wait_running(name)
+        our_node.seen(name)
         our_node.reboot()
         is_back = _comes_back(our_node, name)
         assert is_back or our_node.runtime != NRI

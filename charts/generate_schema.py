@@ -37,6 +37,7 @@ DECIDED = {
             "namespace",
             "leaderElect",
             "requiredPlugins",
+            "markWaitingPods",
             "nodeTaint",
             "nodeLabels",
         }
@@ -48,6 +49,9 @@ _ABSOLUTE = {"pattern": "^/"}
 _PART = "([^/]|[^/][^/.]|[^/.][^/]|[^/]{3,})"
 _PLAIN_PATH = {"pattern": f"^/({_PART}(/{_PART})*/?)?$", "maxLength": MAX_PATH}
 _PLAIN_PATH_OR_NONE = {"pattern": f"^(/({_PART}(/{_PART})*/?)?)?$", "maxLength": MAX_PATH}
+# The kernel has no more than 1024; which of two comes first is looked at in templates/_checks.tpl.
+_NUMA_NODE = "(0?[0-9]{1,3}|10[01][0-9]|102[0-3])"
+_NUMA_NODES = f"{_NUMA_NODE}(-{_NUMA_NODE})?"
 _NO_DOUBLE_STAR = {"pattern": r"^([^*]|\*[^*])*\*?$"}
 _PERMISSIONS = sorted("".join(letters) for n in (1, 2, 3) for letters in itertools.permutations("rwm", n))
 
@@ -70,7 +74,7 @@ _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {
         "nriSocket": _ABSOLUTE | {"maxLength": MAX_PATH_BYTES},
         "podResourcesSocket": {"pattern": "^(/.*)?$", "maxLength": MAX_PATH_BYTES},
         "pluginsRegistryDir": {"pattern": "^(/.*)?$"},
-        "numaNodes": {"pattern": "^ *([0-9]{1,4}(-[0-9]{1,4})?( *, *[0-9]{1,4}(-[0-9]{1,4})?)*)? *$"},
+        "numaNodes": {"pattern": f"^ *({_NUMA_NODES}( *, *{_NUMA_NODES})*)? *$"},
     },
     "AgentPluginSettings": {"hostRoot": _PLAIN_PATH},
     "AgentGenericSettings": {"resourceName": _RESOURCE_NAME},

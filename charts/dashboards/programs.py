@@ -56,7 +56,7 @@ def operator(board: dashboard.Dashboard) -> None:
             "Memory of the operator",
             "Resident memory of each replica; the budget for 5,000 nodes is 200 MiB.",
             {
-                "{{instance}}": f"process_resident_memory_bytes{{{q.CLUSTER}}} * on (instance) group_left () "
+                "{{instance}}": f"process_resident_memory_bytes{{{q.CLUSTER}}} * on (cluster, instance) group_left () "
                 f"nodedevice_operator_info{{{q.CLUSTER}}}"
             },
             unit=BYTES,
@@ -151,7 +151,7 @@ def agents(board: dashboard.Dashboard) -> None:
             "Memory of agents",
             "Resident memory of the ten largest; the budget of an idle agent is 64 MiB.",
             {
-                "{{node}}": f"topk(10, process_resident_memory_bytes{{{q.OF_NODE}}} * on (instance) group_left () "
+                "{{node}}": f"topk(10, process_resident_memory_bytes{{{q.OF_NODE}}} * on (cluster, instance) group_left () "
                 f"nodedevice_agent_info{{{q.OF_NODE}}})"
             },
             unit=BYTES,

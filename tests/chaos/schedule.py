@@ -12,10 +12,11 @@ ZEROED = "capacity zeroed"
 CONFLICT = "capacity changed by another writer"
 CUT = "watches cut"
 HEALTH = "device broken or mended"
+DELETED = "NodeDevice deleted"
 
 # What lasts until it is ended, and what is done in a moment.
 _LASTING = (OPERATOR, AGENT, API_SERVER, ETCD)
-_MOMENTARY = (ZEROED, CONFLICT, CUT, HEALTH)
+_MOMENTARY = (ZEROED, CONFLICT, CUT, HEALTH, DELETED)
 # An API server takes seconds to come back: it shall not take all of the time.
 _WEIGHTS = (4, 4, 1, 2)
 

@@ -12,6 +12,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +21,7 @@ import httpx2
 from lightkube import ApiError
 from lightkube.resources.core_v1 import Node
 from nodedevice_agent.plugins import control
-from nodedevice_api.names import node_device_name
+from nodedevice_api.names import Condition, node_device_name
 
 from tests.chaos import schedule
 from tests.chaos.proxy import Proxy
@@ -57,6 +58,9 @@ class Siege:
         self._broken: dict[str, set[str]] = {node: set() for node in self.nodes}
         self._changed_at: dict[tuple[str, str], float] = {}
         self._writers = 0
+        # what is killed and not started again yet
+        self._dead: list[Program] = []
+        self._is_etcd_paused = False
         self._to_calm: list[float] = []
         self._to_right: list[float] = []
         self._undo = ExitStack()
@@ -123,14 +127,24 @@ class Siege:
         if step.what in (schedule.OPERATOR, schedule.AGENT):
             program = self._stack.operator if step.what == schedule.OPERATOR else self._stack.agents[step.node]
             program.process.kill()
-            return program.process.start
+            self._dead.append(program)
+            return partial(self._start, program)
         assert isinstance(control_plane, ControlPlane)
         if step.what == schedule.API_SERVER:
             control_plane.stop_apiserver()
             return control_plane.start_apiserver
         etcd = control_plane.pids()["etcd"]
         os.kill(etcd, signal.SIGSTOP)
-        return lambda: os.kill(etcd, signal.SIGCONT)
+        self._is_etcd_paused = True
+        return partial(self._resume, etcd)
+
+    def _resume(self, etcd: int) -> None:
+        os.kill(etcd, signal.SIGCONT)
+        self._is_etcd_paused = False
+
+    def _start(self, program: Program) -> None:
+        program.process.start()
+        self._dead.remove(program)
 
     def _do(self, step: Step) -> bool:
         """Do what takes a moment; whether it could be done."""
@@ -138,6 +152,8 @@ class Siege:
             return self._change_health(step)
         if step.what == schedule.CUT:
             return self._proxies[("operator", step.node)[step.chance < 0.3]].cut() > 0
+        if step.what == schedule.DELETED:
+            return self._delete(step.node)
         # a new writer each time: the same one again and again is a contest, and rightly given way to
         self._writers += 1
         number = "0" if step.what == schedule.ZEROED else str(int(step.chance * 100))
@@ -146,6 +162,21 @@ class Siege:
             self._stack.control_plane.client.patch(
                 Node.Status, step.node, status, field_manager=f"writer-{self._writers}"
             )
+        except _AWAY:
+            return False
+        return True
+
+    def _delete(self, node: str) -> bool:
+        """Delete its NodeDevice, where its agent and the operator live.
+
+        Without an agent that makes it anew the number is given up, and rightly. And the object is the memory of an operator that
+        starts: with both gone, nothing says that a number which somebody overwrites at that moment was ours.
+        While etcd is paused it would only be waited for.
+        """
+        if self._is_etcd_paused or self._stack.operator in self._dead or self._stack.agents[node] in self._dead:
+            return False
+        try:
+            self._stack.control_plane.client.delete(NodeDevice, node_device_name(node, RESOURCE))
         except _AWAY:
             return False
         return True
@@ -181,13 +212,18 @@ class Siege:
 
     def _is_published(self, node: str) -> bool:
         status = self._status(node)
-        return bool(status["healthy"] == DEVICES - len(self._broken[node]) and status["allocated"] == PODS)
+        is_told = "healthy" in status
+        return is_told and status["healthy"] == DEVICES - len(self._broken[node]) and status["allocated"] == PODS
 
     def _is_right(self) -> bool:
         for name in self.nodes:
             wanted = str(self._wanted(name))
             shown: Any = self._stack.control_plane.client.get(Node, name).status
             if (shown.capacity.get(RESOURCE), shown.allocatable.get(RESOURCE)) != (wanted, wanted):
+                return False
+            # told as well: it is what an operator that starts next knows of it
+            told = {each["type"]: each["status"] for each in self._status(name)["conditions"]}
+            if told.get(Condition.ADVERTISED) != "True":
                 return False
         return True
 
@@ -201,7 +237,7 @@ class Siege:
 
     def _status(self, node: str) -> dict[str, Any]:
         found: Any = self._stack.control_plane.client.get(NodeDevice, node_device_name(node, RESOURCE))
-        return dict(found.status)
+        return dict(found.status or {})
 
     def _wait(self, what: str, is_so: Callable[[], bool], seconds: float) -> None:
         try:
@@ -218,7 +254,7 @@ class Siege:
         except _AWAY as exc:
             return f"{node}: {exc}"
         numbers = {name: value for name, value in status.items() if isinstance(value, int)}
-        held = [entry["deviceIDs"] for entry in status["allocations"]]
+        held = [entry["deviceIDs"] for entry in status.get("allocations", [])]
         shown = found.status.capacity.get(RESOURCE)
         return f"{node}: shows {shown}, says {numbers}, held {held}, broken {sorted(self._broken[node])}"
 

@@ -22,4 +22,4 @@ def test_a_short_run_sees_everything(seed: int) -> None:
     assert sorted(lasting) == sorted({schedule.OPERATOR, schedule.AGENT, schedule.API_SERVER, schedule.ETCD})
     for chosen in first:
         others = {step.what for step in chosen.momentary}
-        assert others == {schedule.ZEROED, schedule.CONFLICT, schedule.CUT, schedule.HEALTH}
+        assert others == {schedule.ZEROED, schedule.CONFLICT, schedule.CUT, schedule.HEALTH, schedule.DELETED}

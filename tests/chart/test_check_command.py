@@ -40,7 +40,8 @@ def node(installed: ControlPlane) -> Iterator[PlayedNode]:
 def rows(said: str) -> dict[tuple[str, str], tuple[str, str]]:
     """By what and name: ok or NO, and what it says."""
     found = {}
-    for line in said.splitlines()[1:]:
+    table = [line for line in said.splitlines() if not line.startswith("waiting up to ")]
+    for line in table[1:]:
         verdict, what, name, says = line.split(maxsplit=3)
         found[what, name] = verdict, says
     return found
@@ -123,6 +124,13 @@ def test_nothing_there_at_all_is_told_too(installed: ControlPlane, as_hook: Comm
         assert found["agents", "-"] == ("NO", "0 renew their Leases; look at the agents' pods and their logs")
     finally:
         install_chart(installed)
+
+
+def test_says_what_it_waits_for(installed: ControlPlane, as_hook: Command) -> None:
+    installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
+    status, said = as_hook("check", "--wait-seconds", "1")
+    assert status == 1
+    assert "waiting up to 1 s for operator, agents" in said
 
 
 def test_without_rights_it_says_so(installed: ControlPlane, as_hook: Command) -> None:

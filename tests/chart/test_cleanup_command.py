@@ -32,6 +32,13 @@ pytestmark = pytest.mark.cluster
 UNINSTALL = ("cleanup", "--delete-leases-namespace")
 KEPT = {"crds": {"keep": True}}
 ALL = {"crds": {"keep": False}}
+# Helm lets it stay, for its log
+FAILED_TEST = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "nodedevice-check", "namespace": SYSTEM_NAMESPACE},
+    "spec": {"containers": [{"name": "check", "image": "nodedevice-operator"}]},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +177,7 @@ def test_an_operator_elsewhere_holds_it_up(
 def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
     manifests = [each for each in render_chart() if each["kind"] in {"DaemonSet", "Deployment", "ConfigMap"}]
     with ExitStack() as undo:
-        installed.apply(yaml.safe_dump_all(manifests))
+        installed.apply(yaml.safe_dump_all([*manifests, FAILED_TEST]))
         undo.callback(installed.kubectl, "delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
         def pods() -> list[Any]:
@@ -180,11 +187,13 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
         wait_until(lambda: len(pods()) >= 3, "agents and operators run", 30)
         status, said = as_hook(*UNINSTALL)
         assert status == 0, said
-        assert said.splitlines()[:2] == [
+        assert said.splitlines()[:3] == [
             "deleted deployments nodedevice-operator",
             "deleted daemonsets nodedevice-agent",
+            "deleted pods nodedevice-check",
         ]
         assert pods() == []
+        assert "nodedevice-check" not in listed(installed, "pods", "-n", SYSTEM_NAMESPACE)
 
 
 def test_without_the_chart_only_the_leases_go(installed: ControlPlane, node: PlayedNode) -> None:

@@ -61,7 +61,7 @@ def test_for_everybody_else(installed: ControlPlane, helm: Helm, tmp_path: Path)
     assert {("DaemonSet", "nodedevice-agent"), ("Deployment", "nodedevice-operator")} <= kept
     rollouts = [command for command in typed if "rollout" in command]
     assert [command[-1] for command in rollouts] == ["daemonset/nodedevice-agent", "deployment/nodedevice-operator"]
-    assert ["helm", "test", "nodedevice", "--namespace", SYSTEM_NAMESPACE] in typed
+    assert ["helm", "test", "nodedevice", "--namespace", SYSTEM_NAMESPACE, "--logs"] in typed
     for command in typed:
         if command[0] == "kubectl" and "rollout" not in command:
             installed.kubectl(*command[1:])

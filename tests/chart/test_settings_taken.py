@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent import settings as agent_settings
+from nodedevice_agent.edges.numa_nodes import read_topology
 from nodedevice_agent.errors import SettingsError
 from nodedevice_operator import settings as operator_settings
 from nodedevice_operator.errors import SettingsError as OperatorSettingsError
@@ -166,6 +167,30 @@ def test_what_the_agent_refuses_helm_refuses(name: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_the_agent_takes_helm_takes(config: Values, tmp_path: Path) -> None:
     assert read(config, tmp_path) == meant(config)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sentence"),
+    [
+        ("3-1", "agents.config.numaNodes: 3-1 ends before it begins"),
+        ("0, 010-9", "agents.config.numaNodes: 010-9 ends before it begins"),
+        ("0-9999", "at '/agents/config/numaNodes': '0-9999' does not match pattern"),
+        ("1024", "at '/agents/config/numaNodes': '1024' does not match pattern"),
+        ("abc", "at '/agents/config/numaNodes': 'abc' does not match pattern"),
+    ],
+)
+def test_numa_nodes_that_the_agent_refuses_helm_refuses(nodes: str, sentence: str) -> None:
+    with pytest.raises(SettingsError):
+        read_topology("none", "container", nodes)
+    with pytest.raises(CommandError) as refused:
+        render_chart({"agents": {"config": {"numaNodes": nodes}}})
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("nodes", ["0", "3-3", "0008-0010,1", " 1000-1023 , 0 ", "999-1019"])
+def test_numa_nodes_that_the_agent_takes_helm_takes(nodes: str) -> None:
+    assert read_topology("none", "container", nodes).numa_nodes
+    assert render_chart({"agents": {"config": {"numaNodes": nodes}}})
 
 
 def test_texts_arrive_as_they_are(tmp_path: Path) -> None:

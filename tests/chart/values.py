@@ -99,7 +99,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             ],
             "priorityClassName": "",
             "maxUnavailable": 3,
-            "env": [{"name": "NODEDEVICE_LOG_LEVEL", "value": "debug"}],
+            "env": [{"name": "LANG", "value": "C"}],
             "podAnnotations": {"example.com/note": "a"},
             "podLabels": {"team": "a"},
             "seLinuxOptions": {"type": "spc_t"},
@@ -124,6 +124,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     },
     "as little as may be": {
         "requiredPlugins": False,
+        "markWaitingPods": False,
         "admission": {"agents": False, "operator": False},
         "crds": {"upgrade": False},
         "cleanup": {"enabled": False},

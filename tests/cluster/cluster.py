@@ -11,6 +11,7 @@ from typing import Self
 
 from lightkube import Client
 from lightkube.models.authentication_v1 import BoundObjectReference, TokenRequestSpec
+from lightkube.models.core_v1 import Taint
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node, ServiceAccountToken
 
@@ -28,6 +29,8 @@ class Cluster(ABC):
     played_by = nodes.PLAYED_BY_KWOK
     # of each Node and namespace that is made
     labels: Mapping[str, str] = {}
+    # of each Node that is made
+    taints: Sequence[Taint] = ()
 
     def __init__(self, folder: Path, admin_kubeconfig: Path, client: Client, kubectl: Path, version: str) -> None:
         self.folder = folder
@@ -80,7 +83,7 @@ class Cluster(ABC):
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
         """Make many Nodes played by KWOK; they get ready side by side."""
         for name in names:
-            nodes.create_node(self.client, name, self.version, self.played_by, self.labels)
+            nodes.create_node(self.client, name, self.version, self.played_by, self.labels, self.taints)
         if wait_ready:
             nodes.wait_schedulable(self.client, names)
 

@@ -55,6 +55,8 @@ class CurrentCluster(Cluster):
 
     # another KWOK in that cluster, if there is one, leaves our Nodes alone
     played_by = "nodedevice"
+    # and the pods of those who use that cluster stay off them
+    taints = (nodes.LENT_TAINT,)
 
     def __init__(
         self, folder: Path, kubeconfig: Path, client: Client, kubectl: Path, version: str, kwok: Process
@@ -103,10 +105,12 @@ class CurrentCluster(Cluster):
         self.verify_alive()
 
     def apply(self, manifest: str) -> None:
-        """As for any cluster, each document with our mark."""
+        """As for any cluster, each document with our mark; pods tolerate our Nodes' taint."""
         documents = [document for document in yaml.safe_load_all(manifest) if document]
         for document in documents:
             document["metadata"]["labels"] = {**(document["metadata"].get("labels") or {}), **self.labels}
+            if document["kind"] == "Pod":
+                document["spec"].setdefault("tolerations", []).append(nodes.toleration())
         super().apply(yaml.safe_dump_all(documents))
 
     def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
@@ -132,7 +136,12 @@ class CurrentCluster(Cluster):
             taken = [name for name in self._names("crds", unmarked) if name.endswith(f".{GROUP}")]
             spaces = self._names("namespaces", unmarked)
         except CommandError as exc:
-            raise CurrentClusterError(f"the cluster of the context {context} cannot be used: {exc}") from exc
+            # not what it printed to stdout: kubectl tells its own version there even when no server answers
+            raise CurrentClusterError(
+                f"the cluster of the context {context} cannot be used: {exc.stderr.strip()}\n"
+                "  remedy: is the cluster running, and may you list what is in it? Start it, or choose another one with"
+                " `kubectl config use-context`"
+            ) from exc
         taken += [name for name in spaces if name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
         if int("".join(filter(str.isdigit, version["minor"]))) < _OLDEST_MINOR:
             raise CurrentClusterError(

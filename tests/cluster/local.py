@@ -7,6 +7,7 @@ Ctrl-C while it comes up ends it, keeper and all.
 
 import contextlib
 import hashlib
+import json
 import os
 import shlex
 import shutil
@@ -21,8 +22,10 @@ from pathlib import Path
 import click
 
 from tests.cluster.binaries import find
+from tests.cluster.cluster import Cluster
 from tests.cluster.current import open_cluster
 from tests.cluster.errors import ClusterError
+from tests.cluster.nodes import toleration
 from tests.cluster.stack import GPU, NODE_A, Stack
 
 _ROOT = Path(__file__).parents[2]
@@ -84,6 +87,7 @@ def _write_ready(folder: Path, stack: Stack) -> None:
         f"export KUBECONFIG={shlex.quote(str(stack.control_plane.admin_kubeconfig))}",
         f"export PATH={shlex.quote(str(kubectl.parent))}:$PATH   # kubectl of this cluster",
         "# try: kubectl get nodedevices -o wide; kubectl get poddevices -A; kubectl get events -A",
+        *_tainted(stack.control_plane),
         "# break a device, and mend it:",
         f"#   .venv/bin/nodedevice-agent simulate break --state-dir {shown} {GPU} gpu-0",
         f"#   .venv/bin/nodedevice-agent simulate mend --state-dir {shown} {GPU} gpu-0",
@@ -94,6 +98,19 @@ def _write_ready(folder: Path, stack: Stack) -> None:
     temporary = folder / ".ready"
     temporary.write_text("\n".join(lines) + "\n")
     temporary.rename(folder / "ready")
+
+
+def _tainted(cluster: Cluster) -> list[str]:
+    """How a pod gets onto Nodes that keep pods off, in a cluster where they do."""
+    if not cluster.taints:
+        return []
+    image = "registry.example/app"
+    container = {"name": "try", "image": image, "resources": {"limits": {GPU: 1}}}
+    overrides = json.dumps({"spec": {"tolerations": [toleration()], "containers": [container]}})
+    return [
+        f"# nothing really runs on these Nodes, so pods are kept off, but for those with the toleration {toleration()['key']}:",
+        f"#   kubectl run try --image={image} --overrides={shlex.quote(overrides)}",
+    ]
 
 
 def _start(folder: Path) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
+from typing import Any, Final
 
 from lightkube import ApiError, Client
-from lightkube.models.core_v1 import NodeAddress, NodeStatus, NodeSystemInfo
+from lightkube.models.core_v1 import NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node
 from lightkube.resources.core_v1 import NodeStatus as NodeStatusPart
@@ -20,6 +21,8 @@ from tests.cluster.waiting import wait_until
 # not in nodedevice.io/ itself: what is there on a Node is the operator's, which takes away what it did not put there
 PLAYED_LABEL = "test.nodedevice.io/played-by"
 PLAYED_BY_KWOK = "kwok"
+# of Nodes in a cluster that others use: their pods would be bound there, and be shown as running where nothing runs
+LENT_TAINT: Final = Taint(key="test.nodedevice.io/demo", effect="NoSchedule")
 
 _FIELD_MANAGER = "kubelet"
 _CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "250"}
@@ -30,12 +33,18 @@ def node_selector(played_by: str = PLAYED_BY_KWOK) -> str:
     return f"{PLAYED_LABEL}={played_by}"
 
 
+def toleration() -> dict[str, Any]:
+    """What a pod's spec needs among its tolerations to be bound to a Node with LENT_TAINT."""
+    return {"key": LENT_TAINT.key, "operator": "Exists", "effect": LENT_TAINT.effect}
+
+
 def create_node(
     client: Client,
     name: str,
     kubelet_version: str,
     played_by: str = PLAYED_BY_KWOK,
     more_labels: Mapping[str, str] = MappingProxyType({}),
+    taints: Sequence[Taint] = (),
 ) -> None:
     """Make the Node; KWOK sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
 
@@ -54,12 +63,13 @@ def create_node(
         addresses=[NodeAddress(type="Hostname", address=name)],
         nodeInfo=_node_info(kubelet_version),
     )
-    client.create(Node(metadata=ObjectMeta(name=name, labels=labels)), field_manager=_FIELD_MANAGER)
+    spec = NodeSpec(taints=list(taints) or None)
+    client.create(Node(metadata=ObjectMeta(name=name, labels=labels), spec=spec), field_manager=_FIELD_MANAGER)
     client.patch(NodeStatusPart, name, NodeStatusPart(status=status), field_manager=_FIELD_MANAGER)
 
 
 def wait_schedulable(client: Client, names: Sequence[str], timeout_seconds: float = 60.0) -> None:
-    """Wait until the scheduler would use each Node: Ready, and the taint of its first seconds taken off.
+    """Wait until the scheduler would use each Node: Ready, and the taints of its first seconds taken off.
 
     Raises TimeoutError, naming the first that is not, when that takes longer than timeout_seconds.
     """
@@ -68,7 +78,7 @@ def wait_schedulable(client: Client, names: Sequence[str], timeout_seconds: floa
 
 
 def is_schedulable(client: Client, name: str) -> bool:
-    """Would the scheduler use it now? Not there yet is no."""
+    """Would the scheduler use it now, for pods that tolerate LENT_TAINT? Not there yet is no."""
     try:
         node = client.get(Node, name)
     except ApiError as exc:
@@ -77,7 +87,8 @@ def is_schedulable(client: Client, name: str) -> bool:
         raise
     conditions = (node.status.conditions or []) if node.status else []
     is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
-    return is_ready and not (node.spec and node.spec.taints)
+    taints = (node.spec.taints or []) if node.spec else []
+    return is_ready and all(taint.key == LENT_TAINT.key for taint in taints)
 
 
 def _node_info(kubelet_version: str) -> NodeSystemInfo:

@@ -1,8 +1,10 @@
 """The whole product, running, anew for each file of tests here."""
 
 import json
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,18 @@ def stack() -> Iterator[Stack]:
             yield running
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def own_temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder of this test's own, short enough for sockets, in which nothing may be left behind."""
+    folder = Path("/tmp") / f"nd-{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    left = list(folder.iterdir())
+    assert not left
+    folder.rmdir()
 
 
 def gpus(stack: Stack, node_name: str) -> int:

@@ -9,7 +9,7 @@ _README: Final = ("tests/e2e/chart/test_readme.py", "texts(_SECTION")
 TRIED_ELSEWHERE: Final = {
     "make demo GPU=": ("tests/e2e/test_gpu_demo.py", '"tests.e2e.gpu_demo"'),
     "make demo": ("tests/e2e/test_demo.py", '"tests.e2e.demo"'),
-    "CLUSTER=current make demo": ("tests/e2e/test_demo.py", '"CLUSTER": "current"'),
+    "CLUSTER=current make demo": ("tests/e2e/test_current_cluster.py", '"CLUSTER": "current"'),
     "make up": ("tests/e2e/test_demo.py", '[*_LOCAL, "up"]'),
     "make check": (".ci/run", "make check"),
     "make e2e": (".ci/run", "make e2e"),

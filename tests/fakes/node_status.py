@@ -22,17 +22,19 @@ class _Value:
 
 @dataclass
 class NodeStatusModel:
-    """One Node. `uid` changes when it is made anew."""
+    """One Node. `uid` changes when it is made anew, and `made` tells when that was."""
 
     name: str = "node-a"
     uid: str = "uid-1"
     version: int = 1
+    made: str = ""
     _values: dict[tuple[str, str], _Value] = field(default_factory=dict)
 
     def record(self) -> NodeRecord:
         """What the operator would remember of it now."""
         resources = {resource for _, resource in self._values}
-        return NodeRecord(self.name, self.uid, self.version, {name: self.seen(name) for name in sorted(resources)})
+        seen = {name: self.seen(name) for name in sorted(resources)}
+        return NodeRecord(self.name, self.uid, self.version, seen, made=self.made)
 
     def seen(self, resource: str) -> ExtendedResource:
         """One resource, with its owners."""
@@ -73,10 +75,17 @@ class NodeStatusModel:
                 self._values[where, resource] = _Value(number, {manager})
         self.version += 1
 
-    def remake(self, uid: str) -> None:
+    def remake(self, uid: str, made: str = "") -> None:
         """Delete the Node and make it again under the same name, without any extended resource."""
         self.uid = uid
+        self.made = made
         self._values.clear()
+        self.version += 1
+
+    def forget_owners(self) -> None:
+        """Reset managedFields by hand: the numbers stay, and nobody is named for them."""
+        for value in self._values.values():
+            value.owners.clear()
         self.version += 1
 
     def _is_conflict(self, key: tuple[str, str], number: int, manager: str) -> bool:

@@ -46,6 +46,8 @@ class TroubleProxy(WatchProxy):
 
     def __init__(self, server: str, authority: Path) -> None:
         self.rules: list[Rule] = []
+        # kinds whose watches are frozen although the others are not
+        self.frozen_kinds: frozenset[str] = frozenset()
         self._watches: list[tuple[web.Request, web.StreamResponse]] = []
         self._half: set[str] = set()
         self._lock = threading.Lock()
@@ -87,7 +89,8 @@ class TroubleProxy(WatchProxy):
         found = self._of(kind)
         for request, _ in found:
             if request.transport is not None:
-                request.transport.abort()
+                # not aborted: what was answered so far, its status above all, is still sent
+                request.transport.close()
         return len(found)
 
     async def _say(self, kind: str, line: bytes) -> int:
@@ -124,6 +127,8 @@ class TroubleProxy(WatchProxy):
         self, request: web.Request, kind: str, content: aiohttp.StreamReader, passed: web.StreamResponse
     ) -> None:
         async for chunk in content.iter_any():
+            if self.is_frozen.is_set() or kind in self.frozen_kinds:
+                continue
             if not self.is_to_be_cut(kind):
                 await passed.write(chunk)
                 continue

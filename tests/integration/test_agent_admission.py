@@ -158,8 +158,8 @@ def test_the_new_node_of_a_name_takes_the_place_of_the_old_one(
     assert default.metadata is not None
     other = {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": default.metadata.uid}
     try:
-        cluster.client.apply(body([old]), field_manager=AGENT_FIELD_MANAGER)
-        merge(cluster.client, {"metadata": {"ownerReferences": [old, other]}})
+        cluster.client.apply(body([other]), field_manager="somebody")
+        cluster.client.apply(body([old]), field_manager=AGENT_FIELD_MANAGER, force=True)
         now = owner(cluster, A)
         mended = agents[A].apply(body([now]), field_manager=AGENT_FIELD_MANAGER, force=True, dry_run=True)
         assert {each.uid for each in mended.metadata.ownerReferences} == {now["uid"], other["uid"]}
@@ -176,6 +176,19 @@ def test_the_new_node_of_a_name_takes_the_place_of_the_old_one(
         (A, "example.com/looks-deadbeef"),
         (A, f"{'a.' * 100}com/{'n' * 60}"),
         (B, "other.example.com/x"),
+        (A, "example.com/UPPER"),
+        (A, "example.com/under__score"),
+        (A, "example.com/A_.-_.B"),
+        (A, "a.b.c/version-1.2"),
+        (A, "a-dead/beef-0badcafe"),
+        (A, "a--b.com/c--d"),
+        (A, "example.com/Looks-deadbeef"),
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.de/{'n' * 48}"),
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.def/{'n' * 48}"),
+        # cut just after a dot, and at dashes
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 39}/{'n' * 60}"),
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 30}/nn{'-' * 58}nn"),
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 30}/N_{'-_.' * 18}nn"),
     ],
 )
 def test_every_name_that_an_agent_makes_passes(
@@ -196,6 +209,44 @@ def test_names_of_nodes_with_dots_or_too_long_for_a_name(cluster: ControlPlane, 
             assert "is named after its node" in refused(lambda: agent.apply(plain, field_manager="x", dry_run=True))
     finally:
         cluster.remove_node(node)
+
+
+SHORT, LONGER = "admission", "admission.b"
+
+
+@pytest.fixture(scope="module")
+def short_agent(cluster: ControlPlane) -> Iterator[Client]:
+    """The agent of a node whose name, and a dot, begin that of another."""
+    cluster.client.create(Node(metadata=ObjectMeta(name=SHORT)))
+    with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, SHORT) as agent:
+        yield agent
+    cluster.remove_node(SHORT)
+
+
+@pytest.mark.parametrize(
+    ("resource", "name"),
+    [
+        pytest.param(GPU, node_device_name(LONGER, GPU), id="the name that another node needs"),
+        pytest.param("b.example.com/gpu", node_device_name(LONGER, GPU), id="a hash where none belongs"),
+        pytest.param("example.com/Gpu", node_device_name(LONGER, GPU), id="a hash behind another resource"),
+        pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu", id="no hash where one belongs"),
+        pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu-0badcafe0", id="nine digits"),
+        pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu-notahash", id="no digits"),
+        pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu-more-0badcafe", id="more before the hash"),
+    ],
+)
+def test_no_name_but_that_of_its_own_resource(
+    cluster: ControlPlane, short_agent: Client, resource: str, name: str
+) -> None:
+    made = body([owner(cluster, SHORT)], name, SHORT, resource)
+    said = refused(lambda: short_agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True))
+    assert f"is named after its node and resource, {'' if 'Gpu' in resource else 'such as '}{SHORT}." in said
+
+
+def test_the_hash_itself_is_not_checked(cluster: ControlPlane, short_agent: Client) -> None:
+    """The API server's language has no hash: what docs/security.md says that the policy cannot refuse."""
+    made = body([owner(cluster, SHORT)], node_device_name(LONGER, GPU), SHORT, "b.example.com/GPU")
+    short_agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True)
 
 
 def test_nobody_else_is_asked(cluster: ControlPlane, published: None) -> None:

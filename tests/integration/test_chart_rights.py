@@ -27,6 +27,7 @@ from nodedevice_api.names import (
     Condition,
     node_device_name,
 )
+from nodedevice_operator.core.required_plugins import ANNOTATION
 
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane import ControlPlane
@@ -63,7 +64,7 @@ ADMISSION = "admissionregistration.k8s.io"
 OPERATOR = {
     *each_verb("", "nodes", "get", "list", "watch"),
     *each_verb("", "nodes/status", "patch"),
-    *each_verb("", "pods", "get"),
+    *each_verb("", "pods", "get", "list", "patch"),
     *each_verb("", "events", "create", "patch"),
     *each_verb(GROUP, "nodedevices", "list", "watch"),
     *each_verb(GROUP, "nodedevices/status", "patch"),
@@ -206,6 +207,18 @@ def forbidden(call: Callable[[], Any]) -> None:
     assert refused.value.status.code == 403, refused.value.status
 
 
+def pod(namespace: str, name: str = "pod-a") -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace=namespace, annotations={"old": "there"}),
+        spec=core_v1.PodSpec(containers=[core_v1.Container(name="main", image="img")]),
+    )
+
+
+def patch_pod(client: Client, namespace: str, patch: dict[str, Any]) -> Pod:
+    return client.patch(Pod, "pod-a", patch, namespace=namespace, patch_type=PatchType.STRATEGIC)
+
+
+OTHER_IMAGE = {"spec": {"containers": [{"name": "main", "image": "other"}]}}
 TAKEN_OUT = {"spec": {"unschedulable": True}}
 EMPTY = {"status": {"capacity": {"example.com/gpu": "9"}}}
 
@@ -237,7 +250,15 @@ def test_agent_cannot(agent: Client, published: str, namespace: str, call: Calla
         pytest.param(lambda c, ns: c.delete(NodeDevice, NAME), id="deletes a NodeDevice"),
         pytest.param(lambda c, ns: c.apply(node_device(NAME), field_manager="x"), id="writes a NodeDevice's spec"),
         pytest.param(lambda c, ns: c.delete(Pod, "pod-a", namespace=ns), id="deletes a pod"),
-        pytest.param(lambda c, ns: list(c.list(Pod, namespace=ns)), id="lists pods"),
+        pytest.param(lambda c, ns: c.create(pod(ns, "pod-b")), id="makes a pod"),
+        pytest.param(lambda c, ns: patch_pod(c, ns, {"metadata": {"labels": {"a": "b"}}}), id="labels a pod"),
+        pytest.param(lambda c, ns: patch_pod(c, ns, {"metadata": {"annotations": {"a": "b"}}}), id="annotates a pod"),
+        pytest.param(lambda c, ns: patch_pod(c, ns, {"metadata": {"annotations": {"old": None}}}), id="takes one off"),
+        pytest.param(lambda c, ns: patch_pod(c, ns, OTHER_IMAGE), id="changes a pod's image"),
+        pytest.param(
+            lambda c, ns: c.patch(Pod.Status, "pod-a", {"status": {"phase": "Failed"}}, namespace=ns),
+            id="writes a pod's status",
+        ),
         pytest.param(lambda c, ns: c.create(lease(AGENTS_NAMESPACE)), id="writes an agent's Lease"),
         pytest.param(lambda c, ns: c.replace(lease(SYSTEM_NAMESPACE), NODE), id="makes another Lease beside its own"),
         pytest.param(
@@ -251,5 +272,20 @@ def test_agent_cannot(agent: Client, published: str, namespace: str, call: Calla
         pytest.param(lambda c, ns: list(c.list(Namespace)), id="reads namespaces"),
     ],
 )
-def test_operator_cannot(operator: Client, published: str, namespace: str, call: Callable[[Client, str], Any]) -> None:
+def test_operator_cannot(
+    installed: ControlPlane, operator: Client, published: str, namespace: str, call: Callable[[Client, str], Any]
+) -> None:
+    installed.client.create(pod(namespace))
     forbidden(lambda: call(operator, namespace))
+
+
+def test_operator_patches_pods_with_nothing_or_the_mark(
+    installed: ControlPlane, operator: Client, namespace: str
+) -> None:
+    made = installed.client.create(pod(namespace))
+    assert made.metadata is not None
+    assert [each.metadata.name for each in operator.list(Pod, namespace=namespace) if each.metadata] == ["pod-a"]
+    patch_pod(operator, namespace, {"metadata": {"uid": made.metadata.uid}})
+    marked = patch_pod(operator, namespace, {"metadata": {"annotations": {ANNOTATION: "[ nodedevice ]"}}})
+    assert marked.metadata is not None
+    assert marked.metadata.annotations == {"old": "there", ANNOTATION: "[ nodedevice ]"}

@@ -1,13 +1,15 @@
 """Devices through NRI, in process: a device plugin and a runtime on real sockets, and between them all that decides."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc
 import pytest
-from nodedevice_agent.core.pods import Container, Pod
+from nodedevice_agent.core import runtime_events
+from nodedevice_agent.core.pods import Container, OwnSettings, Pod
 from nodedevice_agent.edges.nri.ttrpc import CallFailed
 from nodedevice_agent.edges.nri_backend import KubeletsNames, NriBackend
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
@@ -209,3 +211,45 @@ def test_the_kubelets_names_are_those_of_its_checkpoint(tmp_path: Path) -> None:
     assert not names.has(RESOURCE)
     checkpoint.unlink()
     assert not names.has("nvidia.com/gpu")
+
+
+async def test_what_the_pod_sets_itself_is_left_alone_and_told_once(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = OwnSettings(frozenset({"IDS"}), is_privileged=True)
+    pod = Pod(POD.uid, POD.namespace, POD.name, (Container("main", limits={RESOURCE: 1}, own=own),))
+    created = made()
+    created.env.append("IDS=the pod's")
+    caplog.set_level(logging.INFO, logger="nodedevice_agent")
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        manager.pods(pod)
+        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        connection = await runtime.plugin()
+        for _ in range(2):
+            adjusted = await connection.create_container(sandbox(), created)
+            assert list(adjusted.env) == []
+            assert [d.path for d in adjusted.linux.devices] == ["/dev/fake"]
+            assert all(rule.allow for rule in adjusted.linux.resources.devices)
+    (told,) = [r for r in caplog.records if r.message.startswith("a device plugin's answer is left out")]
+    assert told.__dict__["left_out"] == ["env IDS"]
+
+
+async def test_a_container_that_was_never_started(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime was killed while it started one, and nobody will ever tell its end but the kubelet's cleaning up."""
+    monkeypatch.setattr(runtime_events, "CREATED_SECONDS", 0.1)
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        manager.pods(POD)
+        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        connection = await runtime.plugin()
+        await connection.create_container(sandbox(), made())
+        found = made()
+        found.state = api_pb2.CONTAINER_CREATED
+        runtime.pods, runtime.containers = [sandbox()], [found]
+        await connection.close()
+        await runtime.plugin()
+        manager.pods(Pod("uid-2", "default", "next", POD.containers))
+        await manager.until(lambda: holders(manager) == {"a": "uid-2"})

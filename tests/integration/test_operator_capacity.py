@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from lightkube.resources.core_v1 import Node
 from lightkube.types import PatchType
 from nodedevice_api import names
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.integration.custom_resources import NodeDevice
-from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, now_text, operator_writes
 
 DRIFT = 'nodedevice_operator_drift_repairs_total{cause="%s"}'
 
@@ -138,6 +140,21 @@ def test_a_deleted_nodedevice_takes_its_capacity_along_and_brings_it_back(advert
     advertised.wait_condition("Ready", "True")
 
 
+def test_a_nodedevice_that_its_agent_makes_anew_changes_nothing_on_the_node(
+    installed: ControlPlane, advertised: PlayedNode
+) -> None:
+    def written() -> list[str]:
+        return [e["requestURI"] for e in operator_writes(installed, f"/nodes/{advertised.name}/status")]
+
+    before = written()
+    advertised.client.delete(NodeDevice, advertised.nd_name())
+    advertised.make()
+    advertised.publish(healthy=4)
+    # its conditions are new: the operator has looked at both objects
+    advertised.wait_condition("Ready", "True")
+    assert (advertised.shown(), written()) == (("4", "4"), before)
+
+
 def test_conditions_that_somebody_edits_are_put_right(advertised: PlayedNode) -> None:
     conditions = [{**c, "reason": "ByHand"} for c in advertised.conditions().values()]
     patch = {"status": {"conditions": conditions}}
@@ -183,6 +200,41 @@ def test_a_node_made_anew_gets_its_capacity_from_its_new_agent(installed: Contro
     again.publish(healthy=3)
     again.wait_shown(3)
     again.wait_condition("Advertised", "True")
+
+
+@pytest.mark.parametrize("number", ["4", "9"])
+def test_a_node_made_anew_while_no_operator_ran_is_judged_as_new(
+    operator: OperatorProcess, installed: ControlPlane, advertised: PlayedNode, number: str
+) -> None:
+    stored = advertised.conditions()["Advertised"]["lastTransitionTime"]
+    assert operator.stop() == 0
+    installed.remove_node(advertised.name)
+    # the API's times are whole seconds
+    wait_until(lambda: now_text()[:19] > stored[:19], "the next second", 5)
+    again = PlayedNode(installed, advertised.name)
+    # the agent takes its object over, with the conditions stored in it
+    again.make()
+    again.kubelet_writes(capacity={GPU: number}, allocatable={GPU: number})
+    operator.start()
+    again.wait_condition("Conflict", "True", names.Reason.FOREIGN_OWNER)
+    assert again.events("CapacityRepaired") == []
+    assert (again.shown(), again.owners()) == ((number, number), {"kubelet"})
+
+
+def test_ownership_that_was_reset_by_hand_is_taken_back_without_a_word(
+    operator: OperatorProcess, advertised: PlayedNode
+) -> None:
+    before = operator.metric(DRIFT % "changed")
+    patch: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
+    advertised.client.patch(Node, advertised.name, patch, patch_type=PatchType.MERGE)
+    wait_until(lambda: advertised.node.metadata.managedFields, "somebody owns something again", 20)
+    # the API server names a "before-first-apply" for what nobody owned
+    assert names.OPERATOR_FIELD_MANAGER in advertised.owners()
+    assert advertised.shown() == ("4", "4")
+    advertised.publish(healthy=3, broken=1)
+    advertised.wait_shown(3)
+    assert advertised.events("CapacityRepaired") == []
+    assert operator.metric(DRIFT % "changed") == before
 
 
 class TestNothingToDo:

@@ -9,23 +9,23 @@ import yaml
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.fakes.watch_proxy import WatchProxy
+from tests.fakes.trouble_proxy import TroubleProxy
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 
 @pytest.fixture
-def proxy(installed: ControlPlane, tmp_path: Path) -> Iterator[WatchProxy]:
+def proxy(installed: ControlPlane, tmp_path: Path) -> Iterator[TroubleProxy]:
     content = yaml.safe_load(installed.admin_kubeconfig.read_text())
     [cluster] = [entry["cluster"] for entry in content["clusters"]]
     authority = tmp_path / "authority.pem"
     authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-    made = WatchProxy(cluster["server"], authority)
+    made = TroubleProxy(cluster["server"], authority)
     yield made
     made.close()
 
 
 @pytest.fixture
-def operator(installed: ControlPlane, proxy: WatchProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(installed: ControlPlane, proxy: TroubleProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
     made = OperatorProcess(installed, tmp_path, "--watchdog-seconds", "1")
     kubeconfig = tmp_path / "kubeconfig"
     content = yaml.safe_load(kubeconfig.read_text())
@@ -35,7 +35,9 @@ def operator(installed: ControlPlane, proxy: WatchProxy, tmp_path: Path) -> Iter
     made.close()
 
 
-def test_a_frozen_watch_ends_the_process(installed: ControlPlane, operator: OperatorProcess, proxy: WatchProxy) -> None:
+def test_a_frozen_watch_ends_the_process(
+    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
+) -> None:
     node = PlayedNode(installed)
     try:
         operator.start()
@@ -58,7 +60,48 @@ def test_a_frozen_watch_ends_the_process(installed: ControlPlane, operator: Oper
         node.remove()
 
 
-def test_an_idle_fleet_is_no_reason(installed: ControlPlane, operator: OperatorProcess, proxy: WatchProxy) -> None:
+def test_watches_that_are_cut_hide_no_frozen_one(
+    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
+) -> None:
+    """As by a load balancer with a limit for what is idle: the API server answers all the time."""
+    node = PlayedNode(installed)
+    try:
+        operator.start()
+        node.make()
+        node.renew_lease()
+        node.publish(healthy=4)
+        node.wait_shown(4)
+        # until the operator has nothing to write on it: the answer to a write would show it as it is
+        node.wait_condition("Ready", "True")
+        proxy.frozen_kinds = frozenset({"nodedevices"})
+        node.publish(healthy=3)
+        for _ in range(3):
+            wait_until(lambda: proxy.cut("poddevices") == 1, "it is open, and cut")
+        assert operator.wait_ended() == 1
+        assert [line["event"] for line in operator.lines() if line["level"] == "error"] == ["the watch is behind"]
+    finally:
+        node.remove()
+
+
+def test_a_watch_that_is_cut_goes_on_and_is_no_outage(
+    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
+) -> None:
+    node = PlayedNode(installed)
+    try:
+        operator.start()
+        node.make()
+        node.renew_lease()
+        for healthy in (4, 3, 2, 1):
+            node.publish(healthy=healthy)
+            node.wait_shown(healthy)
+            wait_until(lambda: proxy.cut("nodedevices") == 1, "it is open, and cut")
+            assert operator.get("/readyz")[0] == 200
+        assert not [line for line in operator.lines() if line["level"] == "error"]
+    finally:
+        node.remove()
+
+
+def test_an_idle_fleet_is_no_reason(installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy) -> None:
     operator.start()
     before = checks(installed)
     wait_until(lambda: checks(installed) >= before + 4, "it has looked several times")

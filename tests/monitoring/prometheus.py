@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -112,6 +113,14 @@ def program(name: str) -> Path:
     if isinstance(found, BinaryError):
         pytest.skip(str(found))
     return found
+
+
+def promtool(*args: str | Path, folder: Path) -> str:
+    """What Prometheus' checker printed. Raises AssertionError with it where it found fault."""
+    command = [str(program("promtool")), *map(str, args)]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @functools.cache

@@ -12,8 +12,8 @@ from charts.dashboards.__main__ import DASHBOARDS, as_json
 from tests.cluster.chart import render_chart
 from tests.cluster.errors import CommandError
 from tests.monitoring import expressions
+from tests.monitoring.prometheus import promtool
 from tests.monitoring.test_kube_state_metrics import CONFIG
-from tests.monitoring.test_rules import promtool
 
 _ALL = ("monitors", "rules", "dashboards", "kubeStateMetrics")
 Json = dict[str, Any]

@@ -1,7 +1,6 @@
 """The alert rules by promtool: each fires when it should and not sooner, says what to do and where to read, and resolves."""
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,11 @@ import yaml
 
 from tests.monitoring import expressions
 from tests.monitoring.alerts import CASES, Case
-from tests.monitoring.prometheus import program
+from tests.monitoring.prometheus import promtool
 
 DOCS = Path(__file__).parents[2]
 _RULES = {rule["alert"]: rule for rule in expressions.alerts()}
 _SEVERITIES = {"warning", "critical"}
-
-
-def promtool(*args: str | Path, folder: Path) -> str:
-    """What it printed. Raises AssertionError with it where it found fault."""
-    command = [str(program("promtool")), *map(str, args)]
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_rules_are_rules(tmp_path: Path) -> None:

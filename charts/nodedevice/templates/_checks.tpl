@@ -48,6 +48,18 @@ Paths of the host in the agent's container. Call with (dict "config" .Values.age
 {{- end }}
 
 {{/*
+Ranges of NUMA nodes. Call with .Values.agents.config.numaNodes, if any.
+*/}}
+{{- define "nodedevice.check.numaNodes" -}}
+{{- range $range := regexFindAll "[0-9]+-[0-9]+" (. | default "") -1 -}}
+{{- $ends := splitList "-" $range -}}
+{{- if gt (first $ends | atoi) (last $ends | atoi) -}}
+{{- fail (printf "agents.config.numaNodes: %s ends before it begins: the smaller number is the first" $range) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
 An extended resource's name. Call with (dict "at" "what names it" "name" "vendor.com/gpu").
 */}}
 {{- define "nodedevice.check.resourceName" -}}

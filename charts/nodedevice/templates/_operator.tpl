@@ -24,9 +24,16 @@ Whether the operator may write to Nodes what is no capacity: `true` or nothing.
 {{- end }}
 
 {{/*
+Whether the operator may list pods and patch them: `true` or nothing.
+*/}}
+{{- define "nodedevice.operator.patchesPods" -}}
+{{- if and .Values.requiredPlugins .Values.markWaitingPods }}true{{ end -}}
+{{- end }}
+
+{{/*
 The operator's settings: what the user gave, and over it what its rights depend on too, so that the two never differ.
 */}}
 {{- define "nodedevice.operator.config" -}}
-{{- $decided := dict "requiredPlugins" .Values.requiredPlugins "nodeTaint" (eq .Values.nodeTaint "on") "nodeLabels" (eq .Values.nodeLabels "on") -}}
+{{- $decided := dict "requiredPlugins" .Values.requiredPlugins "markWaitingPods" .Values.markWaitingPods "nodeTaint" (eq .Values.nodeTaint "on") "nodeLabels" (eq .Values.nodeLabels "on") -}}
 {{- toPrettyJson (mergeOverwrite (deepCopy .Values.operator.config) $decided) -}}
 {{- end }}

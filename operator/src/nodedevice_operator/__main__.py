@@ -71,6 +71,11 @@ main.add_command(check)
     default=None,
     help="Keep the policy by which pods wait for their node's agent (the default), or leave that to the runtime.",
 )
+@click.option(
+    "--mark-waiting-pods/--no-mark-waiting-pods",
+    default=None,
+    help="Have that policy mark pods too that wait for a resource before it is advertised (the default), or not.",
+)
 @click.option("--log-level", type=click.Choice(get_args(settings.LogLevel)), help="Least level that is logged.")
 @click.option("--log-format", type=click.Choice(get_args(settings.LogFormat)), help="For people or for machines.")
 def run(config_file: Path | None, **flags: Any) -> None:

@@ -22,6 +22,8 @@ _WAIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 1.0
 # What the API server itself may take on top of the time that is waited for things to become right.
 _PATIENCE_SECONDS: Final = 30.0
+# Of what is waited for, so many are named.
+_NAMED: Final = 5
 
 
 @click.command(context_settings={"auto_envvar_prefix": "NODEDEVICE", "show_default": True})
@@ -56,17 +58,35 @@ async def _check(
     client = command.client(login)
     try:
         look = _Look(client, namespace, leases_namespace, daemon_set)
-        async with command.within(wait_seconds + _PATIENCE_SECONDS) as progress:
+        patience = wait_seconds + _PATIENCE_SECONDS
+        waits_for_server = f"waiting up to {patience:g} s for the API server {login.server}"
+        async with command.within(patience, lambda trouble: _tell(f"{waits_for_server}: {trouble}")) as progress:
             progress.step = "reading what is there"
             give_up_at = asyncio.get_running_loop().time() + wait_seconds
+            is_told = False
             while True:
                 verdicts = await progress.patiently(look.all)
-                is_over = asyncio.get_running_loop().time() >= give_up_at
-                if is_over or all(verdict.is_good for verdict in verdicts):
+                left = give_up_at - asyncio.get_running_loop().time()
+                bad = [verdict for verdict in verdicts if not verdict.is_good]
+                if left <= 0 or not bad:
                     return verdicts
+                if not is_told:
+                    _tell(f"waiting up to {left:.0f} s for {_few(bad)}")
+                    is_told = True
                 await asyncio.sleep(_PAUSE_SECONDS)
     finally:
         client.close()
+
+
+def _tell(line: str) -> None:
+    """To people only: the table is what programs read."""
+    click.echo(line, err=True)
+
+
+def _few(bad: list[Verdict]) -> str:
+    named = [f"{verdict.what} {verdict.name}".rstrip() for verdict in bad[:_NAMED]]
+    more = [f"{len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
+    return ", ".join(named + more)
 
 
 class _Look:

@@ -36,6 +36,8 @@ from nodedevice_operator.edges.record_watch import RecordWatch
 from nodedevice_operator.edges.recorder import Recorder
 from nodedevice_operator.edges.required_plugins import RequiredPlugins
 from nodedevice_operator.edges.sync import Sync
+from nodedevice_operator.edges.unbound_pods import UnboundPods
+from nodedevice_operator.edges.waiting_pods import WaitingPods
 from nodedevice_operator.edges.watch import Watch
 from nodedevice_operator.edges.watchdog import Watchdog
 from nodedevice_operator.errors import ApiError, NotFound, OperatorError, TaskEnded
@@ -83,6 +85,7 @@ class Operator:
         )
         self._required_plugins = RequiredPlugins(
             PolicyObjects(self._client, login),
+            WaitingPods(UnboundPods(self._client), is_on=settings.mark_waiting_pods),
             self._cache,
             touch,
             self._metrics,

@@ -5,6 +5,7 @@ The file is YAML or JSON with the same names in camelCase. A key that is not kno
 
 import difflib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -23,6 +24,8 @@ LogFormat = Literal["text", "json"]
 # What the API server takes for the name of a namespace: anything else would be a path of its own.
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
+# where a sentence of msgspec says that the trouble is: `$.heldDevicePolicy[...]`
+_PLACE = re.compile(r" - at `\$\.(?P<key>\w+)[^`]*`$")
 _UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]+)`")
 
 
@@ -43,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     watchdog_seconds: how often it is checked that the watch brings what the API server has; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the runtime nri.
+    mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already;
+        it takes the rights to list and patch pods. Without it such a pod could start without its device while the agent is away.
     node_taint: taint Nodes with broken devices (nodedevice.io/unhealthy-devices, NoSchedule); off takes away what is there.
     node_labels: sum up each resource in labels of its Node, such as nodedevice.io/vendor.com.gpu.healthy; off takes them away.
     held_device_policy: by resource name (* for all others): report, the default, or evict the pod whose device broke, or
@@ -61,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     leader_lease_seconds: Annotated[int, Meta(ge=SHORTEST_LEASE_SECONDS, le=LONGEST_LEASE_SECONDS)] = 4
     watchdog_seconds: Annotated[float, Meta(ge=0)] = 120.0
     required_plugins: bool = True
+    mark_waiting_pods: bool = True
     node_taint: bool = False
     node_labels: bool = False
     held_device_policy: dict[str, Policy] = {}
@@ -85,8 +91,9 @@ def load(file: Path | None, overrides: dict[str, Any]) -> Settings:
     """
     given = _read(file) if file is not None else {}
     fields = {field.name: field.encode_name for field in msgspec.structs.fields(Settings)}
-    given.update({fields[name]: value for name, value in overrides.items() if value is not None})
-    settings = _convert(given, str(file) if file is not None else "settings")
+    flags = {fields[name]: name for name, value in overrides.items() if value is not None}
+    given.update({key: overrides[name] for key, name in flags.items()})
+    settings = _convert(given, str(file) if file is not None else "settings", flags)
     _check(settings)
     return settings
 
@@ -128,11 +135,33 @@ def _parsed(content: bytes) -> Any:
         return msgspec.yaml.decode(content)
 
 
-def _convert(given: dict[str, Any], source: str) -> Settings:
+def _convert(given: dict[str, Any], source: str, flags: Mapping[str, str]) -> Settings:
+    """flags: of the settings that did not come from `source`, the field names by key. Raises SettingsError."""
     try:
         return msgspec.convert(given, Settings)
     except msgspec.ValidationError as exc:
-        raise SettingsError(source, _explain(str(exc))) from exc
+        problem = str(exc)
+        place = _PLACE.search(problem)
+        if place is None or _UNKNOWN_KEY.search(problem):
+            raise SettingsError(source, _explain(problem)) from exc
+        key = place["key"]
+        if key in flags:
+            source = f"--{flags[key].replace('_', '-')} (NODEDEVICE_{flags[key].upper()})"
+            problem = problem[: place.start()]
+        raise SettingsError(source, _item(key, given[key]) + problem) from exc
+
+
+def _item(key: str, value: Any) -> str:
+    """Which item of a mapping cannot be used; nothing where the value is none."""
+    if not isinstance(value, dict):
+        return ""
+    kind = next(field.type for field in msgspec.structs.fields(Settings) if field.encode_name == key)
+    for name, one in value.items():
+        try:
+            msgspec.convert({name: one}, kind)
+        except msgspec.ValidationError:
+            return f"{name}: "
+    return ""
 
 
 def _explain(problem: str) -> str:

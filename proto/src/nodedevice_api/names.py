@@ -104,6 +104,8 @@ class Reason:
     NOT_INJECTABLE: Final = "NotInjectable"
     NOT_ADVERTISED: Final = "NotAdvertised"
     POLICY_PENDING: Final = "PolicyPending"
+    WRITE_REFUSED: Final = "WriteRefused"
+    UPDATE_REFUSED: Final = "UpdateRefused"
     FOREIGN_OWNER: Final = "ForeignOwner"
     CHANGED_REPEATEDLY: Final = "ChangedRepeatedly"
     NO_CONFLICT: Final = "NoConflict"

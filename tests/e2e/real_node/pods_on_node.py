@@ -71,10 +71,11 @@ class PodsOnNode:
     def _at_home(self, body: Json) -> Json:
         """In the node's namespace, with the folders in which containers tell what they found."""
         body["metadata"]["namespace"] = self.namespace
-        body["spec"]["volumes"] = [
+        folders = [
             {"name": name, "hostPath": {"path": f"{OURS}/{path.strip('/')}", "type": "Directory"}}
             for name, path in (("reports", REPORTS), ("held", HELD))
         ]
+        body["spec"]["volumes"] = [*body["spec"].get("volumes", ()), *folders]
         return body
 
     def run(self, body: Json) -> Json:

@@ -34,6 +34,21 @@ def test_only_the_permitted_modes(any_node: NodeUnderTest) -> None:
     any_node.delete("reader")
 
 
+def test_what_the_pod_sets_itself(any_node: NodeUnderTest) -> None:
+    """An environment variable and a volume of the same name and place as the plugin's, and the rights of a privileged container."""
+    ro = any_node.kinds["ro"]
+    look, at = ["-open", ro.path_of("ro-0")], "/given/ro-0"
+    main = container("main", {ro.resource: 1}, look, securityContext={"privileged": True})
+    main["env"].append({"name": ro.env, "value": "the-pods"})
+    main["volumeMounts"].append({"name": "own", "mountPath": f"{at}/"})
+    # a file, as the plugin's is
+    own = {"name": "own", "hostPath": {"path": "/etc/hostname", "type": "File"}}
+    any_node.run(pod("own", [main], volumes=[own]))
+    seen = any_node.seen("own")
+    assert (seen.env[ro.env], seen.mounts[at], seen.modes(ro.path_of("ro-0"))) == ("the-pods", "rw", "rw")
+    any_node.delete("own")
+
+
 def test_by_cdi(any_node: NodeUnderTest) -> None:
     cdi = any_node.kinds["cdi"]
     any_node.run(pod("cdi", [container("main", {cdi.resource: 1}, [*_look(any_node), "-open", cdi.path_of("cdi-0")])]))

@@ -1,12 +1,18 @@
 """Answers that nobody should give to what the operator writes: it says so once, tries again, and is right afterwards."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from lightkube import ApiError
 from lightkube.resources.core_v1 import Node
+from nodedevice_api.names import Reason
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.trouble_proxy import TroubleProxy, refusal
+from tests.integration import operator_process
+from tests.integration.custom_resources import pod_device
 from tests.integration.operator_bad_input.settled_nodes import follows
 from tests.integration.operator_bad_input.told import Told
 from tests.integration.operator_process import OperatorProcess, PlayedNode
@@ -66,22 +72,54 @@ class TestAnswers:
 def test_an_admission_policy_that_refuses_the_write(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode, told: Told
 ) -> None:
-    manifest = POLICY.replace("NAME", f"refuses-{node.name}").replace("NODE", node.name)
-    installed.apply(manifest)
-    try:
-        wait_until(lambda: is_refused(node), "the policy is in force")
+    with frozen(installed, node):
         node.publish(healthy=3, broken=1)
         line = told.wait("look at node is repeated")
         assert "this Node is frozen" in line["problem"]
         assert line["node"] == node.name
         assert node.shown() == ("4", "4")
+        advertised = node.wait_condition("Advertised", "False", Reason.UPDATE_REFUSED)
+        assert "this Node is frozen" in advertised["message"]
+        node.wait_condition("Ready", "False", Reason.UPDATE_REFUSED)
         assert operator.get("/readyz")[0] == 200
-    finally:
-        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            installed.kubectl("delete", kind, f"refuses-{node.name}")
     node.wait_shown(3)
+    node.wait_condition("Advertised", "True", Reason.ADVERTISED)
     follows(node)
     assert len(told.lines("look at node is repeated")) == 1
+
+
+def test_a_dead_agent_of_a_node_that_cannot_be_written(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode
+) -> None:
+    """The Node stays as it was; what is told of it does not."""
+    pod = f"pod-{node.name}"
+    with frozen(installed, node):
+        node.publish(healthy=1, broken=3)
+        node.wait_condition("Advertised", "False", Reason.UPDATE_REFUSED)
+        # one that nothing calls for
+        node.client.apply(pod_device("default", pod, nodeName=node.name), field_manager="admin")
+        wait_until(lambda: operator_process.pod_device(node.client, "default", pod) is None, "it is taken away")
+        node.renew_lease(seconds=1)
+        node.wait_condition("AgentReady", "Unknown", Reason.LEASE_EXPIRED)
+        node.wait_condition("Ready", "False", Reason.LEASE_EXPIRED)
+        node.wait_events(Reason.LEASE_EXPIRED, about=node.nd_name())
+        assert node.shown() == ("4", "4")
+    node.renew_lease()
+    node.wait_shown(1)
+    follows(node)
+
+
+@contextmanager
+def frozen(control_plane: ControlPlane, node: PlayedNode) -> Iterator[None]:
+    """Have a policy refuse every change of that Node's capacity."""
+    name = f"refuses-{node.name}"
+    control_plane.apply(POLICY.replace("NAME", name).replace("NODE", node.name))
+    try:
+        wait_until(lambda: is_refused(node), "the policy is in force")
+        yield
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            control_plane.kubectl("delete", kind, name)
 
 
 POLICY = """

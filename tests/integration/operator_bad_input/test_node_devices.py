@@ -10,10 +10,10 @@ from nodedevice_api import names
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.trouble_proxy import TroubleProxy
-from tests.integration.custom_resources import NodeDevice, allocation, device
+from tests.integration.custom_resources import NodeDevice, allocation, condition, device
 from tests.integration.operator_bad_input.settled_nodes import follows
 from tests.integration.operator_bad_input.told import Told
-from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, delete, full, operator_writes
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, delete, full, operator_writes
 
 
 class TestNodeDevices:
@@ -72,6 +72,25 @@ class TestNodeDevices:
         node.wait_shown(4)
         follows(node)
         assert len(told.lines("NodeDevice contradicts itself")) == 1
+
+    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, bystander: PlayedNode, told: Told) -> None:
+        """It is full of somebody else's: the others of its Node are told of all the same."""
+        node.make(resource=NIC)
+        others = [condition(f"Theirs{number}") for number in range(29)]
+        status = NodeDevice.Status.from_dict(
+            {"metadata": {"name": node.nd_name(NIC)}, "status": {**full(healthy=2), "conditions": others}}
+        )
+        node.client.apply(status, field_manager="admin")
+        node.publish(NIC, healthy=2)
+        node.wait_shown(2, NIC)
+        assert "Too many" in told.wait("look at node is repeated")["problem"]
+        node.publish(broken=4)
+        node.wait_condition("Ready", "False", names.Reason.NONE_HEALTHY)
+        assert "Ready" not in node.conditions(NIC)
+        delete(node.client, NodeDevice, node.nd_name(NIC))
+        node.publish(healthy=4)
+        node.wait_shown(4)
+        follows(node)
 
     def test_as_many_devices_as_the_schema_takes(self, node: PlayedNode, bystander: PlayedNode) -> None:
         most = 4096

@@ -44,8 +44,9 @@ def test_a_kubeconfig_that_is_not_there(command: tuple[str, ...], tmp_path: Path
     assert len(done.output.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [("crds", "apply"), ("cleanup",)])
-def test_an_api_server_that_is_not_there(command: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.fixture
+def nobody_there(tmp_path: Path) -> Path:
+    """A kubeconfig for an API server that is not there."""
     kubeconfig = tmp_path / "kubeconfig"
     content = {
         "current-context": "a",
@@ -54,10 +55,28 @@ def test_an_api_server_that_is_not_there(command: tuple[str, ...], tmp_path: Pat
         "users": [{"name": "a", "user": {"token": "a"}}],
     }
     kubeconfig.write_text(yaml.safe_dump(content))
-    done = CliRunner().invoke(main, [*command, "--kubeconfig", str(kubeconfig), "--timeout-seconds", "1"])
+    return kubeconfig
+
+
+@pytest.mark.parametrize("command", [("crds", "apply"), ("cleanup",)])
+def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there: Path) -> None:
+    done = CliRunner().invoke(main, [*command, "--kubeconfig", str(nobody_there), "--timeout-seconds", "1"])
     assert done.exit_code == 1
     assert done.output.startswith("Error: not done after 1 s, while ")
     assert "Connection refused" in done.output
+
+
+def test_a_check_says_at_once_that_it_waits_for_the_api_server(
+    nobody_there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodedevice_operator.check_command._PATIENCE_SECONDS", 1.5)
+    done = CliRunner().invoke(main, ["check", "--kubeconfig", str(nobody_there), "--wait-seconds", "0"])
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    waits, error = done.stderr.splitlines()
+    assert waits.startswith("waiting up to 1.5 s for the API server http://127.0.0.1:1: GET ")
+    assert "Connection refused" in waits
+    assert error.startswith("Error: not done after 1.5 s, while reading what is there: GET ")
 
 
 def test_the_program_carries_the_definitions_of_its_release() -> None:

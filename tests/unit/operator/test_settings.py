@@ -62,6 +62,8 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
             "heldDevicePolicy: '': must be domain/name, such as vendor.com/gpu; * is every other",
         ),
         ("heldDevicePolicy: {Vendor.com/gpu: evict}", "the part before the slash must be a lower-case DNS name"),
+        ("heldDevicePolicy: {a.b/c: report, a.b/d: bar}", "operator.yaml: a.b/d: Invalid enum value 'bar'"),
+        ("heldDevicePolicy: {a.b/c: report, 7: evict}", "heldDevicePolicy"),
         ("a: b: c", "is no YAML"),
         ("a: 2001-99-99", "is no YAML (month must be in 1..12"),
         ("a: !!int ''", "is no YAML"),
@@ -76,6 +78,27 @@ def test_errors_name_the_key(tmp_path: Path, content: str, said: str) -> None:
         settings.load(file, {})
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["--held-device-policy", "a.b/c=evict", "--held-device-policy", "a.b/d=bar"],
+            "--held-device-policy (NODEDEVICE_HELD_DEVICE_POLICY): a.b/d: Invalid enum value 'bar'",
+        ),
+        (
+            ["--agent-look-seconds", "0"],
+            "--agent-look-seconds (NODEDEVICE_AGENT_LOOK_SECONDS): Expected `float` >= 0.5",
+        ),
+    ],
+)
+def test_errors_name_the_flag_also_where_there_is_a_file(given: list[str], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text("logLevel: debug\n")
+    for options in ([], ["--config", str(file)]):
+        done = CliRunner().invoke(__main__.main, ["run", *options, *given])
+        assert (done.exit_code, done.output) == (2, f"nodedevice-operator: {said}\n")
 
 
 def test_a_file_that_is_not_there() -> None:

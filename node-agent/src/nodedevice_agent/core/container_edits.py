@@ -5,9 +5,12 @@ kubelet lets whichever its map gives first win, at random.
 Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import posixpath
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+
+_ALL_PERMISSIONS = "rwm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,42 @@ def merged(answers: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple
         cdi_devices=tuple(keeper.of("cdi device")),
     )
     return edits, tuple(keeper.conflicts)
+
+
+def place(path: str) -> str:
+    """A path in a container, without detours."""
+    # POSIX lets two slashes at the beginning mean something of its own
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def without(
+    edits: ContainerEdits, envs: Collection[str], paths: Collection[str]
+) -> tuple[ContainerEdits, tuple[str, ...]]:
+    """The edits less these environment variables and the mounts at these places; and what was left out, in words."""
+    passed = [f"env {name}" for name in edits.envs if name in envs]
+    passed += [f"mount {mount.container_path}" for mount in edits.mounts if place(mount.container_path) in paths]
+    if not passed:
+        return edits, ()
+    left = replace(
+        edits,
+        envs={name: value for name, value in edits.envs.items() if name not in envs},
+        mounts=tuple(mount for mount in edits.mounts if place(mount.container_path) not in paths),
+    )
+    return left, tuple(passed)
+
+
+def unrestricted(edits: ContainerEdits) -> ContainerEdits:
+    """The same for a privileged container, which may do everything with every device: what a plugin does not permit must take
+    nothing away. What makes no sense stays as it is, to be refused.
+    """
+    return replace(edits, devices=tuple(_unrestricted(edits.devices)))
+
+
+def _unrestricted(devices: Iterable[DeviceFile]) -> Iterable[DeviceFile]:
+    for device in devices:
+        letters = device.permissions
+        more = [letter for letter in _ALL_PERMISSIONS if letters and letter not in letters]
+        yield replace(device, permissions=letters + "".join(more))
 
 
 class _Keeper:

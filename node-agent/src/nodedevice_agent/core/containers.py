@@ -16,7 +16,7 @@ class Alive:
     """One instance of a container.
 
     marks: what it was created with, resource name to a fingerprint of the devices. seen: what the runtime says of one that
-    bears no marks.
+    bears no marks. found_created_at: when the runtime listed it without a process, monotonic seconds; None where it may have one.
     """
 
     id: str
@@ -25,6 +25,7 @@ class Alive:
     container: str
     marks: Mapping[str, str] = field(default_factory=dict)
     seen: RunningContainer | None = None
+    found_created_at: float | None = None
 
 
 class RuntimeContainers:
@@ -34,11 +35,13 @@ class RuntimeContainers:
         # False as long as the runtime has not said what it runs, or no longer tells what happens to it
         self.is_synchronized = False
         self._by_pod: dict[str, dict[str, Alive]] = {}
+        # of these, those that were found without a process, by ID; mostly none
+        self._created: dict[str, Alive] = {}
 
     def synchronized(self, alive: Iterable[Alive]) -> tuple[Alive, ...]:
         """All that the runtime runs. Returns what ended while nobody was told."""
         before = tuple(self)
-        self._by_pod = {}
+        self._by_pod, self._created = {}, {}
         for found in alive:
             self.put(found)
         self.is_synchronized = True
@@ -49,16 +52,25 @@ class RuntimeContainers:
         self.is_synchronized = False
 
     def put(self, alive: Alive) -> None:
-        """A container comes to be."""
+        """A container comes to be, or is known better."""
         self._by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
+        self._created.pop(alive.id, None)
+        if alive.found_created_at is not None:
+            self._created[alive.id] = alive
 
     def ended(self, pod_uid: str, container_id: str) -> Alive | None:
         """Its process is gone. Returns it, or None for one that was not alive."""
         of_pod = self._by_pod.get(pod_uid, {})
         gone = of_pod.pop(container_id, None)
+        if gone is not None:
+            self._created.pop(container_id, None)
         if gone is not None and not of_pod:
             del self._by_pod[pod_uid]
         return gone
+
+    def found_created(self) -> tuple[Alive, ...]:
+        """Those that had no process when the runtime last told what there is; while it is away, none."""
+        return tuple(self._created.values()) if self.is_synchronized else ()
 
     def find(self, pod_uid: str, container_id: str) -> Alive | None:
         of_pod = self._by_pod.get(pod_uid)

@@ -4,7 +4,9 @@ A container gets all of its devices or is refused with a sentence that says why;
 or asks anybody: what has not been allocated yet is refused. Which pods ask is known from the API, from what is allocated (after
 a restart, with the API away), or from the annotation that holds a pod while this plugin is away. Reads only; what comes of a
 creation is in runtime_events.
-Source: kubelet GetDeviceRunContainerOptions; required plugins: containerd/nri plugins/default-validator @ v0.12.
+What the pod sets itself has its way, as in the kubelet, which puts it after what plugins answered.
+Source: kubelet GetDeviceRunContainerOptions and GenerateRunContainerOptions; required plugins: containerd/nri
+plugins/default-validator @ v0.12.
 """
 
 import re
@@ -14,12 +16,12 @@ from dataclasses import dataclass, replace
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
 from nodedevice_agent.core.allocations import Allocation
-from nodedevice_agent.core.container_edits import ContainerEdits, merged
+from nodedevice_agent.core.container_edits import ContainerEdits, merged, unrestricted, without
 from nodedevice_agent.core.device_manager import DeviceManager
 from nodedevice_agent.core.marks import marks_of, written
-from nodedevice_agent.core.pods import Pod
+from nodedevice_agent.core.pods import NO_SETTINGS, OwnSettings, Pod
 from nodedevice_agent.core.preparation import unprepared
-from nodedevice_agent.core.runtime import Sandbox
+from nodedevice_agent.core.runtime import RunningContainer, Sandbox
 
 # a YAML list of plugin names; whatever else YAML can do, a name in it stands between characters that are in no name
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -38,10 +40,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a container is created with. allocations: what has to be on disk before it is."""
+    """What a container is created with. allocations: what has to be on disk before it is. left_out: what plugins answered and
+    the pod has its own of, as words.
+    """
 
     edits: ContainerEdits
     allocations: tuple[Allocation, ...]
+    left_out: tuple[str, ...] = ()
 
 
 Answer = Given | Refusal | None
@@ -63,8 +68,8 @@ class Injection:
         self._read_answer = read_answer
         self._is_kubelets = is_kubelets
 
-    def answer(self, sandbox: Sandbox, container: str) -> Answer:
-        """None: this container asks for nothing that is given out here."""
+    def answer(self, sandbox: Sandbox, container: RunningContainer) -> Answer:
+        """container: as it is going to be. None: it asks for nothing that is given out here."""
         pod = self._manager.pod(sandbox.uid)
         if pod is None:
             return self._of_unknown_pod(sandbox, container)
@@ -72,28 +77,31 @@ class Injection:
             return None
         return self._of_pod(sandbox, pod, container)
 
-    def _of_pod(self, sandbox: Sandbox, pod: Pod, container: str) -> Answer:
-        manager = self._manager
-        asked = [need.resource_name for need in pod.needs() if need.container == container]
-        missing = [n for n in asked if n in manager.resources and manager.book.of(pod.uid, container, n) is None]
+    def _of_pod(self, sandbox: Sandbox, pod: Pod, container: RunningContainer) -> Answer:
+        manager, name = self._manager, container.name
+        asked = [need.resource_name for need in pod.needs() if need.container == name]
+        missing = [n for n in asked if n in manager.resources and manager.book.of(pod.uid, name, n) is None]
         if missing:
-            return self._missing(pod, container, missing[0])
-        if manager.book.of_container(pod.uid, container):
-            return self._held(pod.uid, container)
+            return self._missing(pod, name, missing[0])
+        if manager.book.of_container(pod.uid, name):
+            return self._held(pod.uid, container, pod.own_settings(name))
         unserved = [name for name in asked if not self._is_kubelets(name)]
         is_another_ours = any(need.resource_name in manager.resources for need in pod.needs())
         # held for us, and nothing of what it asks for is known here: it must be one of these. Where another is known, these
         # may well be somebody else's
-        if unserved and not is_another_ours and is_held_for_us(sandbox, container):
+        if unserved and not is_another_ours and is_held_for_us(sandbox, name):
             return Refusal(f"no device plugin has registered {unserved[0]} with the agent of this node yet")
         return None
 
-    def _of_unknown_pod(self, sandbox: Sandbox, container: str) -> Answer:
-        """As after a restart, before the API has told of its pods: what is allocated says what was asked for."""
+    def _of_unknown_pod(self, sandbox: Sandbox, container: RunningContainer) -> Answer:
+        """As after a restart, before the API has told of its pods: what is allocated says what was asked for.
+
+        What the pod sets itself nobody knows then.
+        """
         if self._manager.book.has_pod(sandbox.uid):
-            is_asking = bool(self._manager.book.of_container(sandbox.uid, container))
-            return self._held(sandbox.uid, container) if is_asking else None
-        if is_held_for_us(sandbox, container):
+            is_asking = bool(self._manager.book.of_container(sandbox.uid, container.name))
+            return self._held(sandbox.uid, container, NO_SETTINGS) if is_asking else None
+        if is_held_for_us(sandbox, container.name):
             who = f"pod {sandbox.namespace}/{sandbox.name}"
             if _is_named_by_its_manifest(sandbox):
                 return Refusal(
@@ -116,7 +124,8 @@ class Injection:
             return Refusal(f"{about}: it has not been allocated")
         return Refusal(f"{about}: {waiting.message} ({waiting.reason})")
 
-    def _held(self, pod_uid: str, container: str) -> Given | Refusal:
+    def _held(self, pod_uid: str, created: RunningContainer, own: OwnSettings) -> Given | Refusal:
+        container = created.name
         if self._manager.book.is_releasing(pod_uid):
             return Refusal(f"the pod of container {container} is over, and its devices are being taken back")
         found = unprepared(self._manager, pod_uid, container)
@@ -129,22 +138,29 @@ class Injection:
             if allocation.response is None:
                 about = f"how container {container} reaches its {allocation.resource_name} was lost with the checkpoint"
                 return Refusal(f"{about}, and its device plugin has not answered anew yet", may_pass_soon=True)
-        return self._given(container, allocations)
+        return self._given(created, own, allocations)
 
-    def _given(self, container: str, allocations: Sequence[Allocation]) -> Given | Refusal:
+    def _given(self, created: RunningContainer, own: OwnSettings, allocations: Sequence[Allocation]) -> Given | Refusal:
+        container = created.name
         try:
             answers = {a.resource_name: self._read_answer(a.response or b"") for a in allocations}
         except ValueError as exc:
             return Refusal(f"what a device plugin answered for container {container} cannot be read: {exc}")
-        edits, conflicts = merged(answers)
+        # one that refers to an optional key which is not there has no value, and the plugin's is welcome
+        envs = own.envs & {variable.partition("=")[0] for variable in created.env}
+        kept = {name: without(edits, envs, own.paths) for name, edits in answers.items()}
+        edits, conflicts = merged({name: edits for name, (edits, _) in kept.items()})
         if conflicts:
             first = conflicts[0]
             return Refusal(
                 f"the device plugins of {first.used} and {first.passed_over} want different things of {first.what} {first.name} in "
                 f"container {container}; mend one of them, or ask for the two in different containers"
             )
+        if own.is_privileged:
+            edits = unrestricted(edits)
         mark = {CONTAINER_DEVICES_ANNOTATION: written(marks_of(allocations))}
-        return Given(replace(edits, annotations={**edits.annotations, **mark}), tuple(allocations))
+        left_out = tuple(dict.fromkeys(what for _, words in kept.values() for what in words))
+        return Given(replace(edits, annotations={**edits.annotations, **mark}), tuple(allocations), left_out)
 
 
 def _is_named_by_its_manifest(sandbox: Sandbox) -> bool:

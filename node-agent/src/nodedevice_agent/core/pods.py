@@ -18,12 +18,30 @@ class ContainerKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnSettings:
+    """What a container has by its pod's spec, where that bears upon what a device plugin may give it.
+
+    envs: names of environment variables. paths: where volumes are mounted, without detours.
+    """
+
+    envs: frozenset[str] = frozenset()
+    paths: frozenset[str] = frozenset()
+    is_privileged: bool = False
+
+
+NO_SETTINGS = OwnSettings()
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
-    """limits: extended resources only, resource name to count; zero counts are left out."""
+    """limits: extended resources only, resource name to count; zero counts are left out. own: of containers with limits alone,
+    as most have none and a node has many.
+    """
 
     name: str
     kind: ContainerKind = ContainerKind.APP
     limits: Mapping[str, int] = field(default_factory=dict)
+    own: OwnSettings = NO_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,10 @@ class Pod:
     def shown_uid(self) -> str:
         """The uid by which whoever reads the API finds it."""
         return self.api_uid or self.uid
+
+    def own_settings(self, container: str) -> OwnSettings:
+        """Nothing for a container that the pod does not have."""
+        return next((c.own for c in self.containers if c.name == container), NO_SETTINGS)
 
     def needs(self) -> "tuple[Need, ...]":
         """What has to be allocated, in the kubelet's order; within a container by resource name."""

@@ -52,7 +52,7 @@ class RunningContainer:
     """A container as the runtime knows it; in create_container, as it is going to be.
 
     env: NAME=value, in the runtime's order. devices: what the runtime says it has, which leaves out what a CDI device brings.
-    annotations: those of the pod's author and those that were added when it was created.
+    annotations: those of the pod's author and those that were added when it was created. pid: 0 where there is no process.
     """
 
     id: str
@@ -62,6 +62,7 @@ class RunningContainer:
     env: tuple[str, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    pid: int = 0
 
 
 class Validator(Enum):

@@ -3,18 +3,23 @@
 Source: containerd NRI. Of a creation that failed it tells the end as of any other container, once or more.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from nodedevice_agent.core import marks
 from nodedevice_agent.core.allocations import Allocation
-from nodedevice_agent.core.container_edits import ContainerEdits
+from nodedevice_agent.core.container_edits import ContainerEdits, without
 from nodedevice_agent.core.containers import Alive
 from nodedevice_agent.core.device_manager import DeviceManager
 from nodedevice_agent.core.effects import Effect, Publish
 from nodedevice_agent.core.injection import Given
+from nodedevice_agent.core.pods import NO_SETTINGS
 from nodedevice_agent.core.preparation import instance_begun, instance_ended
 from nodedevice_agent.core.runtime import ContainerState, RunningContainer, Sandbox
+
+# How long a container that was found without a process may take to be started. A runtime that is killed while it starts one
+# says Created ever after, and tells the end when the kubelet clears it away, a minute later.
+CREATED_SECONDS = 5.0
 
 
 class RuntimeEvents:
@@ -35,7 +40,12 @@ class RuntimeEvents:
 
     def started(self, sandbox: Sandbox, container: RunningContainer) -> list[Effect]:
         """It has a process; of one that was given nothing here, this is the first that is of interest."""
-        if self._is_nobodys(sandbox.uid) or self._manager.containers.find(sandbox.uid, container.id) is not None:
+        if self._is_nobodys(sandbox.uid):
+            return []
+        known = self._manager.containers.find(sandbox.uid, container.id)
+        if known is not None:
+            if known.found_created_at is not None:
+                self._manager.containers.put(replace(known, found_created_at=None))
             return []
         self._manager.containers.put(_seen(sandbox, container))
         return self._published(sandbox.uid)
@@ -58,7 +68,7 @@ class RuntimeEvents:
         """All that there is; whatever is not in it has ended."""
         by_id = {sandbox.id: sandbox for sandbox in sandboxes}
         present = [
-            self._known_again(_seen(by_id[found.sandbox_id], found))
+            self._known_again(_found(by_id[found.sandbox_id], found, now))
             for found in containers
             if found.state is not ContainerState.STOPPED and found.sandbox_id in by_id
         ]
@@ -75,6 +85,16 @@ class RuntimeEvents:
         """The runtime is away: nothing is known to end until it has told again what it runs."""
         self._manager.containers.lost()
 
+    # -- time -----------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When never_started() may have more, monotonic seconds. Another after anything that happens to containers or pods."""
+        return min((at for _, at in self._unstarted()), default=None)
+
+    def never_started(self, now: float) -> tuple[Alive, ...]:
+        """Containers that were found without a process and were not started since, of pods that are over: they have ended."""
+        return tuple(alive for alive, at in self._unstarted() if at <= now)
+
     # -- reads ----------------------------------------------------------------------------------------------------------
 
     def runs_without(self, pod_uid: str, container: str, resource_name: str) -> bool:
@@ -85,6 +105,12 @@ class RuntimeEvents:
 
     # -- how it is done -------------------------------------------------------------------------------------------------
 
+    def _unstarted(self) -> Iterator[tuple[Alive, float]]:
+        """With when that is believed; only of pods that are over, as the kubelet may start a container of any other."""
+        for alive in self._manager.containers.found_created():
+            if alive.found_created_at is not None and self._manager.book.is_releasing(alive.pod_uid):
+                yield alive, alive.found_created_at + CREATED_SECONDS
+
     def _lacks(self, alive: Alive, resource_name: str, allocation: Allocation | None) -> bool:
         mark = alive.marks.get(resource_name)
         if mark is not None or allocation is None or alive.seen is None:
@@ -93,9 +119,12 @@ class RuntimeEvents:
             # nobody knows by what to recognise them until the plugin has answered anew
             return False
         try:
-            return not marks.shows(alive.seen, self._read_answer(allocation.response))
+            edits = self._read_answer(allocation.response)
         except ValueError:
             return True
+        pod = self._manager.pod(alive.pod_uid)
+        own = pod.own_settings(alive.container) if pod is not None else NO_SETTINGS
+        return not marks.shows(alive.seen, without(edits, own.envs, own.paths)[0])
 
     def _is_nobodys(self, pod_uid: str) -> bool:
         """A pod that is known to ask for nothing; most are, and nothing is kept of them."""
@@ -138,3 +167,9 @@ def _seen(sandbox: Sandbox, container: RunningContainer) -> Alive:
     """A container that runs already, as the runtime shows it."""
     what = marks.read(container)
     return Alive(container.id, sandbox.id, sandbox.uid, container.name, what, None if what else container)
+
+
+def _found(sandbox: Sandbox, container: RunningContainer, now: float) -> Alive:
+    """One of those that the runtime lists."""
+    has_no_process = container.state is ContainerState.CREATED and container.pid == 0
+    return replace(_seen(sandbox, container), found_created_at=now if has_no_process else None)

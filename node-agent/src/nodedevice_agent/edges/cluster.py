@@ -67,10 +67,25 @@ class Resources(msgspec.Struct):
     limits: dict[str, str | int] | None = None
 
 
+class EnvVar(msgspec.Struct):
+    name: str = ""
+
+
+class VolumeMount(msgspec.Struct):
+    mountPath: str = ""
+
+
+class SecurityContext(msgspec.Struct):
+    privileged: bool | None = None
+
+
 class ContainerSpec(msgspec.Struct):
     name: str
     resources: Resources = msgspec.field(default_factory=Resources)
     restartPolicy: str | None = None
+    env: list[EnvVar] | None = None
+    volumeMounts: list[VolumeMount] | None = None
+    securityContext: SecurityContext | None = None
 
 
 class PodSpec(msgspec.Struct):

@@ -7,6 +7,7 @@ restart would give it out again.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from nodedevice_agent.core.container_edits import ContainerEdits
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # Half of the second that an answer may take; what takes longer comes with the kubelet's next attempt.
 WAIT_SECONDS = 0.5
+# more than there are containers with devices on most nodes; beyond, something is told twice
+_MOST_TOLD = 256
 
 
 class Injector:
@@ -37,6 +40,8 @@ class Injector:
         self._said = said
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: set[asyncio.Future[None]] = set()
+        # pods and containers of which it is told that theirs is left out, the last of them
+        self._told: deque[tuple[str, str]] = deque(maxlen=_MOST_TOLD)
         host.when_done = self._wake
         self._set_timer()
 
@@ -61,13 +66,15 @@ class Injector:
         self._host.do(self.events.synchronized(sandboxes, containers, self._host.now()))
 
     def close(self) -> None:
+        """No timer of it is set any more, whatever the host does."""
+        self._host.when_done = None
         if self._timer is not None:
             self._timer.cancel()
 
     # -- containers -----------------------------------------------------------------------------------------------------
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
-        if self._injection.answer(sandbox, container.name) is None:
+        if self._injection.answer(sandbox, container) is None:
             return None
         with metrics.CREATE_CONTAINER_SECONDS.time():
             try:
@@ -82,7 +89,7 @@ class Injector:
         until = self._host.now() + WAIT_SECONDS
         saved: Given | None = None
         while True:
-            match self._injection.answer(sandbox, container.name):
+            match self._injection.answer(sandbox, container):
                 case None:
                     return None
                 case Refusal() as refusal:
@@ -90,9 +97,24 @@ class Injector:
                         raise InjectionRefused(refusal.message)
                 case Given() as given if saved is not None and given.allocations == saved.allocations:
                     self._host.do(self.events.created(sandbox, container, given, self._host.now()))
+                    self._tell_left_out(sandbox, container, given)
                     return given
                 case Given() as saved:
                     await self._is_on_disk(until)
+
+    def _tell_left_out(self, sandbox: Sandbox, container: RunningContainer, given: Given) -> None:
+        """Once for each container of a pod, however often it is created."""
+        who = (sandbox.uid, container.name)
+        if not given.left_out or who in self._told:
+            return
+        self._told.append(who)
+        extra = {
+            "pod": f"{sandbox.namespace}/{sandbox.name}",
+            "container": container.name,
+            "resource_names": sorted({a.resource_name for a in given.allocations}),
+            "left_out": list(given.left_out)[:16],
+        }
+        log.info("a device plugin's answer is left out where the pod has its own", extra=extra)
 
     async def _changes(self, until: float) -> bool:
         """Wait until the device manager has done something. False when the time is over."""
@@ -118,7 +140,7 @@ class Injector:
         found = self._host.manager.containers.find(sandbox.uid, container.id)
         if found is not None and found.marks:
             return
-        match self._injection.answer(sandbox, container.name):
+        match self._injection.answer(sandbox, container):
             case Refusal() as refusal:
                 raise InjectionRefused(refusal.message)
             case Given():
@@ -136,6 +158,8 @@ class Injector:
     # -- how it is done -------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
+        """Something has happened."""
+        self._set_timer()
         for woken in self._waiting:
             if not woken.done():
                 woken.set_result(None)
@@ -148,11 +172,17 @@ class Injector:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        deadline = self.link.next_deadline()
+        times = (self.link.next_deadline(), self.events.next_deadline())
+        deadline = min((at for at in times if at is not None), default=None)
         loop = asyncio.get_running_loop()
         self._timer = None if deadline is None else loop.call_at(deadline, self._tick)
 
     def _tick(self) -> None:
+        now = self._host.now()
+        for alive in self.events.never_started(now):
+            extra = {"pod_uid": alive.pod_uid, "container": alive.container}
+            log.info("a container that was never started counts as ended, as its pod is over", extra=extra)
+            self._host.do(self.events.ended(alive.pod_uid, alive.id, now))
         self._tell(self.link.tick(self._host.now()))
 
 

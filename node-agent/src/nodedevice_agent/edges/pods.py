@@ -1,6 +1,7 @@
 """The pods bound to this node, watched for as long as the agent runs, as the core's values.
 
-Only what decides about devices crosses over: extended resources in limits, the kind of each container, phase and deletion.
+Only what decides about devices crosses over: extended resources in limits, the kind of each container, phase and deletion, and
+of a container that asks for any, what it sets itself and a device plugin must not override.
 """
 
 import logging
@@ -10,7 +11,8 @@ from decimal import Decimal, Overflow
 
 from nodedevice_api.resource_names import is_extended_resource
 
-from nodedevice_agent.core.pods import Container, ContainerKind, Pod
+from nodedevice_agent.core.container_edits import place
+from nodedevice_agent.core.pods import NO_SETTINGS, Container, ContainerKind, OwnSettings, Pod
 from nodedevice_agent.edges.cluster import Cluster, ContainerSpec, PodObject
 from nodedevice_agent.edges.retry import forever
 
@@ -89,7 +91,15 @@ def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_
         count = _count(quantity) if is_ours else 0
         if count > 0:
             limits[name] = count
-    return Container(spec.name, kind, limits)
+    return Container(spec.name, kind, limits, _own_settings(spec) if limits else NO_SETTINGS)
+
+
+def _own_settings(spec: ContainerSpec) -> OwnSettings:
+    return OwnSettings(
+        frozenset(env.name for env in spec.env or ()),
+        frozenset(place(mount.mountPath) for mount in spec.volumeMounts or ()),
+        is_privileged=spec.securityContext is not None and spec.securityContext.privileged is True,
+    )
 
 
 def _count(quantity: str | int) -> int:

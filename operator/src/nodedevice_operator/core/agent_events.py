@@ -13,6 +13,9 @@ from nodedevice_operator.core.conditions import Answer
 from nodedevice_operator.core.events import NORMAL, WARNING, Event, about_node_device
 from nodedevice_operator.core.records import NodeDeviceRecord
 
+# Of what Advertised says: the Node does not show the free devices, whether their agent is back or not.
+_NOT_OFFERED = frozenset({Reason.FREE_WITHDRAWN, Reason.WRITE_REFUSED, Reason.UPDATE_REFUSED})
+
 
 def agent_events(record: NodeDeviceRecord, answers: Mapping[str, Answer]) -> Iterator[Event]:
     """Events that tell how `answers`, just written, differ from what is stored in `record` about its agent."""
@@ -25,7 +28,8 @@ def agent_events(record: NodeDeviceRecord, answers: Mapping[str, Answer]) -> Ite
     if agent.status == "True" and now.reason == Reason.LEASE_EXPIRED:
         yield Event(about, WARNING, now.reason, f"{where}: {now.message}")
     if now.status == "True" and agent.status != "True" and (agent.reason == Reason.LEASE_EXPIRED or was_withdrawn):
-        back = "; its free devices are offered again" if was_withdrawn else ""
+        is_shown = answers[Condition.ADVERTISED].reason not in _NOT_OFFERED
+        back = "; its free devices are offered again" if was_withdrawn and is_shown else ""
         yield Event(about, NORMAL, Reason.LEASE_RENEWED, f"{where}: {now.message} again{back}")
     if answers[Condition.ADVERTISED].reason == Reason.FREE_WITHDRAWN and not was_withdrawn:
         free = "1 free device is" if record.available == 1 else f"{record.available} free devices are"

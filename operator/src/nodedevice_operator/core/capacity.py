@@ -6,8 +6,9 @@ every NodeDevice of the Node is known. Where the agent has been silent for too l
 the name stays, with what pods hold. So it does where the agent says that devices cannot reach containers, and goes with the last.
 
 A name is ours on a Node when it was advertised for this very Node before; a foreign change to it is undone. A name that
-somebody set before us, or keeps changing, is left alone. Source: server-side apply's ownership rules, measured on
-nodes/status of Kubernetes 1.37.
+somebody set before us, or keeps changing, is left alone. One whose NodeDevice is gone keeps its number for some seconds: its agent
+makes the object anew, and the number must not fall under what is in use meanwhile. Source: server-side apply's ownership
+rules, measured on nodes/status of Kubernetes 1.37.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,20 +19,22 @@ from typing import Final
 from nodedevice_api import names
 
 from nodedevice_operator.core.capacity_events import capacity_events
-from nodedevice_operator.core.claims import Claim, Ruling, judge
+from nodedevice_operator.core.claims import Claim, Ruling, hold, judge
 from nodedevice_operator.core.contradictions import believed_available
 from nodedevice_operator.core.events import Event
 from nodedevice_operator.core.history import (
     NodeHistory,
+    given_up_at,
     history_of,
     retreat,
     retry_at,
     with_conflict,
+    with_lost,
     with_repair,
     without_conflict,
 )
 from nodedevice_operator.core.leases import ALIVE, AgentState, as_told
-from nodedevice_operator.core.records import NO_RESOURCE, NodeDeviceRecord, NodeRecord
+from nodedevice_operator.core.records import NO_RESOURCE, Condition, NodeDeviceRecord, NodeRecord
 
 # The Node shows what it is to show: all that can be had, or what is held.
 _SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})
@@ -56,19 +59,23 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one resource, for its conditions. `conflict_with` names the other writer."""
+    """What became of one resource, for its conditions. `conflict_with` names the other writer.
+
+    not_before: when the Node of which that is said was made, in the API's own form.
+    """
 
     is_advertised: bool
     reason: str
     conflict_with: str | None = None
     conflict_reason: str = names.Reason.NO_CONFLICT
+    not_before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityDecision:
     """What to do for a Node. `history`, `events` and `repairs` (their causes) count only once `apply` succeeded.
 
-    `look_again_at` is when a conflict is to be tried again, in monotonic seconds.
+    `look_again_at` is when a conflict is to be tried again or a lost name to be given up, in monotonic seconds.
     """
 
     apply: Apply | None
@@ -97,7 +104,13 @@ def decide(
     in_order = sorted(filter(is_real, node_devices), key=lambda record: record.resource)
     rulings = [_guarded(_rule(node, record, history, agent, now), unguarded) for record in in_order]
     kept = {ruling.resource: ruling for ruling in rulings if ruling.number is not None}
-    given_up = frozenset(name for name, seen in node.resources.items() if _is_ours(node, name) and name not in kept)
+    shown = frozenset(name for name in node.resources if _is_ours(node, name))
+    history = with_lost(history, (shown | history.applied) - {record.resource for record in in_order}, now)
+    over = frozenset(name for name in history.lost if now >= given_up_at(history, name))
+    waiting = history.lost.keys() - over
+    held = (hold(name, node.resources[name], names.Reason.NODE_MISSING) for name in sorted(waiting & shown))
+    kept |= {ruling.resource: ruling for ruling in held if ruling.number is not None}
+    given_up = shown - kept.keys() - waiting
     apply = _apply(kept, given_up)
     events = tuple(
         event
@@ -108,12 +121,13 @@ def decide(
         history = _remember(history, ruling, now)
     sent = frozenset(apply.numbers if apply else kept)
     # what the kubelet counts now is its own from here on, whatever was ours before
-    parted = given_up | {ruling.resource for ruling in rulings if ruling.reason == names.Reason.BY_KUBELET}
+    parted = given_up | over | {ruling.resource for ruling in rulings if ruling.reason == names.Reason.BY_KUBELET}
     history = replace(
         history, applied=(history.applied - parted) | sent, withdrawn=(history.withdrawn | parted) - kept.keys()
     )
     standing = [history.conflicts[ruling.resource] for ruling in rulings if ruling.conflict is not None]
     waits = [conflict.retry_at for conflict in standing if conflict.retry_at is not None]
+    waits += [given_up_at(history, name) for name in waiting]
     return CapacityDecision(
         apply=apply,
         verdicts={ruling.resource: _verdict(node, ruling) for ruling in rulings},
@@ -130,7 +144,8 @@ def advertised(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
     Without the awaited ones the number would be less than what is bound, and a kubelet fails for good what it admits then.
     is_withdrawn: the agent that would hand out the free ones is gone, as far as anybody can tell.
     """
-    return record.allocated if is_withdrawn else record.allocated + record.awaited + believed_available(record)
+    in_use = record.allocated + record.awaited
+    return in_use if is_withdrawn else in_use + believed_available(record)
 
 
 def is_withdrawn(record: NodeDeviceRecord, agent: AgentState) -> bool:
@@ -147,7 +162,8 @@ def want(node: NodeRecord, record: NodeDeviceRecord) -> Want:
     if record.runtime == names.RUNTIME_KUBELET:
         return Want.LEAVE
     is_gone = record.endpoint == "Gone" or not _is_injectable(record)
-    return Want.WITHDRAW if is_gone and record.allocated == 0 else Want.ADVERTISE
+    is_in_use = record.allocated + record.awaited > 0
+    return Want.WITHDRAW if is_gone and not is_in_use else Want.ADVERTISE
 
 
 def _is_injectable(record: NodeDeviceRecord) -> bool:
@@ -164,21 +180,19 @@ def _rule(node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, agen
     seen = node.resources.get(record.resource, NO_RESOURCE)
     wanted = want(node, record)
     if wanted is Want.HOLD:
-        # capacity that is ours stays as it is: leaving it out of an apply would take it off the Node
-        held = seen.capacity if seen.is_capacity_ours else None
         reason = names.Reason.NODE_MISSING if record.owner_uid != node.uid else names.Reason.NOT_ADVERTISED
-        return Ruling(record.resource, number=held, reason=reason)
-    told = record.is_condition(names.Condition.CONFLICT, "True")
+        return hold(record.resource, seen, reason)
+    stored = _stored(node, record, names.Condition.CONFLICT)
+    told = stored is not None and stored.status == "True"
     if wanted in (Want.WITHDRAW, Want.LEAVE):
         ended = record.resource in history.conflicts or (told and record.resource not in history.ended)
         return Ruling(record.resource, number=None, reason=_why_left_out(record), has_conflict_ended=ended)
-    stored = record.conditions.get(names.Condition.CONFLICT)
     withdrawn = is_withdrawn(record, agent)
     claim = Claim(
         resource=record.resource,
         number=advertised(record, is_withdrawn=withdrawn or not _is_injectable(record)),
         seen=seen,
-        was_advertised=_was_advertised(record),
+        was_advertised=_was_advertised(node, record),
         told_conflict=stored.reason if told and stored else None,
     )
     ruling = judge(claim, history, now)
@@ -202,9 +216,15 @@ def _guarded(ruling: Ruling, unguarded: frozenset[str]) -> Ruling:
     return ruling
 
 
-def _was_advertised(record: NodeDeviceRecord) -> bool:
+def _stored(node: NodeRecord, record: NodeDeviceRecord, kind: str) -> Condition | None:
+    """A condition of ours as it is stored, if it speaks of this very Node: from before it was made, it is of another one."""
+    stored = record.conditions.get(kind)
+    return stored if stored is not None and stored.since >= node.made else None
+
+
+def _was_advertised(node: NodeRecord, record: NodeDeviceRecord) -> bool:
     """By us: what the kubelet counted by itself does not become ours when its agent takes over."""
-    stored = record.conditions.get(names.Condition.ADVERTISED)
+    stored = _stored(node, record, names.Condition.ADVERTISED)
     return stored is not None and stored.status == "True" and stored.reason != names.Reason.BY_KUBELET
 
 
@@ -242,8 +262,9 @@ def _remember(history: NodeHistory, ruling: Ruling, now: float) -> NodeHistory:
 
 def _verdict(node: NodeRecord, ruling: Ruling) -> Verdict:
     if ruling.reason == names.Reason.BY_KUBELET:
-        return Verdict(node.resources.get(ruling.resource, NO_RESOURCE).capacity is not None, ruling.reason)
+        is_shown = node.resources.get(ruling.resource, NO_RESOURCE).capacity is not None
+        return Verdict(is_shown, ruling.reason, not_before=node.made)
     if ruling.conflict is None:
-        return Verdict(ruling.number is not None and ruling.reason in _SHOWN, ruling.reason)
+        return Verdict(ruling.number is not None and ruling.reason in _SHOWN, ruling.reason, not_before=node.made)
     reason = names.Reason.CHANGED_REPEATEDLY if ruling.is_contest else names.Reason.FOREIGN_OWNER
-    return Verdict(False, reason, ruling.conflict.writer, reason)
+    return Verdict(False, reason, ruling.conflict.writer, reason, node.made)

@@ -86,6 +86,16 @@ def judge(claim: Claim, history: NodeHistory, now: float) -> Ruling:
     )
 
 
+def hold(resource: str, seen: ExtendedResource, reason: str) -> Ruling:
+    """Rule on a resource of which nothing is known now: what is ours stays as it is, whatever else is applied.
+
+    Leaving it out of an apply would take it off the Node.
+    """
+    if not seen.is_capacity_ours or seen.capacity is None:
+        return Ruling(resource, None, reason)
+    return Ruling(resource, seen.capacity, reason, needs_force=_needs_force(seen, seen.capacity))
+
+
 def _standing(claim: Claim, history: NodeHistory, now: float) -> Conflict | None:
     """The conflict about this name, if there is one; after a restart, the one its condition tells of."""
     remembered = history.conflicts.get(claim.resource)
@@ -119,7 +129,7 @@ def _is_prior(claim: Claim, history: NodeHistory) -> bool:
 def _keep(claim: Claim, history: NodeHistory, now: float, has_ended: bool) -> Ruling:
     seen, number = claim.seen, claim.number
     # a conflict that has just ended is no drift: what is there was left there knowingly
-    drift = None if has_ended or claim.resource in history.withdrawn else _drift(seen)
+    drift = None if has_ended or claim.resource in history.withdrawn else _drift(seen, number)
     if drift is not None and is_contest(history, claim.resource, drift.writer, now):
         conflict = Conflict(drift.writer, retry_at=now, is_removal=drift.cause == REMOVED)
         return _leave(claim, conflict, is_contest=True, is_new=True)
@@ -141,12 +151,13 @@ def _needs_force(seen: ExtendedResource, number: int) -> bool:
     return bool(by_capacity or by_allocatable)
 
 
-def _drift(seen: ExtendedResource) -> Drift | None:
+def _drift(seen: ExtendedResource, number: int) -> Drift | None:
     """What a stranger did to a name of ours, if anything.
 
-    A kubelet copies capacity into allocatable, and may own the copy: as long as both agree nothing happened.
+    A kubelet copies capacity into allocatable, and may own the copy: as long as both agree nothing happened. Nor did it where
+    the number is right and only its owner another, as after managedFields were reset by hand: it is taken back without a word.
     """
-    if not seen.is_capacity_ours:
+    if not seen.is_capacity_ours and seen.capacity != number:
         return Drift(_writer(seen.capacity_strangers), _cause(seen.capacity), seen.capacity)
     if not seen.is_allocatable_ours and seen.allocatable != seen.capacity:
         return Drift(_writer(seen.allocatable_strangers), _cause(seen.allocatable), seen.allocatable)

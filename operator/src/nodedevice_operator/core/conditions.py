@@ -16,6 +16,9 @@ from nodedevice_operator.core.leases import AgentState
 from nodedevice_operator.core.records import NodeDeviceRecord
 
 _NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
+_REFUSED = frozenset({Reason.WRITE_REFUSED, Reason.UPDATE_REFUSED})
+# Characters of what the API server says of a refusal; a webhook may say anything.
+_LONGEST_REFUSAL = 1024
 # Who has only kubectl must not take for granted what this API server cannot do.
 _UNGUARDED = (
     "; this API server has no MutatingAdmissionPolicy v1: while the node's agent is away, pods are kept from starting "
@@ -25,11 +28,12 @@ _UNGUARDED = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a condition is to say."""
+    """What a condition is to say. not_before: when what it speaks of was made; it cannot have said so any earlier."""
 
     status: str
     reason: str
     message: str
+    not_before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +49,25 @@ class ConditionValue:
 
 
 def answers(
-    record: NodeDeviceRecord, verdict: Verdict, agent: AgentState, *, lacks_policies: bool | None = False
+    record: NodeDeviceRecord,
+    verdict: Verdict | None,
+    agent: AgentState,
+    *,
+    lacks_policies: bool | None = False,
+    refusal: str = "",
 ) -> Mapping[str, Answer]:
     """What the operator's conditions of `record` are to say, by type. Nothing volatile: a number would be a write each.
 
+    verdict: None where what is stored of Advertised and Conflict holds on; the record must have both then.
     lacks_policies: whether the API server cannot make pods wait for their node's agent; None where that is not known yet.
+    refusal: why the write of the Node is refused, in the API server's words; said where the verdict is that it is.
     """
-    advertised = _advertised(record, verdict)
-    if advertised.reason == Reason.ADVERTISED and _is_unguarded(record, lacks_policies):
-        advertised = replace(advertised, message=f"{advertised.message}{_UNGUARDED}")
-    conflict = _conflict(record, verdict)
+    if verdict is None:
+        advertised, conflict = _as_stored(record, Condition.ADVERTISED), _as_stored(record, Condition.CONFLICT)
+    else:
+        advertised = _of_capacity(record, verdict, refusal, lacks_policies)
+        advertised = replace(advertised, not_before=verdict.not_before)
+        conflict = replace(_conflict(record, verdict), not_before=verdict.not_before)
     agent_ready = Answer(agent.status, agent.reason, agent.message)
     return {
         Condition.ADVERTISED: advertised,
@@ -62,6 +75,33 @@ def answers(
         Condition.AGENT_READY: agent_ready,
         Condition.READY: _ready(record, agent_ready, advertised, conflict),
     }
+
+
+def can_stay(record: NodeDeviceRecord) -> bool:
+    """Whether there is anything stored of its capacity that could hold on."""
+    return Condition.ADVERTISED in record.conditions and Condition.CONFLICT in record.conditions
+
+
+def _as_stored(record: NodeDeviceRecord, kind: str) -> Answer:
+    stored = record.conditions[kind]
+    return Answer(stored.status, stored.reason, stored.message)
+
+
+def _of_capacity(record: NodeDeviceRecord, verdict: Verdict, refusal: str, lacks_policies: bool | None) -> Answer:
+    if verdict.reason in _REFUSED:
+        return _refused(record, verdict, refusal)
+    advertised = _advertised(record, verdict)
+    if advertised.reason == Reason.ADVERTISED and _is_unguarded(record, lacks_policies):
+        return replace(advertised, message=f"{advertised.message}{_UNGUARDED}")
+    return advertised
+
+
+def _refused(record: NodeDeviceRecord, verdict: Verdict, refusal: str) -> Answer:
+    shown = (
+        "shows this resource as it was" if verdict.reason == Reason.UPDATE_REFUSED else "does not show this resource"
+    )
+    words = refusal if len(refusal) <= _LONGEST_REFUSAL else f"{refusal[:_LONGEST_REFUSAL]}..."
+    return Answer("False", verdict.reason, f"Node {record.node} {shown}, as its write is refused and repeated: {words}")
 
 
 def changed(record: NodeDeviceRecord, wanted: Mapping[str, Answer], now: str) -> tuple[ConditionValue, ...]:
@@ -175,14 +215,22 @@ def _missing_of_agent(record: NodeDeviceRecord) -> Answer | None:
 def _value(record: NodeDeviceRecord, kind: str, answer: Answer, now: str) -> ConditionValue:
     stored = record.conditions.get(kind)
     since = stored.since if stored is not None and stored.status == answer.status else now
+    since = max(since, answer.not_before)
     return ConditionValue(kind, answer.status, answer.reason, answer.message, since, record.generation)
 
 
 def _is_stored(record: NodeDeviceRecord, value: ConditionValue) -> bool:
     stored = record.conditions.get(value.type)
-    return stored is not None and (stored.status, stored.reason, stored.message, stored.observed_generation) == (
+    return stored is not None and (
+        stored.status,
+        stored.reason,
+        stored.message,
+        stored.since,
+        stored.observed_generation,
+    ) == (
         value.status,
         value.reason,
         value.message,
+        value.since,
         value.observed_generation,
     )

@@ -3,7 +3,7 @@
 A value, replaced and never changed. It is lost at a restart; what must outlive one is in the conditions of the NodeDevices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,6 +13,8 @@ CONTEST_CHANGES: Final = 3
 # How long a contested name is left alone, doubled each time up to the longest.
 FIRST_RETREAT_SECONDS: Final = 60.0
 LONGEST_RETREAT_SECONDS: Final = 600.0
+# How long a name keeps its number without its NodeDevice: one that was deleted by hand is made anew by its agent within a second.
+LOST_GRACE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class NodeHistory:
 
     `trusts_conditions` is False when the Node was made anew while the operator watched: an Advertised condition may then
     speak of the Node before it. `ended` are conflicts that are over and told, while their condition may still say True.
+    `lost` are names of ours whose NodeDevice is gone, and since when (monotonic seconds).
     """
 
     uid: str
@@ -61,6 +64,7 @@ class NodeHistory:
     repairs: Mapping[str, tuple[Repair, ...]] = field(default_factory=dict)
     conflicts: Mapping[str, Conflict] = field(default_factory=dict)
     retreats: Mapping[str, Retreat] = field(default_factory=dict)
+    lost: Mapping[str, float] = field(default_factory=dict)
 
     def recent_repairs(self, resource: str, now: float) -> tuple[Repair, ...]:
         """Repairs of that name that still count."""
@@ -72,6 +76,16 @@ def history_of(node_uid: str, before: NodeHistory | None) -> NodeHistory:
     if before is not None and before.uid == node_uid:
         return before
     return NodeHistory(node_uid, trusts_conditions=before is None)
+
+
+def with_lost(history: NodeHistory, lost: Iterable[str], now: float) -> NodeHistory:
+    """`history` where these names, and no others, are without their NodeDevice; one that was before keeps its time."""
+    return replace(history, lost={name: history.lost.get(name, now) for name in lost})
+
+
+def given_up_at(history: NodeHistory, resource: str) -> float:
+    """When a name that is lost is given up, in monotonic seconds."""
+    return history.lost[resource] + LOST_GRACE_SECONDS
 
 
 def is_contest(history: NodeHistory, resource: str, writer: str, now: float) -> bool:

@@ -68,13 +68,17 @@ NO_MARKS: Final = Marks()
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A Node: its identity, its extended resources, and what of its taints and labels is the operator's."""
+    """A Node: its identity, its extended resources, and what of its taints and labels is the operator's.
+
+    made: when, in the API's own form to the second. Texts of that form sort as their times do.
+    """
 
     name: str
     uid: str
     resource_version: int = field(compare=False)
     resources: Mapping[str, ExtendedResource]
     marks: Marks = NO_MARKS
+    made: str = ""
 
     @property
     def key(self) -> str:

@@ -8,6 +8,7 @@ Source: NRI v0.12 plugins/default-validator and pkg/plugin/annotations.go; Mutat
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -37,6 +38,9 @@ _FLOW: Final = rf"^\s*\[\s*{_ITEM}\s*(,\s*{_ITEM}\s*)*\]\s*$"
 _FLOW_WITH_OURS: Final = rf"^\s*\[\s*({_ITEM}\s*,\s*)*{_OURS}\s*(,\s*{_ITEM}\s*)*\]\s*$"
 _BLOCK: Final = rf"^(- +{_ITEM} *\n)*- +{_ITEM} *\n?$"
 _BLOCK_WITH_OURS: Final = rf"^(- +{_ITEM} *\n)*- +{_OURS} *(\n(- +{_ITEM} *\n)*(- +{_ITEM} *\n?)?)?$"
+
+# where the names stand in a policy of ours
+_LITERALS: Final = re.compile(r"r in \[([^\]]*)\]")
 
 Spec = Mapping[str, Any]
 
@@ -75,6 +79,22 @@ def plan(names: tuple[str, ...], stored: Stored, accepted: Mapping[str, Spec]) -
     return tuple(
         Step(kind, spec) for kind, there, spec in wanted if there is None or there not in (spec, accepted.get(kind))
     )
+
+
+def guarded_by(stored: Stored) -> frozenset[str]:
+    """Resource names that these objects guard, where they are just what we would write; none otherwise."""
+    if stored.policy is None or stored.binding != binding_spec():
+        return frozenset()
+    found = _LITERALS.search(str(stored.policy.get("matchConditions")))
+    names = tuple(re.findall(r'"([^"]+)"', found[1])) if found else ()
+    return frozenset(names) if names and stored.policy == policy_spec(names) else frozenset()
+
+
+def is_marked(annotations: Mapping[str, str]) -> bool:
+    """Whether the runtime heeds our name in a pod with these annotations, as the policy makes it: in every key that there is."""
+    keys = (ANNOTATION, *(key for key in annotations if key.startswith(f"{ANNOTATION}/")))
+    values = [annotations.get(key, "") for key in keys]
+    return all(re.search(_FLOW_WITH_OURS, each) or re.search(_BLOCK_WITH_OURS, each) for each in values)
 
 
 def body(kind: str, spec: Spec) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodedevice_operator.core.capacity import Apply, CapacityDecision, Verdict, decide
+from nodedevice_operator.core.capacity import Apply, CapacityDecision, Verdict, decide, is_real
 from nodedevice_operator.core.history import NodeHistory
 from nodedevice_operator.core.leases import AgentState
 from nodedevice_operator.core.records import NodeDeviceRecord, NodeRecord
+from nodedevice_operator.core.refusals import as_before_refusal, verdicts_when_refused
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.metrics import Metrics
@@ -85,6 +86,14 @@ class CapacityWork:
             self._metrics.change_to_node_seconds.observe(self._clock() - changed_at)
         return outcome
 
+    def refused(self, name: str, history: NodeHistory | None, agent: AgentState) -> Mapping[str, Verdict | None]:
+        """What is to be told of each resource after a look that failed; None: what is told of it already."""
+        node = self._cache.nodes.get(name)
+        if node is None:
+            return {}
+        records = filter(is_real, self._cache.node_devices.of_node(name))
+        return verdicts_when_refused(node, records, self._decide(node, history, agent))
+
     async def _look(self, name: str, history: NodeHistory | None, agent: AgentState) -> Outcome:
         refused: Conflict | None = None
         has_written = False
@@ -92,8 +101,7 @@ class CapacityWork:
             node = self._cache.nodes.get(name)
             if node is None:
                 return _nothing(history)
-            records = self._cache.node_devices.of_node(name)
-            decision = decide(node, records, history, self._clock(), agent, self._unguarded(records))
+            decision = self._decide(node, history, agent)
             if decision.apply is not None:
                 try:
                     if not await self._write(node, decision.apply):
@@ -108,6 +116,10 @@ class CapacityWork:
             if decision.apply is None:
                 return Outcome(decision.verdicts, history, decision.look_again_at, has_written)
         raise refused or Conflict("patch", "nodes/status", "the Node changes faster than it is written")
+
+    def _decide(self, node: NodeRecord, history: NodeHistory | None, agent: AgentState) -> CapacityDecision:
+        records = [as_before_refusal(record) for record in self._cache.node_devices.of_node(node.name)]
+        return decide(node, records, history, self._clock(), agent, self._unguarded(records))
 
     async def _write(self, node: NodeRecord, apply: Apply) -> bool:
         """Apply; False when the Node is gone or is another one. Raises Conflict when others own what must change."""

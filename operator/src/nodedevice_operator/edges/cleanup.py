@@ -23,7 +23,7 @@ from nodedevice_operator.edges.gate import WriteGate
 from nodedevice_operator.edges.leader_lease import LeaderLeases
 from nodedevice_operator.edges.leavings import Leavings, Left
 from nodedevice_operator.edges.policy_objects import PolicyObjects
-from nodedevice_operator.edges.workloads import DAEMON_SET, DEPLOYMENT, Workloads
+from nodedevice_operator.edges.workloads import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, Workloads
 from nodedevice_operator.errors import Conflict, NotFound, StillLed
 
 # Renewed every few seconds, and not lost to a slow answer; nobody else wants it.
@@ -94,7 +94,7 @@ class Cleanup:
 
     async def _end_workloads(self) -> None:
         scope = self._scope
-        for kind, name in ((DEPLOYMENT, scope.deployment), (DAEMON_SET, scope.daemon_set)):
+        for kind, name in ((DEPLOYMENT, scope.deployment), (DAEMON_SET, scope.daemon_set), (POD, CHECK_POD)):
             self._progress.step = f"deleting {kind} {name}"
             if await self._progress.patiently(partial(self._workloads.delete, kind, name)):
                 self._say(f"deleted {kind} {name}")

@@ -37,11 +37,15 @@ def client(login: Credentials, gate: WriteGate | None = None) -> Client:
 
 
 class Progress:
-    """What a command is at, for when its time is over. Steps are entered one after the other, or one inside the other."""
+    """What a command is at, for when its time is over. Steps are entered one after the other, or one inside the other.
 
-    def __init__(self) -> None:
+    say: told what is waited for, when the API server does not answer at first.
+    """
+
+    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self.step = "beginning"
         self.trouble = ""
+        self._say = say
 
     async def patiently(self, action: Callable[[], Awaitable[T]]) -> T:
         """Do it, and again while the API server is away or asks to come back later. Raises any other ApiError at once."""
@@ -65,13 +69,15 @@ class Progress:
 
     def _remember(self, state: RetryCallState) -> None:
         failure = state.outcome.exception() if state.outcome else None
+        if not self.trouble:
+            self._say(str(failure))
         self.trouble = str(failure) if failure else ""
 
 
 @asynccontextmanager
-async def within(seconds: float) -> AsyncIterator[Progress]:
-    """Do what is inside in that time. Raises Overdue, which says what it was at."""
-    progress = Progress()
+async def within(seconds: float, say: Callable[[str], None] = lambda _: None) -> AsyncIterator[Progress]:
+    """Do what is inside in that time. Raises Overdue, which says what it was at. say: as in Progress."""
+    progress = Progress(say)
     try:
         async with asyncio.timeout(seconds):
             yield progress

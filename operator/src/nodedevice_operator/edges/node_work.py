@@ -2,6 +2,9 @@
 
 Nothing is done before every list is complete, that of the agents' Leases among them: server-side apply takes off a Node what
 an apply leaves out, and a PodDevice that nothing known calls for would be deleted.
+
+What is refused holds up nothing else: a Node that cannot be written has pods and conditions all the same, and a NodeDevice that
+takes no conditions has neighbours. The first failure is raised in the end, so that all of it is tried again.
 """
 
 import logging
@@ -26,10 +29,15 @@ from nodedevice_operator.edges.capacity_work import CapacityWork, Outcome
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.lease_watch import LeaseWatch
 from nodedevice_operator.edges.pod_device_work import PodDeviceWork, PodHistory
-from nodedevice_operator.errors import ApiError, NotFound
+from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unreachable
 
 # A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
 _NODE_MISSING_GRACE_SECONDS: Final = 5.0
+
+# One failed write is what the next look settles; so many in a row are told, as the log tells them.
+_TELL_AFTER: Final = 3
+# Answers that are about no object: other writes would fare no better, and each would make it worse.
+_FOR_ALL: Final = frozenset({429, 502, 503, 504})
 
 _NO_NODE: Final = Verdict(False, Reason.NODE_MISSING)
 _NOT_THE_ONE: Final = Verdict(False, Reason.WRONG_NAME)
@@ -43,12 +51,21 @@ OnNews = Callable[[NodeDeviceRecord | None, NodeDeviceRecord], None]
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of a node between two looks."""
+    """What is remembered of a node between two looks. refusals: writes of the Node that failed in a row."""
 
     capacity: NodeHistory | None = None
+    refusals: int = 0
     pods: PodHistory = field(default_factory=PodHistory)
     ownerless_since: float | None = None
     contradictions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Capacity:
+    """What is to be told of each resource (None: what is told already), and why the write of the Node is refused, if it is."""
+
+    verdicts: Mapping[str, Verdict | None]
+    refusal: str = ""
 
 
 class NodeWork:
@@ -94,19 +111,28 @@ class NodeWork:
             self._memories.pop(name, None)
             return None
         memory = self._memories.setdefault(name, Memory())
-        outcome = await self._write_capacity(name, memory)
+        failures: list[ApiError] = []
+        outcome = Outcome({}, memory.capacity, None)
+        try:
+            outcome = await self._write_capacity(name, memory)
+            capacity = _Capacity(outcome.verdicts)
+        except ApiError as error:
+            if _is_for_all(error):
+                raise
+            failures.append(error)
+            capacity = self._refused(name, memory, error)
         if outcome.has_written and self._is_crowded():
             # others wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
             return 0.0
         self._tell_contradictions(name, memory)
-        failure: ApiError | None = None
         try:
             await self._pod_devices.look(name, memory.pods)
         except ApiError as error:
-            failure = error  # a pod that is refused says nothing against the conditions
-        waits = [await self._write_conditions(name, memory, outcome.verdicts)]
-        if failure is not None:
-            raise failure
+            failures.append(error)  # a pod that is refused says nothing against the conditions
+        waits = [self._ownerless_wait(name, memory)]
+        failures += await self._write_conditions(name, memory, capacity)
+        if failures:
+            raise failures[0]
         if outcome.look_again_at is not None:
             waits.append(outcome.look_again_at - self._clock())
         return min((seconds for seconds in waits if seconds is not None), default=None)
@@ -116,30 +142,56 @@ class NodeWork:
             return Outcome({}, memory.capacity, None)
         outcome = await self._capacity.look(name, memory.capacity, self._leases.state(name))
         memory.capacity = outcome.history
+        memory.refusals = 0
         return outcome
 
-    async def _write_conditions(self, name: str, memory: Memory, verdicts: Mapping[str, Verdict]) -> float | None:
-        """Write the conditions that are not stored yet; in how many seconds an object without its Node is looked at again."""
-        ownerless = False
-        for record in self._cache.node_devices.of_node(name):
-            if not is_real(record):
-                await self._write(record, _NOT_THE_ONE)
-                continue
-            if not record.has_status:
-                continue
-            if self._is_owned(record):
-                if record.resource in verdicts:
-                    await self._write(record, verdicts[record.resource])
-                continue
-            ownerless = True
-            if memory.ownerless_since is not None and self._is_over(memory.ownerless_since):
-                await self._write(record, _NO_NODE)
-        if not ownerless:
+    def _refused(self, name: str, memory: Memory, error: ApiError) -> _Capacity:
+        """What is told although the Node could not be written: at first nothing new of its capacity."""
+        memory.refusals += 1
+        verdicts = self._capacity.refused(name, memory.capacity, self._leases.state(name))
+        if memory.refusals < _TELL_AFTER:
+            return _Capacity(dict.fromkeys(verdicts))
+        return _Capacity(verdicts, error.problem)
+
+    def _ownerless_wait(self, name: str, memory: Memory) -> float | None:
+        """Note since when an object is without its Node; in how many seconds it is looked at again."""
+        records = filter(is_real, self._cache.node_devices.of_node(name))
+        if not any(record.has_status and not self._is_owned(record) for record in records):
             memory.ownerless_since = None
             return None
         if memory.ownerless_since is None:
             memory.ownerless_since = self._clock()
         return None if self._is_over(memory.ownerless_since) else _NODE_MISSING_GRACE_SECONDS
+
+    async def _write_conditions(self, name: str, memory: Memory, capacity: _Capacity) -> list[ApiError]:
+        """Write the conditions that are not stored yet; what went wrong, record by record."""
+        failures: list[ApiError] = []
+        for record in self._cache.node_devices.of_node(name):
+            if not self._is_to_be_told(record, memory, capacity):
+                continue
+            try:
+                await self._write(record, self._verdict(record, capacity), capacity.refusal)
+            except ApiError as error:
+                failures.append(error)
+                if _is_for_all(error):
+                    break
+        return failures
+
+    def _is_to_be_told(self, record: NodeDeviceRecord, memory: Memory, capacity: _Capacity) -> bool:
+        if not is_real(record):
+            return True
+        if not record.has_status:
+            return False
+        if not self._is_owned(record):
+            return memory.ownerless_since is not None and self._is_over(memory.ownerless_since)
+        if record.resource not in capacity.verdicts:
+            return False
+        return capacity.verdicts[record.resource] is not None or conditions.can_stay(record)
+
+    def _verdict(self, record: NodeDeviceRecord, capacity: _Capacity) -> Verdict | None:
+        if not is_real(record):
+            return _NOT_THE_ONE
+        return capacity.verdicts[record.resource] if self._is_owned(record) else _NO_NODE
 
     def _tell_contradictions(self, name: str, memory: Memory) -> None:
         """Say, once, what in a NodeDevice does not fit together."""
@@ -163,9 +215,9 @@ class NodeWork:
     def _is_over(self, since: float) -> bool:
         return self._clock() - since >= _NODE_MISSING_GRACE_SECONDS
 
-    async def _write(self, record: NodeDeviceRecord, verdict: Verdict) -> None:
+    async def _write(self, record: NodeDeviceRecord, verdict: Verdict | None, refusal: str) -> None:
         answers = conditions.answers(
-            record, verdict, self._leases.state_for(record), lacks_policies=self._lacks_policies()
+            record, verdict, self._leases.state_for(record), lacks_policies=self._lacks_policies(), refusal=refusal
         )
         values = conditions.changed(record, answers, now_text())
         if not values:
@@ -185,6 +237,10 @@ class NodeWork:
             return
         if held is None or _of_agent(held) != _of_agent(written):
             self._on_news(held, written)
+
+
+def _is_for_all(error: ApiError) -> bool:
+    return isinstance(error, Unreachable | NotLeading) or error.status in _FOR_ALL
 
 
 def _of_agent(record: NodeDeviceRecord) -> NodeDeviceRecord:

@@ -40,6 +40,10 @@ class _ListAnew(Exception):
     """The API server cannot go on from the version that we know."""
 
 
+class _Cut(Exception):
+    """A watch that was open was cut, as load balancers do. Whether the API server is away, the next try shows."""
+
+
 @dataclass(slots=True)
 class _Place:
     """Up to which version everything is known (None: a list is due), and how long the next pause is."""
@@ -82,16 +86,19 @@ class RecordWatch:
                     log.warning("watch brings what is not understood", extra={"kind": kind, "problem": error.problem})
                     place.version = None
                     await place.pauses.pause()
+                except _Cut as error:
+                    log.debug("watch was cut", extra={"kind": kind, "problem": str(error)})
+                    await place.pauses.pause()
                 except ApiError as error:
                     self._health.failed(error)
-                    log.debug("watch was cut", extra={"kind": kind, "problem": error.problem})
+                    log.debug("watch cannot be had", extra={"kind": kind, "problem": error.problem})
                     later = error.retry_after_seconds if isinstance(error, Unavailable) else None
                     await place.pauses.pause(later or 0.0)
 
     async def _follow(self, session: aiohttp.ClientSession, kind: str, version: int, place: _Place) -> bool:
         """One watch from that version on, until the API server ends it; whether it brought anything.
 
-        Raises ApiError, or _ListAnew.
+        Raises ApiError, _Cut or _ListAnew.
         """
         has_brought = False
         async for line in self._lines(session, kind, version):
@@ -101,18 +108,21 @@ class RecordWatch:
         return has_brought
 
     async def _lines(self, session: aiohttp.ClientSession, kind: str, version: int) -> AsyncIterator[bytes]:
-        """Lines of a watch from that version on. Raises ApiError where it cannot be had or is cut, and _ListAnew."""
+        """Lines of a watch from that version on. Raises ApiError where it cannot be had, _Cut where it is cut, and _ListAnew."""
         url = f"{self._credentials.server}/apis/{names.API_VERSION}/{kind}"
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
+        is_open = False
         try:
             authorization = self._credentials.authorization()
             headers = {"Authorization": authorization} if authorization else {}
             async with session.get(url, params=query, headers=headers) as answer:
                 self._check(kind, answer.status, answer.headers.get("Retry-After"))
+                is_open = True
                 async for line in _split(answer.content):
                     yield line
         except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
-            raise Unreachable("watch", kind, str(exc) or type(exc).__name__) from exc
+            problem = str(exc) or type(exc).__name__
+            raise _Cut(problem) if is_open else Unreachable("watch", kind, problem) from exc
 
     def _check(self, kind: str, status: int, retry_after: str | None) -> None:
         if status in _NOT_FROM_HERE:

@@ -1,8 +1,8 @@
 """Keeps the policy of core.required_plugins: a name is in it before its capacity is advertised, and until no node needs it.
 
-Somebody else's change or deletion is seen by a watch on just these two objects, and undone. Where the API server has no such
-policies, or the operator was told to keep none, nothing is waited for, and the log says what else holds pods back; where it has
-none, the condition Advertised says so too.
+Before that, pods that wait for it already are marked too (edges.waiting_pods). Somebody else's change or deletion is seen by a
+watch on just these two objects, and undone. Where the API server has no such policies, or the operator was told to keep none,
+nothing is waited for, and the log says what else holds pods back; where it has none, the condition Advertised says so too.
 """
 
 import asyncio
@@ -19,10 +19,12 @@ from nodedevice_operator.core import required_plugins as core
 from nodedevice_operator.core.capacity import is_real
 from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES, Spec, Step, Stored
+from nodedevice_operator.core.waiting_pods import advertised
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.policy_objects import PolicyObjects
 from nodedevice_operator.edges.policy_reads import RIGHTS, PolicyReads
+from nodedevice_operator.edges.waiting_pods import WaitingPods
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class RequiredPlugins:
     def __init__(
         self,
         objects: PolicyObjects,
+        waiting: WaitingPods,
         cache: Cache,
         touch: Callable[[str], None],
         metrics: Metrics,
@@ -63,6 +66,7 @@ class RequiredPlugins:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._objects = objects
+        self._waiting = waiting
         self._cache = cache
         self._touch = touch
         self._metrics = metrics
@@ -87,7 +91,9 @@ class RequiredPlugins:
         """Resources among these whose pods the API server does not make wait yet, though it is going to."""
         if self.keeping in (Keeping.OFF, Keeping.NOT_SERVED):
             return frozenset()
-        return frozenset(name for name in core.names_of(records) if not self._is_in_force(name))
+        return frozenset(
+            name for name in core.names_of(records) if not self._is_in_force(name) or self._waiting.lacks(name)
+        )
 
     def heard(self, record: NodeDeviceRecord) -> None:
         """A NodeDevice came or changed: its resource may be new to the policy."""
@@ -182,19 +188,37 @@ class RequiredPlugins:
             return _SOON_SECONDS  # nothing can be said before everything was seen once
         self._wanted = core.names_of(record for record in self._cache.node_devices.values() if is_real(record))
         try:
-            for step in self._plan() if self._leads() else ():
-                await self._carry_out(step)
+            await self._bring_about()
         except NotLeading:
             return _LOOK_SECONDS
         except ApiError as error:
             return self._delay(error)
         self._failures = 0
         self._count_in()
+        try:
+            pause = await self._see_to_waiting()
+        except NotLeading:
+            return _LOOK_SECONDS
         waits = [since + core.SETTLE_SECONDS - self._clock() for since in self._since.values()]
         if any(wait > 0 for wait in waits):
             return max(0.0, min(wait for wait in waits if wait > 0)) + 0.01
         self._touch_guarded()
-        return _LOOK_SECONDS
+        return pause
+
+    async def _bring_about(self) -> None:
+        steps = self._plan() if self._leads() else ()
+        guarded = core.guarded_by(Stored(self._stored.get(POLICIES), self._stored.get(BINDINGS)))
+        for step in steps:
+            self._waiting.added(frozenset(self._wanted) - guarded)
+            await self._carry_out(step)
+
+    async def _see_to_waiting(self) -> float:
+        """Have pods marked that wait for a name that is in force now; in how many seconds to look again. Raises NotLeading."""
+        if not self._leads():
+            return _LOOK_SECONDS
+        in_force = [name for name in self._since if self._is_in_force(name)]
+        again = await self._waiting.see_to(in_force, advertised(filter(is_real, self._cache.node_devices.values())))
+        return _LOOK_SECONDS if again is None else again
 
     async def _carry_out(self, step: Step) -> None:
         if step.spec is None:
@@ -218,6 +242,7 @@ class RequiredPlugins:
         is_whole = bool(self._wanted) and not self._plan()
         now = self._clock()
         self._since = {name: self._since.get(name, now) for name in self._wanted} if is_whole else {}
+        self._waiting.keep_only(self._since)
         self._metrics.policy_names.set(len(self._since))
 
     def _is_in_force(self, name: str) -> bool:

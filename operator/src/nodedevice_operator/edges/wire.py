@@ -78,7 +78,14 @@ def node(wire: forms.Node) -> records.NodeRecord:
         for name in sorted(capacity.keys() | allocatable.keys())
     }
     meta = wire.metadata
-    return records.NodeRecord(intern(meta.name), intern(meta.uid), int(meta.resource_version), resources, _marks(wire))
+    return records.NodeRecord(
+        intern(meta.name),
+        intern(meta.uid),
+        int(meta.resource_version),
+        resources,
+        _marks(wire),
+        intern(meta.creation_timestamp),
+    )
 
 
 def _marks(wire: forms.Node) -> records.Marks:

@@ -59,6 +59,7 @@ class NodeMetadata(Wire):
     name: str = ""
     uid: str = ""
     resource_version: str = "0"
+    creation_timestamp: str = ""
     managed_fields: list[ManagedFields] = []
     labels: dict[str, str] = {}
 

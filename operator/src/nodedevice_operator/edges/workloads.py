@@ -1,4 +1,4 @@
-"""The chart's own workloads: ended before what their pods wrote is taken back, and asked how many agents there should be.
+"""The chart's own workloads, and the pod of its test: ended before what they wrote is taken back; how many agents there should be.
 
 They are found by the names and labels that the chart gives them.
 """
@@ -13,8 +13,12 @@ from nodedevice_operator.errors import NotFound
 
 DEPLOYMENT: Final = "deployments"
 DAEMON_SET: Final = "daemonsets"
+POD: Final = "pods"
+# of `helm test`: Helm lets one that failed stay, for whoever wants to know why, and forgets it at the uninstall
+CHECK_POD: Final = "nodedevice-check"
 
 _APPS: Final = "/apis/apps/v1/namespaces"
+_NAMESPACES: Final = {DEPLOYMENT: _APPS, DAEMON_SET: _APPS, POD: "/api/v1/namespaces"}
 _OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator)"
 
 
@@ -50,10 +54,11 @@ class Workloads:
         self._namespace = quote(namespace, safe="")
 
     async def delete(self, kind: str, name: str) -> bool:
-        """Have it deleted; its pods go after it. Whether it was there."""
+        """Have it deleted; its pods go after it. kind: of those above. Whether it was there."""
+        path = f"{_NAMESPACES[kind]}/{self._namespace}/{kind}/{quote(name)}"
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         try:
-            await self._client.request("DELETE", kind, f"{_APPS}/{self._namespace}/{kind}/{quote(name)}", body=body)
+            await self._client.request("DELETE", kind, path, body=body)
         except NotFound:
             return False
         return True

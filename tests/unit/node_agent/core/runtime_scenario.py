@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nodedevice_agent.core.container_edits import ContainerEdits, DeviceFile
+from nodedevice_agent.core.container_edits import ContainerEdits, DeviceFile, Mount
 from nodedevice_agent.core.effects import CallPreStart, Effect
 from nodedevice_agent.core.injection import Answer, Given, Injection, Refusal
 from nodedevice_agent.core.runtime import ContainerState, DeviceNode, RunningContainer, Sandbox
@@ -16,8 +16,13 @@ HELD = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
 
 
 def edits(response: bytes) -> ContainerEdits:
-    """The answers of these plugins are words: an environment variable ANSWER of that value, and /dev/<word>."""
+    """The answers of these plugins are words: an environment variable ANSWER of that value, and /dev/<word>.
+
+    "mount PATH" is a mount there instead.
+    """
     word = response.decode()
+    if word.startswith("mount "):
+        return ContainerEdits({}, (Mount(word.removeprefix("mount "), "/srv", False),), (), {}, ())
     return ContainerEdits({"ANSWER": word}, (), (DeviceFile(f"/dev/{word}", "/dev/null", "rw"),), {}, ())
 
 
@@ -48,8 +53,8 @@ class RuntimeScenario(Scenario):
         self.effects += effects
         return effects
 
-    def ask(self, uid: str, name: str = "main", held: bool = False) -> Answer:
-        return self.injection.answer(sandbox(uid, held), name)
+    def ask(self, uid: str, name: str = "main", held: bool = False, env: tuple[str, ...] = ()) -> Answer:
+        return self.injection.answer(sandbox(uid, held), container(uid, name, env=env))
 
     def refusal(self, uid: str, name: str = "main", held: bool = False) -> Refusal:
         answer = self.ask(uid, name, held)

@@ -2,7 +2,17 @@
 
 from dataclasses import replace
 
-from nodedevice_agent.core.container_edits import Conflict, ContainerEdits, DeviceFile, Mount, merged
+import pytest
+from nodedevice_agent.core.container_edits import (
+    Conflict,
+    ContainerEdits,
+    DeviceFile,
+    Mount,
+    merged,
+    place,
+    unrestricted,
+    without,
+)
 
 NOTHING = ContainerEdits({}, (), (), {}, ())
 GPU = ContainerEdits(
@@ -65,3 +75,28 @@ def test_where_they_contradict_the_first_by_name_has_its_way_and_it_is_told() ->
         Conflict(what, name, "vendor.com/gpu", "vendor.com/zzz")
         for what, name in (("env", "GPU"), ("mount", "/lib/gpu"), ("device", "/dev/gpu0"), ("annotation", "gpu"))
     )
+
+
+class TestWithoutThePodsOwn:
+    @pytest.mark.parametrize("own", ["/coll", "/x/../coll"])
+    @pytest.mark.parametrize("plugins", ["/coll", "/coll/", "//coll/."])
+    def test_one_place_however_it_is_written(self, own: str, plugins: str) -> None:
+        wanted = replace(NOTHING, mounts=(Mount(plugins, "/srv", False), Mount("/coll/sub", "/srv", False)))
+        left, words = without(wanted, (), {place(own)})
+        assert left == replace(NOTHING, mounts=(Mount("/coll/sub", "/srv", False),))
+        assert words == (f"mount {plugins}",)
+
+    def test_environment_variables_by_name(self) -> None:
+        wanted = replace(NOTHING, envs={"OWN": "plugin", "OTHER": "plugin"})
+        assert without(wanted, {"OWN", "MORE"}, ()) == (replace(NOTHING, envs={"OTHER": "plugin"}), ("env OWN",))
+
+    def test_nothing_of_it(self) -> None:
+        assert without(GPU, {"MORE"}, {"/more"}) == (GPU, ())
+
+
+@pytest.mark.parametrize(
+    ("permissions", "result"), [("r", "rwm"), ("rwm", "rwm"), ("m", "mrw"), ("rx", "rxwm"), ("", "")]
+)
+def test_unrestricted(permissions: str, result: str) -> None:
+    (device,) = unrestricted(replace(NOTHING, devices=(DeviceFile("/dev/a", "/dev/b", permissions),))).devices
+    assert device == DeviceFile("/dev/a", "/dev/b", result)

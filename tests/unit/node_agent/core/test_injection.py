@@ -1,12 +1,15 @@
 """What a container gets when it is created, and why it is refused."""
 
+from typing import Any
+
 import pytest
 from nodedevice_agent.core.checkpoint import Checkpoint
 from nodedevice_agent.core.container_edits import DeviceFile
 from nodedevice_agent.core.effects import CallPreStart
 from nodedevice_agent.core.injection import Given, Refusal, is_held_for_us
+from nodedevice_agent.core.pods import NO_SETTINGS, Container, OwnSettings
 from nodedevice_agent.core.resources import PluginOptions
-from nodedevice_agent.core.runtime import Sandbox
+from nodedevice_agent.core.runtime import RunningContainer, Sandbox
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
 from tests.unit.node_agent.core.runtime_scenario import RuntimeScenario
@@ -23,7 +26,9 @@ def with_plugin(count: int = 2, **options: bool) -> RuntimeScenario:
 
 def static_refusal(uid: str, config_hash: str) -> Refusal:
     annotations = {KEY: "[ nodedevice ]", "kubernetes.io/config.hash": config_hash}
-    answer = with_plugin().injection.answer(Sandbox("s", "p", "default", uid, annotations), "main")
+    answer = with_plugin().injection.answer(
+        Sandbox("s", "p", "default", uid, annotations), RunningContainer("c", "s", "main")
+    )
     assert isinstance(answer, Refusal)
     return answer
 
@@ -66,6 +71,59 @@ class TestGiven:
         after = scenario.rebooted()
         assert isinstance(after.ask("p", "one", held=True), Given)
         assert after.ask("p", "none", held=True) is None
+
+
+class TestThePodsOwn:
+    """What the pod sets itself: the plugin answers with an environment variable ANSWER and a device."""
+
+    def asking(self, *answers: bytes, **own: Any) -> RuntimeScenario:
+        """A pod that asks for one of each resource, and is answered so."""
+        scenario = with_plugin()
+        scenario.plugin(["n0"], NIC, endpoint=2)
+        limits = {GPU: 1, NIC: 1} if len(answers) > 1 else {GPU: 1}
+        todo = scenario.see(pod("p", Container("main", limits=limits, own=OwnSettings(**own))))
+        for answer in answers:
+            (call,) = calls(todo)
+            todo = scenario.answer(call, answer)
+        return scenario
+
+    def given(self, scenario: RuntimeScenario, *env: str) -> Given:
+        answer = scenario.ask("p", env=env)
+        assert isinstance(answer, Given), answer
+        return answer
+
+    def test_its_environment_variable_wins(self) -> None:
+        given = self.given(self.asking(b"ok", envs=frozenset({"ANSWER"})), "PATH=/bin", "ANSWER=the pod's")
+        assert given.edits.envs == {}
+        assert given.left_out == ("env ANSWER",)
+
+    def test_the_images_does_not(self) -> None:
+        given = self.given(self.asking(b"ok", envs=frozenset({"MORE"})), "ANSWER=the image's", "MORE=1")
+        assert given.edits.envs == {"ANSWER": "ok"}
+        assert given.left_out == ()
+
+    def test_one_of_its_own_that_has_no_value(self) -> None:
+        """valueFrom an optional key that is not there."""
+        assert self.given(self.asking(b"ok", envs=frozenset({"ANSWER"})), "PATH=/bin").edits.envs == {"ANSWER": "ok"}
+
+    def test_its_volume_wins(self) -> None:
+        scenario = self.asking(b"mount /coll/", paths=frozenset({"/coll"}))
+        given = self.given(scenario)
+        assert given.edits.mounts == ()
+        assert given.left_out == ("mount /coll/",)
+
+    def test_what_plugins_would_quarrel_about(self) -> None:
+        given = self.given(self.asking(b"one", b"two", envs=frozenset({"ANSWER"})), "ANSWER=the pod's")
+        assert given.edits.envs == {}
+        assert given.left_out == ("env ANSWER",)
+
+    @pytest.mark.parametrize(("is_privileged", "permissions"), [(False, "rw"), (True, "rwm")])
+    def test_a_privileged_container_is_denied_nothing(self, is_privileged: bool, permissions: str) -> None:
+        (device,) = self.given(self.asking(b"ok", is_privileged=is_privileged)).edits.devices
+        assert device.permissions == permissions
+
+    def test_another_container_has_nothing_of_it(self) -> None:
+        assert pod("p", Container("main", own=OwnSettings(frozenset({"A"})))).own_settings("other") == NO_SETTINGS
 
 
 class TestNothing:

@@ -1,12 +1,14 @@
 """When devices are free again, and which containers run without theirs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from nodedevice_agent.core.effects import CallPreStart
-from nodedevice_agent.core.pods import Pod
+from nodedevice_agent.core.pods import Container, OwnSettings, Pod
 from nodedevice_agent.core.resources import PluginOptions
 from nodedevice_agent.core.runtime import ContainerState, RunningContainer
+from nodedevice_agent.core.runtime_events import CREATED_SECONDS
 
 from tests.unit.node_agent.core.runtime_scenario import RuntimeScenario, container, sandbox, shows
 from tests.unit.node_agent.core.scenario import GPU, NIC, device_ids, pod, published
@@ -140,6 +142,72 @@ class TestTheTrueEnd:
         assert scenario.held() == {"p/main": ("d0",)}
 
 
+class TestNeverStarted:
+    """The runtime was killed while it started a container: it says Created ever after."""
+
+    def found(self, *, state: ContainerState = ContainerState.CREATED, pid: int = 0) -> RuntimeScenario:
+        scenario = connected()
+        scenario.run(pod("p", gpu=1), pod("next", gpu=1))
+        made = scenario.create("p")
+        scenario.runtime.lost()
+        scenario.sync(("p", replace(made, state=state, pid=pid)))
+        return scenario
+
+    def never_started(self, scenario: RuntimeScenario, after: float) -> list[str]:
+        return [alive.id for alive in scenario.runtime.never_started(scenario.now + after)]
+
+    @pytest.mark.parametrize("how", ["over", "gone"])
+    def test_counts_as_ended_after_a_while(self, how: str) -> None:
+        scenario = self.found()
+        (scenario.see(over("p")) if how == "over" else scenario.gone("p"))
+        assert scenario.held() == {"p/main": ("d0",)}
+        assert scenario.runtime.next_deadline() == scenario.now + CREATED_SECONDS
+        assert self.never_started(scenario, CREATED_SECONDS - 0.1) == []
+        assert self.never_started(scenario, CREATED_SECONDS) == ["p-main-1"]
+        scenario.answer_all(scenario.end(container("p"), "p"))
+        assert scenario.held() == {"next/main": ("d0",)}
+        assert scenario.runtime.next_deadline() is None
+        assert scenario.end(container("p"), "p") == [], "told when the kubelet clears it away"
+
+    def test_not_of_a_pod_that_goes_on(self) -> None:
+        scenario = self.found()
+        assert scenario.runtime.next_deadline() is None
+        assert self.never_started(scenario, 3600.0) == []
+
+    @pytest.mark.parametrize(
+        ("state", "pid"),
+        [(s, 0) for s in ContainerState if s not in (ContainerState.CREATED, ContainerState.STOPPED)]
+        + [(ContainerState.CREATED, 7)],
+    )
+    def test_never_what_may_have_a_process(self, state: ContainerState, pid: int) -> None:
+        scenario = self.found(state=state, pid=pid)
+        scenario.gone("p")
+        assert scenario.runtime.next_deadline() is None
+        assert self.never_started(scenario, 3600.0) == []
+
+    def test_not_what_is_started_meanwhile(self) -> None:
+        scenario = self.found()
+        scenario.gone("p")
+        scenario.start(container("p"), "p")
+        assert scenario.runtime.next_deadline() is None
+        assert self.never_started(scenario, 3600.0) == []
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_not_while_the_runtime_is_away(self) -> None:
+        scenario = self.found()
+        scenario.gone("p")
+        scenario.runtime.lost()
+        assert scenario.runtime.next_deadline() is None
+        assert self.never_started(scenario, 3600.0) == []
+
+    def test_not_what_is_created_here_and_now(self) -> None:
+        scenario = connected()
+        scenario.run(pod("p", gpu=1))
+        scenario.create("p")
+        scenario.gone("p")
+        assert scenario.runtime.next_deadline() is None
+
+
 class TestRunsWithout:
     def without(self, scenario: RuntimeScenario, uid: str = "p", name: str = "main") -> bool:
         return scenario.runtime.runs_without(uid, name, GPU)
@@ -172,6 +240,15 @@ class TestRunsWithout:
     def test_who_was_given_them_by_somebody_else_has_them(self) -> None:
         assert not self.without(self.found(**shows("ok")))
         assert self.without(self.found(**shows("something else")))
+
+    def test_what_the_pod_sets_itself_proves_nothing(self) -> None:
+        scenario = RuntimeScenario()
+        scenario.plugin(device_ids(1))
+        shown = {**shows("ok"), "env": ("ANSWER=the pod's",)}
+        scenario.sync(("p", container("p", **shown)))
+        own = OwnSettings(envs=frozenset({"ANSWER"}))
+        scenario.run(pod("p", Container("main", limits={GPU: 1}, own=own)))
+        assert not self.without(scenario)
 
     def test_who_waits_and_runs(self) -> None:
         scenario = self.found(allocated=False)

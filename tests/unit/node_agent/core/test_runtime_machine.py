@@ -115,7 +115,7 @@ class RuntimeMachine(ManagerMachine):
             if not is_held:
                 self.runs(sandbox, created, frozenset(), "")
             return
-        answer = self.injection.answer(sandbox, container)
+        answer = self.injection.answer(sandbox, created)
         if isinstance(answer, Given):
             has = frozenset((a.resource_name, i) for a in answer.allocations for i in a.device_ids)
             self.tell("created", sandbox, created, answer, self.now)

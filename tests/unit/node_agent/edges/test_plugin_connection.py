@@ -1,6 +1,7 @@
 """A connection to one device plugin that does what it should not: every way ends in PluginFailed, and in time."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, cast
 import grpc
 import pytest
 from nodedevice_agent.core.devices import MAX_DEVICES, Device, DeviceList
-from nodedevice_agent.edges import plugin_connection
+from nodedevice_agent.edges import plugin_connection, wire
 from nodedevice_agent.edges.plugin_connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -84,6 +85,26 @@ class TestDeviceLists:
         assert listed.refusal == ""
         # more than the kubelet's bound, where such a plugin is dropped
         assert sum(map(len, listed.devices)) > 4 * 1024 * 1024
+
+    async def test_long_lists_are_read_beside_the_event_loop(
+        self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        readers: list[threading.Thread] = []
+
+        def read(octets: bytes) -> DeviceList:
+            readers.append(threading.current_thread())
+            return device_list(octets)
+
+        device_list = wire.device_list
+        monkeypatch.setattr(wire, "device_list", read)
+        lengths = []
+        async with aclosing(cast("Any", connection.device_lists())) as lists:
+            lengths.append(len((await next_list(lists)).devices))
+            for count in (10_000, 1):
+                await plugin.update({f"device-{index:032}": FakeDevice() for index in range(count)})
+                lengths.append(len((await next_list(lists)).devices))
+        assert lengths == [2, 10_000, 1]
+        assert [reader is threading.main_thread() for reader in readers] == [True, False, True]
 
     async def test_a_message_over_the_bound_breaks_that_plugin_alone(
         self, plugin: FakePlugin, connection: PluginConnection

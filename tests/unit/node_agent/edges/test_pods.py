@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.core.pods import Container, ContainerKind
+from nodedevice_agent.core.pods import NO_SETTINGS, Container, ContainerKind, OwnSettings
 from nodedevice_agent.edges.cluster import PodObject
 from nodedevice_agent.edges.pods import from_api
 
@@ -119,3 +119,26 @@ def test_a_static_pod_is_known_as_the_runtime_knows_it(annotations: dict[str, st
     seen = from_api(pod({"containers": [container("main")]}, metadata=metadata))
     assert (seen.uid, seen.api_uid) == (uid, api_uid)
     assert seen.shown_uid == "u"
+
+
+OWN = {
+    "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+    "volumeMounts": [{"name": "v", "mountPath": "/data/"}, {"name": "v", "mountPath": "//x/./y"}],
+    "securityContext": {"privileged": True, "runAsUser": 7},
+}
+
+
+def test_what_a_container_sets_itself() -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, **OWN)]})).containers
+    assert seen.own == OwnSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
+
+
+@pytest.mark.parametrize("context", [None, {}, {"privileged": None}, {"privileged": False}])
+def test_not_privileged(context: Any) -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, securityContext=context)]})).containers
+    assert not seen.own.is_privileged
+
+
+def test_nothing_is_kept_of_a_container_that_asks_for_nothing() -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {"cpu": "1"}, **OWN)]})).containers
+    assert seen.own is NO_SETTINGS

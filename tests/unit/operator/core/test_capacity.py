@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_operator.core.capacity import decide
+from nodedevice_operator.core.history import LOST_GRACE_SECONDS
 from nodedevice_operator.core.quantities import count
 from nodedevice_operator.core.records import OURS
 
@@ -32,6 +33,7 @@ def advertising(available: int = 4, **fields: Any) -> OperatorModel:
         pytest.param({}, 0, id="a resource without usable devices is shown as 0"),
         pytest.param({"endpoint": "Stopped", "available": 2}, 2, id="a stopped endpoint keeps its devices"),
         pytest.param({"endpoint": "Gone", "allocated": 1}, 1, id="a gone endpoint keeps what is held"),
+        pytest.param({"endpoint": "Gone", "releasing": 2, "awaited": 2}, 2, id="and what bound pods wait for"),
         pytest.param({"endpoint": "Gone"}, None, id="a gone endpoint with nothing held leaves the Node"),
         pytest.param({"endpoint": None, "available": 1}, 1, id="an agent that says nothing of its endpoint"),
         pytest.param({"has_status": False}, None, id="no status yet"),
@@ -83,11 +85,71 @@ def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None
     assert model.told() == []
 
 
-def test_a_deleted_nodedevice_takes_its_resource_along() -> None:
-    model = advertising(4)
-    model.node_devices.clear()
-    model.look()
-    assert not model.node.seen(GPU).is_present
+class TestLost:
+    """The NodeDevice is gone, and the Node is there."""
+
+    def lose(self, **fields: Any) -> OperatorModel:
+        model = advertising(4, **fields)
+        model.node_devices.clear()
+        return model
+
+    @pytest.mark.parametrize("is_restarted", [False, True])
+    def test_its_number_stays_for_some_seconds_and_goes(self, is_restarted: bool) -> None:
+        model = self.lose()
+        if is_restarted:
+            model.restart()
+        assert model.look().look_again_at == model.now + LOST_GRACE_SECONDS
+        model.now += LOST_GRACE_SECONDS - 0.1
+        model.look()
+        assert (model.node.seen(GPU).capacity, model.applies) == (4, [])
+        model.now += 0.1
+        assert model.look().look_again_at is None
+        assert not model.node.seen(GPU).is_present
+        assert [apply.numbers for apply in model.applies] == [{}]
+        assert model.told() == []
+
+    def test_made_anew_in_time_nothing_is_written(self) -> None:
+        model = self.lose()
+        model.look()
+        model.now += 1
+        settle(model, [node_device(has_status=False)])
+        settle(model, [node_device(available=4)])
+        model.now += 60
+        assert model.look().look_again_at is None
+        assert (model.node.seen(GPU).capacity, model.applies) == (4, [])
+        model.node_devices.clear()
+        assert model.look().look_again_at == model.now + LOST_GRACE_SECONDS
+
+    @pytest.mark.parametrize("drifted", [False, True])
+    def test_it_stays_in_what_is_written_meanwhile(self, drifted: bool) -> None:
+        model = self.lose()
+        if drifted:
+            model.node.update("kubelet", GPU, 2, (ALLOCATABLE,))
+        settle(model, [node_device(NIC, available=1)])
+        seen = model.node.seen(GPU)
+        assert (seen.capacity, seen.allocatable) == (4, 4)
+        assert model.node.seen(NIC).capacity == 1
+
+    def test_a_part_that_somebody_took_takes_nothing_else_along(self) -> None:
+        model = self.lose()
+        model.node.update("kubelet", GPU, 9, (CAPACITY,))
+        model.look()
+        assert (model.node.seen(GPU).allocatable, model.applies) == (4, [])
+        model.now += LOST_GRACE_SECONDS
+        model.look()
+        assert (model.node.seen(GPU).capacity, model.node.seen(GPU).allocatable) == (9, None)
+
+    @pytest.mark.parametrize(("seconds", "shown"), [(1.0, 4), (LOST_GRACE_SECONDS, 9)])
+    def test_what_somebody_wrote_meanwhile_is_his_once_it_is_given_up(self, seconds: float, shown: int) -> None:
+        model = self.lose()
+        model.look()
+        model.node.update("kubelet", GPU, 9)
+        model.look()
+        assert model.node.seen(GPU).capacity == 9
+        model.now += seconds
+        model.look()
+        settle(model, [node_device(available=4)])
+        assert model.node.seen(GPU).capacity == shown
 
 
 @pytest.mark.parametrize("change", [{"has_status": False}, {"owner_uid": None}])
@@ -140,13 +202,23 @@ def test_a_kubelet_that_copies_capacity_into_allocatable_is_no_drift() -> None:
     assert model.repairs == []
 
 
-def test_lost_ownership_is_drift_although_the_value_is_right() -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_lost_ownership_of_a_right_number_is_taken_back_without_a_word(is_reset: bool, is_restarted: bool) -> None:
     model = advertising(4)
-    model.node.update("somebody", GPU, 3)
-    model.node.update("somebody", GPU, 4)
+    if is_reset:
+        model.node.forget_owners()
+    else:
+        model.node.update("somebody", GPU, 3)
+        model.node.update("somebody", GPU, 4)
+    if is_restarted:
+        model.restart()
     model.look()
-    assert OURS in model.node.seen(GPU).capacity_owners
-    assert model.repairs == ["changed"]
+    seen = model.node.seen(GPU)
+    assert seen.is_capacity_ours
+    assert seen.is_allocatable_ours
+    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({GPU: 4}, False)]
+    assert (model.repairs, model.told()) == ([], [])
 
 
 def test_a_new_name_is_never_forced_along_with_a_repair() -> None:
@@ -316,6 +388,57 @@ def test_a_node_made_anew_under_the_same_name_is_not_ours_yet() -> None:
     settle(model, [node_device(owner_uid="uid-2", available=4)])
     assert model.applies == []
     assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+
+
+class TestMadeAnewMeanwhile:
+    """The Node was made anew while no operator ran, and its NodeDevice was taken over with the conditions stored in it."""
+
+    def anew(self, model: OperatorModel) -> OperatorModel:
+        model.restart()
+        model.node.remake("uid-2", made=f"t{model.now + 1}")
+        model.now += 2
+        model.applies.clear()
+        model.publish(node_device(owner_uid="uid-2", available=4))
+        return model
+
+    @pytest.mark.parametrize("number", [4, 9])
+    def test_a_foreign_number_is_a_conflict(self, number: int) -> None:
+        model = self.anew(advertising(4))
+        model.node.update("kubelet", GPU, number)
+        model.look()
+        assert (model.applies, model.told()) == ([], ["CapacityConflict"])
+        assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+
+    def test_a_contest_of_the_node_before_is_no_claim_on_this_one(self) -> None:
+        model = advertising(4)
+        for _ in range(3):
+            model.node.update("kubelet", GPU, 0)
+            model.look()
+        assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
+        self.anew(model).node.update("admin", GPU, 9)
+        for _ in range(2):
+            model.look()
+            model.now += 1000
+        assert (model.applies, model.node.seen(GPU).capacity) == ([], 9)
+        assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+
+    def test_what_is_advertised_there_is_ours_after_the_next_restart(self) -> None:
+        model = self.anew(advertising(4))
+        model.look()
+        assert model.condition(Condition.ADVERTISED).since >= model.node.made
+        model.restart()
+        model.node.update("kubelet", GPU, 0)
+        model.look()
+        assert (model.node.seen(GPU).capacity, model.repairs) == (4, ["zeroed"])
+
+    def test_a_clock_that_is_behind_makes_no_difference(self) -> None:
+        model = OperatorModel()
+        model.node.remake("uid-1", made=f"t{model.now + 500}")
+        settle(model, [node_device(available=4)])
+        model.restart()
+        model.node.update("kubelet", GPU, 0)
+        model.look()
+        assert (model.node.seen(GPU).capacity, model.repairs) == (4, ["zeroed"])
 
 
 def test_history_is_only_of_what_succeeded() -> None:

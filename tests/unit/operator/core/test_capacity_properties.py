@@ -42,6 +42,11 @@ class NodeLife(RuleBasedStateMachine):
         self.model.publish(record)
         self.looked = False
 
+    @rule(resource=RESOURCES)
+    def nodedevice_is_deleted(self, resource: str) -> None:
+        self.model.node_devices = {n: r for n, r in self.model.node_devices.items() if r.resource != resource}
+        self.looked = False
+
     @rule(writer=WRITERS, resource=RESOURCES, number=st.none() | NUMBERS, maps=MAPS)
     def somebody_writes(self, writer: str, resource: str, number: int | None, maps: tuple[str, ...]) -> None:
         self.model.node.update(writer, resource, number, maps)
@@ -103,6 +108,8 @@ class NodeLife(RuleBasedStateMachine):
         for _ in range(2):
             self.model.now += 1000
             self.model.look()
+        for resource in {GPU, NIC} - {record.resource for record in self.model.node_devices.values()}:
+            assert not self.model.node.seen(resource).is_capacity_ours
         for record in self.model.node_devices.values():
             wanted = None if record.endpoint == "Gone" and not record.allocated else advertised(record)
             if record.has_status:

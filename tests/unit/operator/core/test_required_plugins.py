@@ -10,6 +10,8 @@ from nodedevice_operator.core.required_plugins import (
     Step,
     Stored,
     binding_spec,
+    guarded_by,
+    is_marked,
     names_of,
     plan,
     policy_spec,
@@ -56,3 +58,46 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
         node_device(resource="example.com/b", runtime="none"),
     ]
     assert names_of(records) == (GPU, NIC)
+
+
+@pytest.mark.parametrize(
+    ("stored", "guarded"),
+    [
+        pytest.param(Stored(policy_spec((GPU, NIC)), BINDING), {GPU, NIC}, id="as it should be"),
+        pytest.param(Stored(), set(), id="nothing is there"),
+        pytest.param(Stored(POLICY), set(), id="no binding"),
+        pytest.param(Stored(None, BINDING), set(), id="no policy"),
+        pytest.param(Stored(POLICY, {**BINDING, "matchResources": {}}), set(), id="bound to a part"),
+        pytest.param(Stored({**POLICY, "failurePolicy": "Ignore"}, BINDING), set(), id="changed"),
+        pytest.param(
+            Stored({**POLICY, "matchConditions": [{"name": "a", "expression": 'r in ["x" oh]'}]}, BINDING),
+            set(),
+            id="another's condition",
+        ),
+        pytest.param(Stored({"matchConditions": 7}, BINDING), set(), id="no conditions at all"),
+    ],
+)
+def test_guarded_names_are_those_of_a_policy_that_is_whole(stored: Stored, guarded: set[str]) -> None:
+    assert guarded_by(stored) == guarded
+
+
+KEY = "required-plugins.noderesource.dev"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "marked"),
+    [
+        ({}, False),
+        ({"other": "[ nodedevice ]"}, False),
+        ({KEY: "[ nodedevice ]"}, True),
+        ({KEY: "[ other ]"}, False),
+        ({KEY: "[ other, nodedevice ]"}, True),
+        ({KEY: "- other\n- nodedevice\n"}, True),
+        ({KEY: "{ nodedevice }"}, False),
+        ({KEY: "[ nodedevice ]", f"{KEY}/container.a": "[ other ]"}, False),
+        ({KEY: "[ nodedevice ]", f"{KEY}/container.a": '[ "nodedevice" ]'}, True),
+        ({f"{KEY}/pod": "[ nodedevice ]"}, False),
+    ],
+)
+def test_a_pod_is_marked_when_every_key_names_us(annotations: dict[str, str], marked: bool) -> None:
+    assert is_marked(annotations) is marked

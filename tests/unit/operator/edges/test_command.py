@@ -30,6 +30,17 @@ async def test_waits_for_an_api_server_that_is_away() -> None:
     assert server.calls == 3
 
 
+async def test_what_is_waited_for_is_said_once_for_each_outage() -> None:
+    said: list[str] = []
+    busy = Unavailable("GET", "nodes", "busy", 429)
+    async with within(60, said.append) as progress:
+        await progress.patiently(Server(away(), busy).ask)
+        await progress.patiently(Server().ask)
+        assert said == ["GET nodes: connection refused"]
+        await progress.patiently(Server(busy).ask)
+    assert said == ["GET nodes: connection refused", "GET nodes: busy"]
+
+
 async def test_a_refusal_is_final() -> None:
     server = Server(Forbidden("GET", "nodes", "no", 403))
     with pytest.raises(Forbidden):

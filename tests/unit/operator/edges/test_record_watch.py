@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
@@ -44,7 +45,10 @@ class _Credentials(Credentials):
 
 
 class Server:
-    """Answers each watch with the next of `answers`: an HTTP status, or pieces of the stream; then it holds the connection."""
+    """Answers each watch with the next of `answers`: an HTTP status, or pieces of the stream; then it holds the connection.
+
+    An empty piece cuts the connection.
+    """
 
     def __init__(self) -> None:
         self.answers: list[int | list[bytes]] = []
@@ -60,6 +64,9 @@ class Server:
         response = web.StreamResponse()
         await response.prepare(request)
         for piece in answer or ():
+            if not piece:
+                assert request.transport is not None
+                request.transport.close()
             await response.write(piece)
             await asyncio.sleep(0)
         if answer is None:
@@ -200,6 +207,28 @@ async def test_the_more_watches_brought_nothing_the_longer_the_pause_and_never_l
     watched.start()
     await watched.until(2)
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    "before", [b"", event(201, 1), event(201, 1) + event(202, 2)[:40]], ids=["soon", "", "in a line"]
+)
+async def test_one_that_is_cut_goes_on_and_is_no_outage(
+    watched: Watched, before: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.server.answers = [[before, b""] if before else [b""], [event(203, 3)], [LAST]]
+    watched.start()
+    await watched.until(3 if before else 2)
+    assert watched.server.asked[1]["resourceVersion"] == ("201" if before else "101")
+    assert watched.cluster.version == 101, "listed once"
+    assert watched.health.seconds_since_outage() == math.inf
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
+
+
+async def test_an_api_server_that_is_gone_after_a_cut_is_an_outage(watched: Watched) -> None:
+    watched.server.answers = [[event(201, 1), b""], 503, 503, [LAST]]
+    watched.start()
+    await watched.until(2)
+    assert watched.health.seconds_since_outage() < math.inf
 
 
 async def test_a_token_that_cannot_be_read_is_an_outage(watched: Watched) -> None:

@@ -7,17 +7,31 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES, SETTLE_SECONDS, Spec
+from nodedevice_api import names
+from nodedevice_operator.core.records import Condition, NodeDeviceRecord
+from nodedevice_operator.core.required_plugins import (
+    BINDINGS,
+    POLICIES,
+    SETTLE_SECONDS,
+    Spec,
+    binding_spec,
+    policy_spec,
+)
 from nodedevice_operator.edges import required_plugins
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.policy_objects import PolicyObjects
 from nodedevice_operator.edges.required_plugins import RequiredPlugins
+from nodedevice_operator.edges.unbound_pods import UnboundPods
+from nodedevice_operator.edges.waiting_pods import WaitingPods
 from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unavailable, Unreachable
 
 from tests.fakes.operator_model import GPU, node_device
 
 RECORD = node_device(runtime="nri")
+ADVERTISED = node_device(
+    runtime="nri", conditions={names.Condition.ADVERTISED: Condition("True", names.Reason.ADVERTISED, "", "then", 1)}
+)
 
 
 class Objects(PolicyObjects):
@@ -62,16 +76,45 @@ class Objects(PolicyObjects):
         yield None
 
 
+class Waiting(WaitingPods):
+    """Looks for no pods; every look at names that are due waits until it `may_end`."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        super().__init__(UnboundPods.__new__(UnboundPods), is_on=is_on)
+        self.looked_for: list[frozenset[str]] = []
+        self.may_end = asyncio.Event()
+
+    async def _mark(self, resources: frozenset[str]) -> None:
+        self.looked_for.append(resources)
+        await self.may_end.wait()
+
+
 class Bench:
-    def __init__(self, objects: Objects, *, is_on: bool = True, leads: bool = True) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        is_on: bool = True,
+        leads: bool = True,
+        marks: bool = False,
+        record: NodeDeviceRecord = RECORD,
+    ) -> None:
         self.now = 1000.0
         cache = Cache()
         cache.nodes.replace([], 1)
         cache.pod_devices.replace([], 1)
-        cache.node_devices.replace([RECORD], 1)
+        cache.node_devices.replace([record], 1)
         self.objects, self.touched = objects, set[str]()
+        self.waiting = Waiting(is_on=marks)
         self.keeper = RequiredPlugins(
-            objects, cache, self.touched.add, Metrics(), is_on=is_on, leads=lambda: leads, clock=lambda: self.now
+            objects,
+            self.waiting,
+            cache,
+            self.touched.add,
+            Metrics(),
+            is_on=is_on,
+            leads=lambda: leads,
+            clock=lambda: self.now,
         )
 
     @property
@@ -105,6 +148,39 @@ async def test_a_name_waits_until_the_policy_has_settled() -> None:
         bench.keeper.wake()
         await until(lambda: bench.touched == {"node-a"})
         assert bench.unguarded == frozenset()
+
+
+async def test_a_name_waits_until_pods_that_ask_for_it_already_are_marked() -> None:
+    bench = Bench(Objects(), marks=True)
+    async with running(bench):
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        # not before the policy is in force: what is admitted again by then would not be marked
+        assert bench.waiting.looked_for == []
+        bench.now += SETTLE_SECONDS
+        bench.keeper.wake()
+        await until(lambda: bench.waiting.looked_for == [{GPU}])
+        assert bench.unguarded == {GPU}
+        bench.waiting.may_end.set()
+        await until(lambda: bench.touched == {"node-a"})
+        assert bench.unguarded == frozenset()
+
+
+@pytest.mark.parametrize(("was_kept", "times"), [(True, 0), (False, 1)])
+async def test_after_a_restart_pods_are_looked_for_only_where_the_policy_was_broken(was_kept: bool, times: int) -> None:
+    objects = Objects()
+    if was_kept:
+        objects.specs = {POLICIES: policy_spec((GPU,)), BINDINGS: binding_spec()}
+    bench = Bench(objects, marks=True, record=ADVERTISED)
+    bench.waiting.may_end.set()
+    async with running(bench):
+
+        def is_guarded() -> bool:
+            bench.now += SETTLE_SECONDS
+            bench.keeper.wake()
+            return bench.unguarded == frozenset()
+
+        await until(is_guarded)
+    assert len(bench.waiting.looked_for) == times
 
 
 @pytest.mark.parametrize(

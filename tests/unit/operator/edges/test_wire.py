@@ -26,6 +26,7 @@ NODE = {
         "name": "node-a",
         "uid": "uid-1",
         "resourceVersion": "41",
+        "creationTimestamp": "2026-01-02T03:04:05Z",
         "managedFields": [
             owned("kubelet", "Update", "cpu", "vendor.com/other"),
             owned(OURS, "Apply", "example.com/gpu"),
@@ -45,6 +46,7 @@ NODE = {
 def test_node() -> None:
     record = wire.node(wire.from_event(NODE, wire_forms.Node))
     assert (record.name, record.uid, record.resource_version) == ("node-a", "uid-1", 41)
+    assert record.made == "2026-01-02T03:04:05Z"
     assert set(record.resources) == {"example.com/gpu", "example.com/nic", "vendor.com/other"}
     gpu, nic = record.resources["example.com/gpu"], record.resources["example.com/nic"]
     assert (gpu.capacity, gpu.allocatable) == (1000, 8)

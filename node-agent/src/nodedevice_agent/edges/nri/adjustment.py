@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from nodedevice_agent.core.container_edits import ContainerEdits, DeviceFile, Mount
+from nodedevice_agent.core.container_edits import ContainerEdits, DeviceFile, Mount, place
 from nodedevice_agent.core.runtime import InjectionRefused
 from nodedevice_agent.edges.nri.host_nodes import HostNode
 
@@ -52,16 +52,15 @@ class _Places:
         """The path as the runtime shall have it, without detours."""
         if not path.startswith("/") or "\0" in path:
             raise InjectionRefused(f"{what} at {path!r} in the container: not an absolute path; {_MEND}")
-        # POSIX lets two slashes at the beginning mean something of its own
-        place = "/" + posixpath.normpath(path).lstrip("/")
-        if place == "/":
+        found = place(path)
+        if found == "/":
             raise InjectionRefused(f"{what} over / of the container would hide all of its files; {_MEND}")
-        if place in self._taken:
+        if found in self._taken:
             raise InjectionRefused(
-                f"{self._taken[place]} and {what} are both to be at {place} in the container; one of the plugins has to be mended"
+                f"{self._taken[found]} and {what} are both to be at {found} in the container; one of the plugins has to be mended"
             )
-        self._taken[place] = what
-        return place
+        self._taken[found] = what
+        return found
 
 
 def _linux(
@@ -72,8 +71,8 @@ def _linux(
     for device in dict.fromkeys(devices):
         permissions = _permissions(device)
         for node in nodes[device.host_path]:
-            place = posixpath.join(device.container_path, node.below) if node.below else device.container_path
-            files.append(_file(node, places.take(f"device {device.host_path}", place)))
+            path = posixpath.join(device.container_path, node.below) if node.below else device.container_path
+            files.append(_file(node, places.take(f"device {device.host_path}", path)))
             key = (node.type, node.major, node.minor)
             wanted[key] = wanted.get(key, frozenset()) | permissions
     if not files:
@@ -93,9 +92,9 @@ def _permissions(device: DeviceFile) -> frozenset[str]:
     return letters
 
 
-def _file(node: HostNode, place: str) -> api_pb2.LinuxDevice:
+def _file(node: HostNode, path: str) -> api_pb2.LinuxDevice:
     return api_pb2.LinuxDevice(
-        path=place,
+        path=path,
         type=node.type,
         major=node.major,
         minor=node.minor,

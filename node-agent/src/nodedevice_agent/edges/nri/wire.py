@@ -33,6 +33,7 @@ def container(message: api_pb2.Container) -> RunningContainer:
         sandbox_id=message.pod_sandbox_id,
         name=message.name,
         state=_STATES.get(message.state, ContainerState.UNKNOWN),
+        pid=message.pid,
         env=tuple(message.env),
         devices=tuple(DeviceNode(d.path, d.type, d.major, d.minor) for d in message.linux.devices),
         annotations=dict(message.annotations),

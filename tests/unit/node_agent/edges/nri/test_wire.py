@@ -28,3 +28,7 @@ def test_states(number: int, state: ContainerState) -> None:
 def test_nothing_said() -> None:
     assert wire.sandbox(api_pb2.PodSandbox()) == Sandbox("", "", "", "")
     assert wire.container(api_pb2.Container()) == RunningContainer("", "", "")
+
+
+def test_a_process() -> None:
+    assert wire.container(api_pb2.Container(pid=7)).pid == 7

@@ -619,10 +619,13 @@ class Container(google.protobuf.message.Message):
     ANNOTATIONS_FIELD_NUMBER: builtins.int
     ENV_FIELD_NUMBER: builtins.int
     LINUX_FIELD_NUMBER: builtins.int
+    PID_FIELD_NUMBER: builtins.int
     id: builtins.str
     pod_sandbox_id: builtins.str
     name: builtins.str
     state: global___ContainerState.ValueType
+    pid: builtins.int
+    """0: it has no process"""
     @property
     def annotations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
@@ -641,9 +644,10 @@ class Container(google.protobuf.message.Message):
         annotations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         env: collections.abc.Iterable[builtins.str] | None = ...,
         linux: global___LinuxContainer | None = ...,
+        pid: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["linux", b"linux"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "env", b"env", "id", b"id", "linux", b"linux", "name", b"name", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["annotations", b"annotations", "env", b"env", "id", b"id", "linux", b"linux", "name", b"name", "pid", b"pid", "pod_sandbox_id", b"pod_sandbox_id", "state", b"state"]) -> None: ...
 
 global___Container = Container
 

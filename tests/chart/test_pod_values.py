@@ -1,0 +1,215 @@
+"""Values that go into pods as they stand: what the API server or a program would refuse later, helm refuses, by its name.
+
+An install that the API server ends halfway leaves a release behind, whose name cannot be used again.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.chart import render_chart
+from tests.cluster.errors import CommandError
+
+pytestmark = pytest.mark.cluster
+
+Values = dict[str, Any]
+
+
+def dashboards(**more: Any) -> Values:
+    return {"monitoring": {"dashboards": {"enabled": True, **more}}}
+
+
+def tolerated(**more: Any) -> Values:
+    return {"agents": {"tolerations": [more]}}
+
+
+def env(*variables: Values, of: str = "agents") -> Values:
+    return {of: {"env": list(variables)}}
+
+
+def volumes(*more: Values) -> Values:
+    return {"agents": {"extraVolumes": list(more)}}
+
+
+def mounted(path: str, name: str = "more") -> Values:
+    volume = {"name": "more", "hostPath": {"path": "/opt"}}
+    return {"agents": {"extraVolumes": [volume], "extraVolumeMounts": [{"name": name, "mountPath": path}]}}
+
+
+def resources(**more: Any) -> Values:
+    return {"agents": {"resources": more}}
+
+
+REFUSED = {
+    "a selector's key": (
+        {"agents": {"nodeSelector": {"a b": "c"}}},
+        "at '/agents/nodeSelector': additional properties 'a b' not allowed",
+    ),
+    "a selector's value": ({"operator": {"nodeSelector": {"a": "b c"}}}, "at '/operator/nodeSelector/a': 'b c' does not"),
+    "a label's key": ({"agents": {"podLabels": {"-a": "b"}}}, "at '/agents/podLabels': additional properties '-a' not allowed"),
+    "a label's value": ({"agents": {"podLabels": {"a": "b/c"}}}, "at '/agents/podLabels/a': 'b/c' does not match"),
+    "a long value": ({"agents": {"podLabels": {"a": "b" * 64}}}, "at '/agents/podLabels/a': 'bbb"),
+    "a long domain": (
+        {"agents": {"podLabels": {f"{'a.' * 126}bc/x": "b"}}},
+        "at '/agents/podLabels/a.a.",
+    ),
+    "an annotation's key": (
+        {"operator": {"podAnnotations": {"a/b/c": "d"}}},
+        "at '/operator/podAnnotations': additional properties 'a/b/c' not allowed",
+    ),
+    "the chart's checksum": (
+        {"agents": {"podAnnotations": {"checksum/config": "x"}}},
+        "at '/agents/podAnnotations/checksum~1config'",
+    ),
+    "a dashboard's label": (dashboards(labels={"a": "b c"}), "at '/monitoring/dashboards/labels/a': 'b c' does not"),
+    "the chart's own label": (
+        dashboards(labels={"helm.sh/chart": "x"}),
+        "at '/monitoring/dashboards/labels/helm.sh~1chart'",
+    ),
+    "a dashboard's annotation": (
+        dashboards(annotations={"a b": "c"}),
+        "at '/monitoring/dashboards/annotations': additional properties 'a b' not allowed",
+    ),
+    "Exists with a value": (
+        tolerated(key="a", operator="Exists", value="b"),
+        "at '/agents/tolerations/0/value': maxLength",
+    ),
+    "Equal without a key": (
+        tolerated(operator="Equal", value="b"),
+        "at '/agents/tolerations/0': missing property 'key'",
+    ),
+    "nothing at all": (tolerated(), "at '/agents/tolerations/0': missing property 'key'"),
+    "seconds without an effect": (
+        tolerated(operator="Exists", tolerationSeconds=3),
+        "at '/agents/tolerations/0': missing property 'effect'",
+    ),
+    "seconds of another effect": (
+        tolerated(operator="Exists", effect="NoSchedule", tolerationSeconds=3),
+        "at '/agents/tolerations/0/effect': value must be 'NoExecute'",
+    ),
+    "a resource's name": (
+        resources(requests={"memry": "1Gi"}),
+        "at '/agents/resources/requests': additional properties 'memry' not allowed",
+    ),
+    "a limit below the default request": (
+        resources(limits={"memory": "64Mi"}),
+        "agents.resources.limits.memory is 64Mi, less than agents.resources.requests.memory, which is 96Mi",
+    ),
+    "a request above the default limit": (
+        {"operator": {"resources": {"requests": {"memory": "0.6e9"}}}},
+        "operator.resources.limits.memory is 512Mi, less than operator.resources.requests.memory, which is 0.6e9",
+    ),
+    "cores and thousandths": (
+        resources(limits={"cpu": 1}, requests={"cpu": "1001m"}),
+        "agents.resources.limits.cpu is 1, less than agents.resources.requests.cpu, which is 1001m",
+    ),
+    "the chart's own variable": (
+        env({"name": "NODEDEVICE_NODE_NAME", "value": "a"}),
+        "agents.env: NODEDEVICE_NODE_NAME is a setting of the program",
+    ),
+    "a setting": (
+        env({"name": "NODEDEVICE_RUNTIME", "value": "docker"}),
+        "agents.env: NODEDEVICE_RUNTIME is a setting of the program: set agents.config.runtime instead",
+    ),
+    "a setting of the operator": (
+        env({"name": "NODEDEVICE_AGENT_GRACE_SECONDS", "value": "x"}, of="operator"),
+        "set operator.config.agentGraceSeconds instead",
+    ),
+    "a variable twice": (env({"name": "A"}, {"name": "B"}, {"name": "A"}), "agents.env: A is there twice"),
+    "two values": (
+        env({"name": "A", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
+        "agents.env: A has a value and valueFrom",
+    ),
+    "a value from nowhere": (
+        env({"name": "A", "valueFrom": {"fieldref": {}}}),
+        "at '/agents/env/0/valueFrom': additional properties 'fieldref' not allowed",
+    ),
+    "the volume of the settings": (
+        volumes({"name": "config", "emptyDir": {}}),
+        "agents.extraVolumes: config is the name of one of the agent's own volumes",
+    ),
+    "the volume of /dev": (volumes({"name": "dev", "emptyDir": {}}), "agents.extraVolumes: dev is the name of one of"),
+    "a volume twice": (
+        volumes({"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}),
+        "agents.extraVolumes: a is the name of two volumes",
+    ),
+    "a volume of unknown type": (
+        volumes({"name": "a", "hostPth": {"path": "/opt"}}),
+        "at '/agents/extraVolumes/0': additional properties 'hostPth' not allowed",
+    ),
+    "a volume of two types": (
+        volumes({"name": "a", "emptyDir": {}, "hostPath": {"path": "/opt"}}),
+        "at '/agents/extraVolumes/0': maxProperties",
+    ),
+    "a mount without a volume": (mounted("/host", "mor"), "agents.extraVolumeMounts: there is no volume mor"),
+    "a term of affinity": (
+        {"agents": {"affinity": {"nodeAffinity": {"requiredDuringScheduling": {}}}}},
+        "at '/agents/affinity/nodeAffinity': additional properties 'requiredDuringScheduling' not allowed",
+    ),
+    "a kind of affinity": (
+        {"agents": {"affinity": {"nodeAfinity": {}}}},
+        "at '/agents/affinity': additional properties 'nodeAfinity' not allowed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    values, sentence = REFUSED[name]
+    with pytest.raises(CommandError) as refused:
+        render_chart(values)
+    assert sentence in str(refused.value)
+
+
+def test_the_hooks_have_the_operators_variables_without_an_operator() -> None:
+    with pytest.raises(CommandError, match=r"operator\.env: A is there twice"):
+        render_chart({"operator": {"enabled": False, "env": [{"name": "A"}, {"name": "A"}]}})
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/", "/bin"),
+        ("/usr", "/usr/bin"),
+        ("/usr/local", "/usr/local/bin"),
+        ("/opt/", "/opt/nodedevice"),
+        ("/opt/nodedevice/more", "/opt/nodedevice"),
+        ("/etc", "/etc/nodedevice"),
+        ("/var/lib", "/var/lib/nodedevice"),
+        ("/var/run", "/var/run/secrets"),
+    ],
+)
+def test_nothing_is_mounted_over_what_the_agent_needs(path: str, own: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        render_chart(mounted(path))
+    assert f"would hide the agent's own {own}: choose another mountPath" in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["/dev", "/etc/nodedevice/", "/var/lib/nodedevice"])
+def test_nothing_is_mounted_where_something_is(path: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        render_chart(mounted(path))
+    assert f"something is mounted at {path} already" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"agents": {"nodeSelector": {f"{'a.' * 125}bc/x": "b" * 63, "A_b.c": ""}}}, id="labels"),
+        pytest.param({"agents": {"podAnnotations": {"a.b/C": "any thing: é"}}}, id="annotations"),
+        pytest.param(tolerated(operator="Exists"), id="everything"),
+        pytest.param(tolerated(operator="Exists", effect="NoExecute", tolerationSeconds=3), id="for some time"),
+        pytest.param(tolerated(key="a.b/c", effect="NoSchedule"), id="without a value"),
+        pytest.param(tolerated(key="a", operator="Exists", value=""), id="an empty value"),
+        pytest.param(resources(limits={"memory": "98304Ki", "cpu": "0.02"}), id="as much as is asked for"),
+        pytest.param(resources(limits={"memory": 100663296, "ephemeral-storage": "1e9"}), id="numbers"),
+        pytest.param(env({"name": "A"}, {"name": "NVIDIA_A", "valueFrom": {"secretKeyRef": {}}}), id="variables"),
+        pytest.param(volumes({"name": "a"}, {"name": "b", "image": {"reference": "x"}}), id="volumes"),
+        pytest.param(mounted("/usr/local/nvidia"), id="inside of /usr"),
+        pytest.param(mounted("/opt/more"), id="beside the program"),
+        pytest.param(mounted("/host-dev", "dev"), id="a volume of the agent's own, once more"),
+        pytest.param({"agents": {"enabled": False, "env": [{"name": "A"}, {"name": "A"}]}}, id="agents left out"),
+    ],
+)
+def test_taken(values: Values) -> None:
+    assert render_chart(values)

@@ -1,0 +1,236 @@
+"""CLUSTER=current with `make demo`, `make up` and `make down`, tried on a control plane that stands for kind or minikube."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tests.cluster import lent_things
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.current import CurrentCluster
+from tests.cluster.lent_marks import LABEL, Mark
+from tests.cluster.stack import NODE_A, NODE_B
+from tests.cluster.waiting import wait_until
+
+_ROOT = Path(__file__).parents[2]
+_DEMO = [sys.executable, "-u", "-m", "tests.e2e.demo"]
+_LOCAL = [sys.executable, "-m", "tests.cluster.local"]
+_ELSEWHERE = Mark("0123456789ab", 1, 1)
+# about a Node that somebody had before
+_EARLIER_EVENT = {
+    "apiVersion": "v1",
+    "kind": "Event",
+    "metadata": {"name": "earlier", "namespace": "default"},
+    "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": NODE_A, "uid": "0123"},
+    "reason": "Earlier",
+}
+
+# with the session's control plane up, its programs are built: nothing here waits for that
+pytestmark = pytest.mark.usefixtures("control_plane")
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[ControlPlane]:
+    with tempfile.TemporaryDirectory(prefix="nd-theirs-") as folder, ControlPlane.start(Path(folder) / "c") as made:
+        yield made
+
+
+def _objects(cluster: ControlPlane) -> set[str]:
+    """Whatever a visitor could leave behind, by kind and name."""
+    kinds = (
+        "nodes,namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies,"
+        "validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+    )
+    everywhere = cluster.kubectl("get", "serviceaccounts,configmaps,leases,roles,rolebindings,pods", "-A", "-o", "name")
+    return {*cluster.kubectl("get", kinds, "-o", "name").split(), *everywhere.split()}
+
+
+def _told_of_node_a(cluster: ControlPlane) -> list[str]:
+    """Reasons of the Events about it and its NodeDevices."""
+    events = json.loads(cluster.kubectl("get", "events", "-A", "-o", "json"))["items"]
+    return [event["reason"] for event in events if event["involvedObject"]["name"].startswith(NODE_A)]
+
+
+def _environment(kubeconfig: Path) -> dict[str, str]:
+    return {**os.environ, "CLUSTER": "current", "KUBECONFIG": str(kubeconfig)}
+
+
+def _demo(kubeconfig: Path) -> "subprocess.CompletedProcess[str]":
+    environment = _environment(kubeconfig)
+    return subprocess.run(_DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=240, check=False, env=environment)
+
+
+def _killed_demo(kubeconfig: Path) -> int:
+    """Its process ID; all that it brought stays."""
+    environment = _environment(kubeconfig)
+    with subprocess.Popen(_DEMO, cwd=_ROOT, stdout=subprocess.PIPE, text=True, env=environment) as demo:
+        assert demo.stdout is not None
+        assert any("operator and agents are ready" in line for line in demo.stdout)
+        started = psutil.Process(demo.pid).children(recursive=True)
+        demo.kill()
+    psutil.wait_procs(started, timeout=30)
+    return demo.pid
+
+
+def test_demo_uses_it_and_leaves_it_as_it_was(own_temp: Path, theirs: ControlPlane) -> None:
+    before = _objects(theirs)
+    done = _demo(theirs.admin_kubeconfig)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "using the cluster of the context nodedevice-test" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+    assert _objects(theirs) == before
+    assert _told_of_node_a(theirs) == []
+
+
+def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane) -> None:
+    """Also those that tolerate every taint, as soon as it ends; and who wants to try it out is told how."""
+    before = _objects(theirs)
+    environment = _environment(theirs.admin_kubeconfig)
+    bold = _deployment("bold", [{"operator": "Exists"}])
+    theirs.apply(yaml.safe_dump_all([_deployment("ordinary"), bold, _EARLIER_EVENT]))
+    try:
+        up = _local("up", environment)
+        assert up.returncode == 0, up.stdout + up.stderr
+        wait_until(lambda: len(_kept_off(theirs, "ordinary")) == 2, "the scheduler has looked at both")
+        [typed] = [line for line in up.stdout.splitlines() if "kubectl run" in line]
+        theirs.kubectl(*shlex.split(typed)[2:])
+        theirs.kubectl("wait", "--for=condition=Ready", "pod/try", "--timeout=60s")
+        wait_until(lambda: len(_on_our_nodes(theirs)) == 3, "what tolerates the taint is on the Nodes")
+        assert {name.partition("-")[0] for name in _on_our_nodes(theirs)} == {"bold", "try"}
+    finally:
+        down = _local("down", environment)
+        told = _told_of_node_a(theirs)
+        theirs.kubectl("delete", "event", "earlier")
+    assert (down.returncode, down.stdout) == (0, "the local cluster is down\n")
+    assert _on_our_nodes(theirs) == []
+    assert told == ["Earlier"]
+    theirs.kubectl("delete", "deployment", "ordinary", "bold", "--cascade=foreground", "--wait")
+    assert _objects(theirs) == before
+
+
+def test_what_a_killed_one_left_is_taken_away_by_the_next(
+    theirs: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _objects(theirs)
+    with tempfile.TemporaryDirectory(prefix="nd-", ignore_cleanup_errors=True) as short:
+        monkeypatch.setenv("TMPDIR", short)
+        killed = _killed_demo(theirs.admin_kubeconfig)
+    assert {"node/node-a", "namespace/nodedevice-system"} <= _objects(theirs) - before
+    monkeypatch.setenv("KUBECONFIG", str(theirs.admin_kubeconfig))
+    said: list[str] = []
+    with CurrentCluster.start(tmp_path / "c", said.append):
+        assert _objects(theirs) == before
+        assert _told_of_node_a(theirs) == []
+    assert said[0].startswith(f"taking away what process {killed} left when it was killed: Node/node-a")
+
+
+def test_what_somebody_else_brought_is_left_to_him(own_temp: Path, theirs: ControlPlane) -> None:
+    before = _objects(theirs)
+    for mark, said in ((Mark.own(), f"process {os.getpid()} of this machine"), (_ELSEWHERE, "another machine")):
+        theirs.kubectl("create", "namespace", "nodedevice-system")
+        theirs.kubectl("label", "namespace", "nodedevice-system", f"{LABEL}={mark}")
+        done = _demo(theirs.admin_kubeconfig)
+        assert (done.returncode, said in done.stdout, done.stderr) == (1, True, ""), done.stdout
+        for command in lent_things.commands(mark):
+            assert (command in done.stdout) == (mark == _ELSEWHERE)
+            theirs.kubectl(*command.split()[1:])
+        assert _objects(theirs) == before
+
+
+def test_a_node_of_that_name_is_left_alone(own_temp: Path, theirs: ControlPlane) -> None:
+    theirs.add_node("node-b")
+    before = _objects(theirs)
+    done = _demo(theirs.admin_kubeconfig)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "has a Node node-b already, which is left alone" in done.stdout
+    assert _objects(theirs) == before
+    theirs.remove_node("node-b")
+
+
+def test_what_is_there_already_is_left_alone(own_temp: Path, theirs: ControlPlane) -> None:
+    theirs.kubectl("create", "namespace", "nodedevice-system")
+    done = _demo(theirs.admin_kubeconfig)
+    assert done.returncode == 1
+    assert "has nodedevice already (nodedevice-system), and is left alone" in done.stdout
+    assert "nodedevice-system" in theirs.kubectl("get", "namespaces", "-o", "name")
+    theirs.kubectl("delete", "namespace", "nodedevice-system")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "content", "said"),
+    [
+        ("current", "", "no current kubeconfig"),
+        ("current", "{{{", "no current kubeconfig"),
+        ("kind", "", "CLUSTER is 'kind'"),
+    ],
+)
+def test_no_cluster_to_use(own_temp: Path, tmp_path: Path, cluster: str, content: str, said: str) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(content)
+    environment = {**os.environ, "CLUSTER": cluster, "KUBECONFIG": str(kubeconfig)}
+    done = subprocess.run(_DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 1
+    assert said in done.stdout
+    assert done.stderr == ""
+
+
+def test_its_server_is_away(own_temp: Path, tmp_path: Path, theirs: ControlPlane) -> None:
+    config = yaml.safe_load(theirs.admin_kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    done = _demo(kubeconfig)
+    assert (done.returncode, done.stderr) == (1, "")
+    failed = done.stdout.partition("FAILED: ")[2].splitlines()
+    assert "the context nodedevice-test cannot be used: The connection to the server 127.0.0.1:1" in failed[0]
+    assert failed[1].startswith("  remedy: is the cluster running")
+    assert len(failed) == 2
+
+
+def _local(command: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*_LOCAL, command], cwd=_ROOT, capture_output=True, text=True, timeout=150, check=False, env=environment
+    )
+
+
+def _deployment(name: str, tolerations: Sequence[dict[str, str]] = ()) -> dict[str, Any]:
+    """Two pods of somebody, that could run on any node but for its taints."""
+    spec = {"containers": [{"name": "main", "image": "registry.example/app"}], "tolerations": list(tolerations)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+        },
+    }
+
+
+def _pods(cluster: ControlPlane) -> list[dict[str, Any]]:
+    return list(json.loads(cluster.kubectl("get", "pods", "-n", "default", "-o", "json"))["items"])
+
+
+def _kept_off(cluster: ControlPlane, app: str) -> list[str]:
+    """Those of whom the scheduler says that they do not tolerate our Nodes' taint."""
+    return [
+        pod["metadata"]["name"]
+        for pod in _pods(cluster)
+        if pod["metadata"]["labels"].get("app") == app
+        for condition in pod["status"].get("conditions", ())
+        if "untolerated taint" in condition.get("message", "")
+    ]
+
+
+def _on_our_nodes(cluster: ControlPlane) -> list[str]:
+    return [pod["metadata"]["name"] for pod in _pods(cluster) if pod["spec"].get("nodeName") in (NODE_A, NODE_B)]

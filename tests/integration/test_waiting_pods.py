@@ -1,0 +1,142 @@
+"""Pods that wait for a resource before anybody manages it are marked before its capacity is on a Node."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightkube import ApiError
+from lightkube.models.core_v1 import Container, PodSchedulingGate, PodSpec, ResourceRequirements
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Pod
+from nodedevice_operator.core.required_plugins import ANNOTATION, NAME, POLICIES
+
+from tests.cluster.chart import install_chart
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_until
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes
+
+pytestmark = pytest.mark.cluster
+
+NRI = {"version": "0.1.0", "runtime": "nri"}
+
+
+@pytest.fixture
+def node(installed: ControlPlane) -> Iterator[PlayedNode]:
+    made = PlayedNode(installed)
+    made.renew_lease()
+    made.make()
+    yield made
+    made.remove()
+    # the next test begins without the name, whoever kept it
+    for kind in (POLICIES, "mutatingadmissionpolicybindings"):
+        installed.kubectl("delete", kind, NAME, "--ignore-not-found")
+
+
+@pytest.fixture
+def process(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """An operator that is started by the test: after the pods were made."""
+    made = OperatorProcess(installed, tmp_path / "late")
+    yield made
+    made.close()
+
+
+def make_pod(installed: ControlPlane, namespace: str, name: str, resource: str, **spec: Any) -> None:
+    main = Container(name="main", image="img", resources=ResourceRequirements(limits={resource: "1"}))
+    installed.client.create(
+        Pod(metadata=ObjectMeta(name=name, namespace=namespace), spec=PodSpec(containers=[main], **spec))
+    )
+
+
+def marks(installed: ControlPlane, namespace: str) -> dict[str, str | None]:
+    """By pod, what the annotation says; None where there is none."""
+    pods = installed.client.list(Pod, namespace=namespace)
+    return {str(pod.metadata.name): (pod.metadata.annotations or {}).get(ANNOTATION) for pod in pods if pod.metadata}
+
+
+def test_who_waited_before_is_marked_before_the_capacity_is_there(
+    installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
+) -> None:
+    make_pod(installed, namespace, "early", GPU)
+    make_pod(installed, namespace, "gated", GPU, schedulingGates=[PodSchedulingGate(name="example.com/later")])
+    make_pod(installed, namespace, "bound", GPU, nodeName=node.name)
+    make_pod(installed, namespace, "other", NIC)
+    node.publish(healthy=2, agent=NRI)
+    process.start()
+    node.wait_shown(2)
+    # asked once, at once: by now nothing is left to wait for
+    mark = "[ nodedevice ]"
+    assert marks(installed, namespace) == {"early": mark, "gated": mark, "bound": None, "other": None}
+    patches = operator_writes(installed, f"/namespaces/{namespace}/pods/")
+    assert {event["objectRef"]["name"] for event in patches} == {"early", "gated"}
+    [capacity] = operator_writes(installed, f"/nodes/{node.name}/status")
+    assert max(map(moment, patches)) < moment(capacity)
+    process.stop()
+    make_pod(installed, namespace, "late", GPU)
+    process.start()
+    node.publish(healthy=3, agent=NRI)
+    node.wait_shown(3)
+    assert len(operator_writes(installed, f"/namespaces/{namespace}/pods/")) == 2
+    assert marks(installed, namespace)["late"] == mark
+
+
+def moment(event: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(event["requestReceivedTimestamp"])
+
+
+def test_without_the_right_it_is_told_and_the_capacity_is_there_all_the_same(
+    installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
+) -> None:
+    make_pod(installed, namespace, "early", GPU)
+    node.publish(healthy=2, agent=NRI)
+    try:
+        install_chart(installed, {"markWaitingPods": False})
+        # once it is refused it does not call itself ready for a while
+        process.launch()
+        node.wait_shown(2)
+    finally:
+        install_chart(installed)
+    [line] = [line for line in process.lines() if line["event"].startswith("pods that wait already cannot be marked")]
+    assert (line["level"], "markWaitingPods" in line["remedy"]) == ("error", True)
+    assert marks(installed, namespace) == {"early": None}
+
+
+def test_a_pod_that_somebody_protects_is_told_of_and_the_others_are_marked(
+    installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
+) -> None:
+    make_pod(installed, namespace, "early", GPU)
+    make_pod(installed, namespace, "protected", GPU)
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+    constraints = {
+        "resourceRules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+    }
+    validation = {"expression": "object.metadata.name != 'protected'", "message": "nobody changes it"}
+    policy = {"matchConstraints": constraints, "validations": [validation]}
+    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
+    binding = {"policyName": namespace, "validationActions": ["Deny"]}
+    try:
+        installed.apply(json.dumps({**api, "kind": "ValidatingAdmissionPolicy", "spec": policy}))
+        installed.apply(json.dumps({**api, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding}))
+        wait_until(lambda: is_refused(installed, namespace, "protected"), "the pod is protected", 60)
+        node.publish(healthy=2, agent=NRI)
+        process.start()
+        node.wait_shown(2)
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            installed.kubectl("delete", kind, namespace, "--ignore-not-found")
+    assert marks(installed, namespace) == {"early": "[ nodedevice ]", "protected": None}
+    [line] = [line for line in process.lines() if line["event"].startswith("pods that wait already are not marked:")]
+    assert (line["pods"], line["pod"], line["namespace"]) == (1, "protected", namespace)
+    assert "nobody changes it" in line["problem"]
+
+
+def is_refused(installed: ControlPlane, namespace: str, name: str) -> bool:
+    """Whether nobody may change that pod."""
+    try:
+        installed.client.patch(Pod, name, {"metadata": {"labels": {"try": "it"}}}, namespace=namespace)
+    except ApiError as error:
+        return "nobody changes it" in str(error.status.message)
+    return False

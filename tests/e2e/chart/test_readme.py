@@ -45,7 +45,7 @@ def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment:
     assert commands[0].startswith("helm install ")
     said = {command: _typed(command.replace(_IMAGE, TEST_IMAGE), environment) for command in commands}
     [table] = [answer for command, answer in said.items() if command.startswith("helm test ")]
-    assert re.search(r"^ +ok +operator .* leads$", table, re.MULTILINE), table
+    assert re.search(r"^ *ok +operator .* leads *$", table, re.MULTILINE), table
     [listed] = [answer for command, answer in said.items() if "exec" in command]
     status = os.stat(_DEVICE)
     assert re.match(rf"c\S+ .* {os.major(status.st_rdev)}, +{os.minor(status.st_rdev)} .*{_DEVICE}$", listed.strip())

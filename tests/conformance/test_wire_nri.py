@@ -76,6 +76,7 @@ NRI = {
         "annotations = 6: map<string, string>",
         "env = 8: repeated string",
         "linux = 11: LinuxContainer",
+        "pid = 12: uint32",
     },
     "Mount": {"destination = 1: string", "type = 2: string", "source = 3: string", "options = 4: repeated string"},
     "LinuxContainer": {"devices = 2: repeated LinuxDevice"},

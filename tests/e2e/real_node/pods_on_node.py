@@ -75,7 +75,9 @@ class PodsOnNode:
             {"name": name, "hostPath": {"path": f"{OURS}/{path.strip('/')}", "type": "Directory"}}
             for name, path in (("reports", REPORTS), ("held", HELD))
         ]
-        body["spec"]["volumes"] = [*body["spec"].get("volumes", ()), *folders]
+        # the same body may come again
+        others = [volume for volume in body["spec"].get("volumes", ()) if volume not in folders]
+        body["spec"]["volumes"] = [*others, *folders]
         return body
 
     def run(self, body: Json) -> Json:

@@ -214,6 +214,8 @@ def test_a_node_made_anew_while_no_operator_ran_is_judged_as_new(
     again = PlayedNode(installed, advertised.name)
     # the agent takes its object over, with the conditions stored in it
     again.make()
+    # said again, as the garbage collector may have been faster than the agent
+    again.publish(healthy=4)
     again.kubelet_writes(capacity={GPU: number}, allocatable={GPU: number})
     operator.start()
     again.wait_condition("Conflict", "True", names.Reason.FOREIGN_OWNER)

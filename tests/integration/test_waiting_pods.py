@@ -24,15 +24,16 @@ NRI = {"version": "0.1.0", "runtime": "nri"}
 
 
 @pytest.fixture
-def node(installed: ControlPlane) -> Iterator[PlayedNode]:
+def node(installed: ControlPlane, namespace: str) -> Iterator[PlayedNode]:
+    # a test begins without the name, whoever kept it; the API server applies what was deleted for some time
+    for kind in (POLICIES, "mutatingadmissionpolicybindings"):
+        installed.kubectl("delete", kind, NAME, "--ignore-not-found")
+    wait_until(lambda: not is_marked_when_made(installed, namespace), "nobody marks pods", 60)
     made = PlayedNode(installed)
     made.renew_lease()
     made.make()
     yield made
     made.remove()
-    # the next test begins without the name, whoever kept it
-    for kind in (POLICIES, "mutatingadmissionpolicybindings"):
-        installed.kubectl("delete", kind, NAME, "--ignore-not-found")
 
 
 @pytest.fixture
@@ -48,6 +49,14 @@ def make_pod(installed: ControlPlane, namespace: str, name: str, resource: str, 
     installed.client.create(
         Pod(metadata=ObjectMeta(name=name, namespace=namespace), spec=PodSpec(containers=[main], **spec))
     )
+
+
+def is_marked_when_made(installed: ControlPlane, namespace: str) -> bool:
+    """Whether a pod that asks for a GPU would be; none is made."""
+    main = Container(name="main", image="img", resources=ResourceRequirements(limits={GPU: "1"}))
+    probe = Pod(metadata=ObjectMeta(name="probe", namespace=namespace), spec=PodSpec(containers=[main]))
+    made = installed.client.create(probe, dry_run=True)
+    return ANNOTATION in ((made.metadata and made.metadata.annotations) or {})
 
 
 def marks(installed: ControlPlane, namespace: str) -> dict[str, str | None]:

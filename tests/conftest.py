@@ -52,7 +52,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     control_plane.add_namespace(name)
     yield name
-    control_plane.remove_namespace(name)
+    control_plane.remove_namespace(name, grace_seconds=0)
 
 
 @pytest.fixture(scope="session")

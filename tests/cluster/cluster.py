@@ -95,9 +95,12 @@ class Cluster(ABC):
         """Make a namespace in which pods can be made when this returns. Raises TimeoutError."""
         namespaces.create_namespace(self.client, name, self.labels)
 
-    def remove_namespace(self, name: str) -> None:
-        """Delete a namespace: its pods are gone when this returns, all else follows soon. Raises TimeoutError."""
-        namespaces.remove_namespace(self.client, name)
+    def remove_namespace(self, name: str, grace_seconds: int | None = None) -> None:
+        """Delete a namespace: its pods are gone when this returns, all else follows soon. Raises TimeoutError.
+
+        grace_seconds: of its pods; 0 where no kubelet ends them.
+        """
+        namespaces.remove_namespace(self.client, name, grace_seconds)
 
     def service_account_kubeconfig(self, namespace: str, name: str, path: Path, node_name: str | None = None) -> Path:
         """Write a kubeconfig (mode 0600) with a fresh token of a ServiceAccount, valid for a year. Returns `path`.

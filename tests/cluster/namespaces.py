@@ -17,12 +17,15 @@ def create_namespace(client: Client, name: str, labels: Mapping[str, str] = Mapp
     wait_until(lambda: has_default_service_account(client, name), f"namespace {name} has its default ServiceAccount")
 
 
-def remove_namespace(client: Client, name: str) -> None:
+def remove_namespace(client: Client, name: str, grace_seconds: int | None = None) -> None:
     """Delete a namespace. Its pods go first and are gone when this returns.
+
+    grace_seconds: of those pods; None: each its own. Bound to a node without a kubelet they go at once with 0, and else only when
+    the controller manager finds them there without their Node, a minute later.
 
     Left to the namespace controller they would cost their grace period: it comes back only after half of that.
     """
-    client.deletecollection(Pod, namespace=name)
+    client.deletecollection(Pod, namespace=name, grace_period=grace_seconds)
     wait_until(lambda: not any(client.list(Pod, namespace=name)), f"no pods are left in namespace {name}")
     client.delete(Namespace, name)
 

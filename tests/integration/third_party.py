@@ -134,7 +134,7 @@ def plugin_node(control_plane: ControlPlane, name: str, of: ThirdParty, folder: 
         undo.callback(control_plane.remove_node, name)
         # removed before the node: who else would end its pods?
         control_plane.add_namespace(name)
-        undo.callback(control_plane.remove_namespace, name)
+        undo.callback(control_plane.remove_namespace, name, grace_seconds=0)
         (port,) = undo.enter_context(reserved_ports(1))
         agent = _agent(control_plane, name, folder, f"127.0.0.1:{port}")
         undo.callback(agent.process.kill)

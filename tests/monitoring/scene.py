@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from lightkube import ApiError
@@ -96,8 +97,11 @@ class Scene:
             )
 
     async def mend(self) -> None:
-        """What was broken works, and nobody is refused any more."""
+        """What was broken works, and nobody is refused any more: nor is the agent taken for silent since before."""
+        before = await asyncio.to_thread(_renewed_at, self.refused)
         await self.allow_writes()
+        what = f"the Lease of {self.refused.name} is renewed"
+        await asyncio.to_thread(wait_until, lambda: _renewed_at(self.refused) != before, what)
         await self.devices.set_health("d3", True)
         await self.elsewhere.set_health("d0", True)
 
@@ -211,6 +215,11 @@ def _is_refused(node: AgentNode) -> bool:
     except ApiError as error:
         return error.status.code == 422
     return False
+
+
+def _renewed_at(node: AgentNode) -> datetime | None:
+    spec = node.client.get(Lease, node.name, namespace=names.AGENTS_NAMESPACE).spec
+    return spec.renewTime if spec else None
 
 
 def _wait_capacity(node: AgentNode, number: int) -> None:

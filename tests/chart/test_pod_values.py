@@ -177,6 +177,8 @@ def test_the_hooks_have_the_operators_variables_without_an_operator() -> None:
         ("/etc", "/etc/nodedevice"),
         ("/var/lib", "/var/lib/nodedevice"),
         ("/var/run", "/var/run/secrets"),
+        ("/run", "/var/run/secrets"),
+        ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"),
     ],
 )
 def test_nothing_is_mounted_over_what_the_agent_needs(path: str, own: str) -> None:

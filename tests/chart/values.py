@@ -101,7 +101,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "maxUnavailable": 3,
             "env": [{"name": "LANG", "value": "C"}],
             "podAnnotations": {"example.com/note": "a"},
-            "podLabels": {"team": "a"},
+            "podLabels": {"team": "a", "app.kubernetes.io/created-by": "me"},
             "seLinuxOptions": {"type": "spc_t"},
             "httpPort": 10000,
             "resources": {},

@@ -71,13 +71,21 @@ More volumes of the agents, and where they are mounted. Call with (dict "agents"
 A directory that something more is mounted at: it may lie beside and inside of most that the agent needs, never over it.
 */}}
 {{- define "nodedevice.check.mountPath" -}}
-{{- $needed := list "/bin" "/dev" "/etc/nodedevice" "/lib" "/lib64" "/opt/nodedevice" "/proc" "/run/secrets" "/sbin" "/sys" "/usr/bin" "/usr/lib" "/usr/local/bin" "/usr/local/lib" "/var/run/secrets" -}}
+{{- $needed := list "/bin" "/dev" "/etc/nodedevice" "/lib" "/lib64" "/opt/nodedevice" "/proc" "/sbin" "/sys" "/usr/bin" "/usr/lib" "/usr/lib64" "/usr/local/bin" "/usr/local/lib" "/var/run/secrets" -}}
+{{- range $lib := list "/lib" "/usr/lib" }}{{ range list "aarch64" "x86_64" }}{{ $needed = append $needed (printf "%s/%s-linux-gnu" $lib .) }}{{ end }}{{ end -}}
 {{- range .hostPaths }}{{ $needed = append $needed .path }}{{ end -}}
-{{- $path := printf "%s/" (trimSuffix "/" .path) -}}
+{{- $path := include "nodedevice.check.inImage" .path -}}
 {{- range $own := $needed -}}
-{{- $isInside := and (has $own (list "/etc/nodedevice" "/opt/nodedevice" "/proc")) (hasPrefix (printf "%s/" $own) $path) -}}
-{{- if or $isInside (hasPrefix $path (printf "%s/" $own)) -}}
+{{- $isInside := and (has $own (list "/etc/nodedevice" "/opt/nodedevice" "/proc")) (hasPrefix (include "nodedevice.check.inImage" $own) $path) -}}
+{{- if or $isInside (hasPrefix $path (include "nodedevice.check.inImage" $own)) -}}
 {{- fail (printf "agents.extraVolumeMounts: what is mounted at %s would hide the agent's own %s: choose another mountPath, such as one in /host" $.path $own) -}}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{/*
+Where a directory lies in the image, with a slash at the end: there /var/run is a link to /run.
+*/}}
+{{- define "nodedevice.check.inImage" -}}
+{{- regexReplaceAll "^/var/run/" (printf "%s/" (trimSuffix "/" .)) "/run/" -}}
 {{- end }}

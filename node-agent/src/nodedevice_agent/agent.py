@@ -264,7 +264,7 @@ class Agent:
 
 
 def _measure(now: Snapshot) -> None:
-    for state in ("total", "healthy", "cordoned", "allocated", "releasing", "available"):
+    for state in ("total", "healthy", "cordoned", "allocated", "releasing", "awaited", "available"):
         metrics.RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
     metrics.PODS_WAITING.labels(now.resource_name).set(len(now.waiting))
     metrics.ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)

@@ -211,9 +211,10 @@ class Siege:
         return found
 
     def _is_published(self, node: str) -> bool:
+        """Which devices are broken, not how many: as many others may have been before."""
         status = self._status(node)
-        is_told = "healthy" in status
-        return is_told and status["healthy"] == DEVICES - len(self._broken[node]) and status["allocated"] == PODS
+        told = {device["id"] for device in status.get("devices", ()) if device["health"] == "Unhealthy"}
+        return told == self._broken[node] and status.get("allocated") == PODS
 
     def _is_right(self) -> bool:
         for name in self.nodes:

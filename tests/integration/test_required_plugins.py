@@ -15,7 +15,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 from lightkube.types import PatchType
 from nodedevice_operator.core import required_plugins
-from nodedevice_operator.core.required_plugins import ANNOTATION, BINDINGS, NAME, POLICIES
+from nodedevice_operator.core.required_plugins import ANNOTATION, BINDINGS, NAME, POLICIES, is_marked
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
@@ -125,6 +125,10 @@ def test_exactly_the_pods_that_ask(
         ("[foo,]", []),
         ("%YAML 1.1\n---\n[]", []),
         ("[\u00a0]", []),
+        ("[\u00a0nodedevice ]", []),
+        ("[nodedevice\u2003]", []),
+        ("[\vnodedevice]", []),
+        ("- nodedevice\n\n", []),
         ("[ node\u200bdevice ]", []),
     ],
 )
@@ -132,6 +136,9 @@ def test_exactly_the_pods_that_ask(
 def test_no_spelling_of_the_author_switches_it_off(client: Client, key: str, before: str, others: list[str]) -> None:
     found = annotated(client, {GPU: "1"}, **{key: before, "unrelated": "stays"})
     assert required(found) == [*others, "nodedevice"]
+    # the operator reads it as the policy does
+    assert not is_marked({ANNOTATION: before})
+    assert is_marked(found)
     assert required(found, "plain")[-1] == "nodedevice"
     assert found["unrelated"] == "stays"
 
@@ -151,6 +158,7 @@ def test_no_spelling_of_the_author_switches_it_off(client: Client, key: str, bef
     ],
 )
 def test_what_holds_it_already_is_left_as_it_is(client: Client, value: str) -> None:
+    assert is_marked({ANNOTATION: value})
     assert annotated(client, {GPU: "1"}, **{ANNOTATION: value}) == {ANNOTATION: value}
 
 

@@ -103,6 +103,7 @@ class Operator:
             PodDeviceWork(self._cache, self._cluster, self._recorder),
             self._hear,
             lambda: self._reconciler.is_crowded,
+            self._reconciler.touch_later,
             self._tell,
             lacks_policies=lambda: self._required_plugins.lacks_policies,
         )

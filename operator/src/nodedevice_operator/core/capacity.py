@@ -13,14 +13,12 @@ rules, measured on nodes/status of Kubernetes 1.37.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
 
 from nodedevice_api import names
 
 from nodedevice_operator.core.capacity_events import capacity_events
 from nodedevice_operator.core.claims import Claim, Ruling, hold, judge
-from nodedevice_operator.core.contradictions import believed_available
 from nodedevice_operator.core.events import Event
 from nodedevice_operator.core.history import (
     NodeHistory,
@@ -33,20 +31,12 @@ from nodedevice_operator.core.history import (
     with_repair,
     without_conflict,
 )
-from nodedevice_operator.core.leases import ALIVE, AgentState, as_told
+from nodedevice_operator.core.leases import ALIVE, AgentState
 from nodedevice_operator.core.records import NO_RESOURCE, Condition, NodeDeviceRecord, NodeRecord
+from nodedevice_operator.core.wants import Want, advertised, is_injectable, is_withdrawn, want
 
 # The Node shows what it is to show: all that can be had, or what is held.
 _SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})
-
-
-class Want(Enum):
-    """What a NodeDevice asks of its Node."""
-
-    ADVERTISE = "advertise"
-    WITHDRAW = "withdraw"
-    LEAVE = "leave"  # the kubelet of that node counts the resource itself
-    HOLD = "hold"  # nothing is known that would justify a change
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,42 +128,15 @@ def decide(
     )
 
 
-def advertised(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
-    """How many devices the scheduler may count on: those that pods it still counts hold or wait for, and those that are free.
-
-    Without the awaited ones the number would be less than what is bound, and a kubelet fails for good what it admits then.
-    is_withdrawn: the agent that would hand out the free ones is gone, as far as anybody can tell.
-    """
-    in_use = record.allocated + record.awaited
-    return in_use if is_withdrawn else in_use + believed_available(record)
-
-
-def is_withdrawn(record: NodeDeviceRecord, agent: AgentState) -> bool:
-    """Whether its free devices are not offered, as its agent is silent: now, or since before we looked."""
-    told = record.conditions.get(names.Condition.ADVERTISED)
-    was_withdrawn = told is not None and told.reason == names.Reason.FREE_WITHDRAWN
-    return as_told(agent, was_withdrawn=was_withdrawn).is_withdrawn
-
-
-def want(node: NodeRecord, record: NodeDeviceRecord) -> Want:
-    """What `record` asks of `node`. Of another Node, or without a word from its agent: leave things as they are."""
-    if record.owner_uid != node.uid or not record.has_status:
-        return Want.HOLD
-    if record.runtime == names.RUNTIME_KUBELET:
-        return Want.LEAVE
-    is_gone = record.endpoint == "Gone" or not _is_injectable(record)
-    is_in_use = record.allocated + record.awaited > 0
-    return Want.WITHDRAW if is_gone and not is_in_use else Want.ADVERTISE
-
-
-def _is_injectable(record: NodeDeviceRecord) -> bool:
-    """Unknown is no reason to withdraw: nobody may be meant to put devices into containers there."""
-    return not record.is_condition(names.Condition.INJECTABLE, "False")
-
-
 def is_real(record: NodeDeviceRecord) -> bool:
     """Whether it is the NodeDevice of its resource; one made by hand under another name is not."""
     return record.name == names.node_device_name(record.node, record.resource)
+
+
+def was_advertised(node: NodeRecord, record: NodeDeviceRecord) -> bool:
+    """There, and by us, by what is stored: what the kubelet counted by itself does not become ours when its agent takes over."""
+    stored = _stored(node, record, names.Condition.ADVERTISED)
+    return stored is not None and stored.status == "True" and stored.reason != names.Reason.BY_KUBELET
 
 
 def _rule(node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, agent: AgentState, now: float) -> Ruling:
@@ -190,15 +153,15 @@ def _rule(node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, agen
     withdrawn = is_withdrawn(record, agent)
     claim = Claim(
         resource=record.resource,
-        number=advertised(record, is_withdrawn=withdrawn or not _is_injectable(record)),
+        number=advertised(record, is_withdrawn=withdrawn or not is_injectable(record)),
         seen=seen,
-        was_advertised=_was_advertised(node, record),
+        was_advertised=was_advertised(node, record),
         told_conflict=stored.reason if told and stored else None,
     )
     ruling = judge(claim, history, now)
     if withdrawn and ruling.number is not None:
         return replace(ruling, reason=names.Reason.FREE_WITHDRAWN)
-    if ruling.reason == names.Reason.ADVERTISED and not _is_injectable(record):
+    if ruling.reason == names.Reason.ADVERTISED and not is_injectable(record):
         return replace(ruling, reason=names.Reason.NOT_INJECTABLE)
     return ruling
 
@@ -220,12 +183,6 @@ def _stored(node: NodeRecord, record: NodeDeviceRecord, kind: str) -> Condition 
     """A condition of ours as it is stored, if it speaks of this very Node: from before it was made, it is of another one."""
     stored = record.conditions.get(kind)
     return stored if stored is not None and stored.since >= node.made else None
-
-
-def _was_advertised(node: NodeRecord, record: NodeDeviceRecord) -> bool:
-    """By us: what the kubelet counted by itself does not become ours when its agent takes over."""
-    stored = _stored(node, record, names.Condition.ADVERTISED)
-    return stored is not None and stored.status == "True" and stored.reason != names.Reason.BY_KUBELET
 
 
 def _is_ours(node: NodeRecord, resource: str) -> bool:

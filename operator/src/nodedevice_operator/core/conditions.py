@@ -101,7 +101,16 @@ def _refused(record: NodeDeviceRecord, verdict: Verdict, refusal: str) -> Answer
         "shows this resource as it was" if verdict.reason == Reason.UPDATE_REFUSED else "does not show this resource"
     )
     words = refusal if len(refusal) <= _LONGEST_REFUSAL else f"{refusal[:_LONGEST_REFUSAL]}..."
-    return Answer("False", verdict.reason, f"Node {record.node} {shown}, as its write is refused and repeated: {words}")
+    message = f"Node {record.node} {shown}, as its write is refused and repeated: {words}"
+    stored = record.conditions.get(Condition.ADVERTISED)
+    if stored is not None and _without_numbers(stored.message) == _without_numbers(message):
+        message = stored.message
+    return Answer("False", verdict.reason, message)
+
+
+def _without_numbers(message: str) -> list[str]:
+    """Its words but those that may differ with each try though the refusal is the same: an address with its port, a time, an ID."""
+    return [word for word in message.split() if not any(map(str.isdigit, word))]
 
 
 def changed(record: NodeDeviceRecord, wanted: Mapping[str, Answer], now: str) -> tuple[ConditionValue, ...]:

@@ -119,6 +119,13 @@ def with_conflict(history: NodeHistory, resource: str, conflict: Conflict, chose
     )
 
 
+def with_conflicts(history: NodeHistory, decided: NodeHistory) -> NodeHistory:
+    """`history` with the conflicts that were found in `decided` besides: others hold these names whatever became of the rest."""
+    for resource in decided.conflicts.keys() - history.conflicts.keys():
+        history = with_conflict(history, resource, decided.conflicts[resource], decided.retreats.get(resource))
+    return history
+
+
 def without_conflict(history: NodeHistory, resource: str) -> NodeHistory:
     """`history` after the conflict about `resource` ended and that was told."""
     rest = {name: conflict for name, conflict in history.conflicts.items() if name != resource}

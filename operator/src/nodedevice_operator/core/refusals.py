@@ -6,11 +6,15 @@ with the status that says so, as a later operator takes back only what was ours.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from nodedevice_api.names import Condition, Reason
 
-from nodedevice_operator.core.capacity import CapacityDecision, Verdict
+from nodedevice_operator.core.capacity import CapacityDecision, Verdict, was_advertised
 from nodedevice_operator.core.records import NO_RESOURCE, NodeDeviceRecord, NodeRecord
+
+# Reasons of an Advertised that is False, of names that are ours: only such a name is taken back after a contest.
+_OURS: Final = frozenset({Reason.UPDATE_REFUSED, Reason.CHANGED_REPEATEDLY})
 
 
 def verdicts_when_refused(
@@ -25,9 +29,9 @@ def verdicts_when_refused(
 
 
 def as_before_refusal(record: NodeDeviceRecord) -> NodeDeviceRecord:
-    """`record` as it is decided about: a name that was advertised is no less ours while its update is refused."""
+    """`record` as it is decided about: a name that was advertised is no less ours while it is not, refused or contested."""
     told = record.conditions.get(Condition.ADVERTISED)
-    if told is None or told.reason != Reason.UPDATE_REFUSED:
+    if told is None or told.reason not in _OURS:
         return record
     return replace(record, conditions={**record.conditions, Condition.ADVERTISED: replace(told, status="True")})
 
@@ -60,6 +64,5 @@ def _differs(node: NodeRecord, resource: str, verdict: Verdict, decision: Capaci
 
 def _was_advertised(node: NodeRecord, record: NodeDeviceRecord) -> bool:
     seen = node.resources.get(record.resource, NO_RESOURCE)
-    told = as_before_refusal(record).conditions.get(Condition.ADVERTISED)
-    is_told = told is not None and told.status == "True" and told.reason != Reason.BY_KUBELET
+    is_told = was_advertised(node, as_before_refusal(record))
     return is_told or seen.is_capacity_ours or seen.is_allocatable_ours

@@ -8,6 +8,7 @@ Source: NRI v0.12 plugins/default-validator and pkg/plugin/annotations.go; Mutat
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,13 +32,16 @@ ANNOTATION: Final = "required-plugins.noderesource.dev"
 # The API server takes a changed policy into force within its refresh interval of a second, each replica for itself.
 SETTLE_SECONDS: Final = 2.0
 
-# What is understood of a value that is there already: YAML's two forms of a list, of plain or quoted names. RE2.
+# What is understood of a value that is there already: YAML's two forms of a list, of plain or quoted names. Read by RE2 in the API
+# server and by Python here, so written for both: white space is spelt out, as RE2's is ASCII's and Python's is not; and each text
+# matches in one way at most, as Python would try all ways. A list is ours when our name stands in it between what parts its names.
+_SPACE: Final = r"[ \t\n\f\r]"
 _ITEM: Final = r"""([A-Za-z0-9][A-Za-z0-9_.-]*|"[A-Za-z0-9_. -]*"|'[A-Za-z0-9_. -]*')"""
 _OURS: Final = f"""({PLUGIN}|"{PLUGIN}"|'{PLUGIN}')"""
-_FLOW: Final = rf"^\s*\[\s*{_ITEM}\s*(,\s*{_ITEM}\s*)*\]\s*$"
-_FLOW_WITH_OURS: Final = rf"^\s*\[\s*({_ITEM}\s*,\s*)*{_OURS}\s*(,\s*{_ITEM}\s*)*\]\s*$"
+_FLOW: Final = rf"^{_SPACE}*\[{_SPACE}*{_ITEM}{_SPACE}*(,{_SPACE}*{_ITEM}{_SPACE}*)*\]{_SPACE}*$"
+_OURS_IN_FLOW: Final = rf"[\[,]{_SPACE}*{_OURS}{_SPACE}*[,\]]"
 _BLOCK: Final = rf"^(- +{_ITEM} *\n)*- +{_ITEM} *\n?$"
-_BLOCK_WITH_OURS: Final = rf"^(- +{_ITEM} *\n)*- +{_OURS} *(\n(- +{_ITEM} *\n)*(- +{_ITEM} *\n?)?)?$"
+_OURS_IN_BLOCK: Final = rf"(^|\n)- +{_OURS} *(\n|$)"
 
 # where the names stand in a policy of ours
 _LITERALS: Final = re.compile(r"r in \[([^\]]*)\]")
@@ -90,11 +94,21 @@ def guarded_by(stored: Stored) -> frozenset[str]:
     return frozenset(names) if names and stored.policy == policy_spec(names) else frozenset()
 
 
-def is_marked(annotations: Mapping[str, str]) -> bool:
-    """Whether the runtime heeds our name in a pod with these annotations, as the policy makes it: in every key that there is."""
+def is_marked(annotations: Mapping[str, str], longest: float = math.inf) -> bool:
+    """Whether the runtime heeds our name in a pod with these annotations, as the policy makes it: in every key that there is.
+
+    longest: with more characters than that in their values, the answer is no and they are not read.
+    """
     keys = (ANNOTATION, *(key for key in annotations if key.startswith(f"{ANNOTATION}/")))
     values = [annotations.get(key, "") for key in keys]
-    return all(re.search(_FLOW_WITH_OURS, each) or re.search(_BLOCK_WITH_OURS, each) for each in values)
+    return sum(map(len, values)) <= longest and all(map(_names_us, values))
+
+
+def _names_us(value: str) -> bool:
+    # not `search`: to Python, though not to RE2, `$` is also before a last newline
+    if re.fullmatch(_FLOW, value):
+        return re.search(_OURS_IN_FLOW, value) is not None
+    return re.fullmatch(_BLOCK, value) is not None and re.search(_OURS_IN_BLOCK, value) is not None
 
 
 def body(kind: str, spec: Spec) -> dict[str, Any]:
@@ -160,10 +174,14 @@ def _asks(names: tuple[str, ...]) -> str:
 def _merged() -> str:
     """The value of the key `k` with our name in it. What is no plain list of names is replaced: it might hide ours."""
     value = "variables.before[?k].orValue('')"
+
+    def matches(pattern: str) -> str:
+        return f"{value}.matches({_literal(pattern)})"
+
     return (
-        f"{value}.matches({_literal(_FLOW_WITH_OURS)}) || {value}.matches({_literal(_BLOCK_WITH_OURS)}) ? {value} : "
-        f"{value}.matches({_literal(_FLOW)}) ? {value}.replace(']', ', {PLUGIN} ]') : "
-        f"{value}.matches({_literal(_BLOCK)}) ? {value} + ({value}.endsWith('\\n') ? '' : '\\n') + '- {PLUGIN}\\n' : "
+        f"{matches(_FLOW)} ? ({matches(_OURS_IN_FLOW)} ? {value} : {value}.replace(']', ', {PLUGIN} ]')) : "
+        f"{matches(_BLOCK)} ? ({matches(_OURS_IN_BLOCK)} ? {value} : "
+        f"{value} + ({value}.endsWith('\\n') ? '' : '\\n') + '- {PLUGIN}\\n') : "
         f"'[ {PLUGIN} ]'"
     )
 

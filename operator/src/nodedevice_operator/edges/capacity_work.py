@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodedevice_operator.core.capacity import Apply, CapacityDecision, Verdict, decide, is_real
-from nodedevice_operator.core.history import NodeHistory
+from nodedevice_operator.core.events import Event, EventReason
+from nodedevice_operator.core.history import NodeHistory, history_of, with_conflicts
 from nodedevice_operator.core.leases import AgentState
 from nodedevice_operator.core.records import NodeDeviceRecord, NodeRecord
 from nodedevice_operator.core.refusals import as_before_refusal, verdicts_when_refused
@@ -24,19 +25,33 @@ log = logging.getLogger(__name__)
 
 # A forced apply, the unforced one after it, and a refusal in between; whoever writes faster than that is met next time.
 _MOST_ROUNDS: Final = 5
+# One failed write is what the next look settles; so many in a row are told, as the log tells them.
+_TELL_AFTER: Final = 3
+
+
+@dataclass(slots=True)
+class CapacityMemory:
+    """What is remembered of a Node between two looks. history: what was carried out. refusals: looks in a row that failed."""
+
+    history: NodeHistory | None = None
+    refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended: what became of each resource, the history to keep, and when to look again (monotonic seconds).
+    """How it ended: what is to be told of each resource (None: what is told already), and when to look again (monotonic seconds).
 
-    No verdicts where the Node is gone, or another. has_written: the Node was changed.
+    No verdicts where the Node is gone, or another. has_written: the Node was changed. refusal: why it could not be, in the API
+    server's words.
     """
 
-    verdicts: Mapping[str, Verdict]
-    history: NodeHistory | None
-    look_again_at: float | None
+    verdicts: Mapping[str, Verdict | None]
+    look_again_at: float | None = None
     has_written: bool = False
+    refusal: str = ""
+
+
+_NOTHING: Final = Outcome({})
 
 
 class CapacityWork:
@@ -69,52 +84,65 @@ class CapacityWork:
         """Begin to write: what changed while another wrote is none of our delay."""
         self._changed_at.clear()
 
-    async def look(self, name: str, history: NodeHistory | None, agent: AgentState) -> Outcome:
+    async def look(self, name: str, memory: CapacityMemory, agent: AgentState) -> Outcome:
         """Bring the Node to what its NodeDevices say. agent: whether the node's agent lives.
 
-        Raises Conflict when the Node changes faster than it can be decided about, or another ApiError.
+        Raises Conflict when the Node changes faster than it can be decided about, or another ApiError; what was written until
+        then is in `memory`.
         """
         # what changes from here on is another change
         changed_at = self._changed_at.pop(name, None)
         try:
-            outcome = await self._look(name, history, agent)
+            outcome = await self._look(name, memory, agent)
         except ApiError:
             if changed_at is not None:
                 self._changed_at[name] = changed_at
             raise
+        memory.refusals = 0
         if changed_at is not None and outcome.has_written:
             self._metrics.change_to_node_seconds.observe(self._clock() - changed_at)
         return outcome
 
-    def refused(self, name: str, history: NodeHistory | None, agent: AgentState) -> Mapping[str, Verdict | None]:
-        """What is to be told of each resource after a look that failed; None: what is told of it already."""
+    def refused(self, name: str, memory: CapacityMemory, agent: AgentState, error: ApiError) -> Outcome:
+        """How a look ended that failed of `error`: at first nothing new is told of capacity.
+
+        Then a name that others hold is told of like one that is found when all can be written: it is theirs just the same.
+        """
+        memory.refusals += 1
         node = self._cache.nodes.get(name)
         if node is None:
-            return {}
-        records = filter(is_real, self._cache.node_devices.of_node(name))
-        return verdicts_when_refused(node, records, self._decide(node, history, agent))
+            return _NOTHING
+        records = [record for record in self._cache.node_devices.of_node(name) if is_real(record)]
+        if memory.refusals < _TELL_AFTER:
+            return Outcome(dict.fromkeys(record.resource for record in records))
+        decision = self._decide(node, memory.history, agent)
+        memory.history = with_conflicts(history_of(node.uid, memory.history), decision.history)
+        self._tell(name, (event for event in decision.events if event.reason == EventReason.CAPACITY_CONFLICT))
+        return Outcome(verdicts_when_refused(node, records, decision), refusal=error.problem)
 
-    async def _look(self, name: str, history: NodeHistory | None, agent: AgentState) -> Outcome:
+    async def _look(self, name: str, memory: CapacityMemory, agent: AgentState) -> Outcome:
         refused: Conflict | None = None
         has_written = False
         for _ in range(_MOST_ROUNDS):
             node = self._cache.nodes.get(name)
             if node is None:
-                return _nothing(history)
-            decision = self._decide(node, history, agent)
+                return _NOTHING
+            decision = self._decide(node, memory.history, agent)
             if decision.apply is not None:
                 try:
                     if not await self._write(node, decision.apply):
-                        return _nothing(history)
+                        return _NOTHING
                 except Conflict as conflict:
                     refused = conflict
                     await self._read_again(node)
                     continue
                 has_written = True
-            history = decision.history
-            self._tell(name, decision)
+            memory.history = decision.history
+            for cause in decision.repairs:
+                self._metrics.drift_repairs.labels(cause=cause).inc()
+            self._tell(name, decision.events)
             if decision.apply is None:
-                return Outcome(decision.verdicts, history, decision.look_again_at, has_written)
+                return Outcome(decision.verdicts, decision.look_again_at, has_written)
         raise refused or Conflict("patch", "nodes/status", "the Node changes faster than it is written")
 
     def _decide(self, node: NodeRecord, history: NodeHistory | None, agent: AgentState) -> CapacityDecision:
@@ -147,13 +175,7 @@ class CapacityWork:
         except NotFound:
             self._cache.nodes.remove(node.name, node.uid)
 
-    def _tell(self, name: str, decision: CapacityDecision) -> None:
-        for cause in decision.repairs:
-            self._metrics.drift_repairs.labels(cause=cause).inc()
-        for event in decision.events:
+    def _tell(self, name: str, events: Iterable[Event]) -> None:
+        for event in events:
             log.warning("capacity of others", extra={"node": name, "reason": event.reason, "detail": event.message})
             self._recorder.post(event)
-
-
-def _nothing(history: NodeHistory | None) -> Outcome:
-    return Outcome({}, history, None)

@@ -9,7 +9,7 @@ takes no conditions has neighbours. The first failure is raised in the end, so t
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,11 +21,10 @@ from nodedevice_operator.core.agent_events import agent_events
 from nodedevice_operator.core.capacity import Verdict, is_real
 from nodedevice_operator.core.contradictions import contradictions
 from nodedevice_operator.core.events import WARNING, Event, EventReason, about_node_device
-from nodedevice_operator.core.history import NodeHistory
 from nodedevice_operator.core.records import NodeDeviceRecord
 from nodedevice_operator.edges.bodies import now_text
 from nodedevice_operator.edges.cache import Cache
-from nodedevice_operator.edges.capacity_work import CapacityWork, Outcome
+from nodedevice_operator.edges.capacity_work import CapacityMemory, CapacityWork, Outcome
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.lease_watch import LeaseWatch
 from nodedevice_operator.edges.pod_device_work import PodDeviceWork, PodHistory
@@ -34,10 +33,8 @@ from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unreachab
 # A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
 _NODE_MISSING_GRACE_SECONDS: Final = 5.0
 
-# One failed write is what the next look settles; so many in a row are told, as the log tells them.
-_TELL_AFTER: Final = 3
-# Answers that are about no object: other writes would fare no better, and each would make it worse.
-_FOR_ALL: Final = frozenset({429, 502, 503, 504})
+# Answers that are about no object, 401 about who we are: other writes would fare no better, and each would make it worse.
+_FOR_ALL: Final = frozenset({401, 429, 502, 503, 504})
 
 _NO_NODE: Final = Verdict(False, Reason.NODE_MISSING)
 _NOT_THE_ONE: Final = Verdict(False, Reason.WRONG_NAME)
@@ -51,21 +48,12 @@ OnNews = Callable[[NodeDeviceRecord | None, NodeDeviceRecord], None]
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of a node between two looks. refusals: writes of the Node that failed in a row."""
+    """What is remembered of a node between two looks."""
 
-    capacity: NodeHistory | None = None
-    refusals: int = 0
+    capacity: CapacityMemory = field(default_factory=CapacityMemory)
     pods: PodHistory = field(default_factory=PodHistory)
     ownerless_since: float | None = None
     contradictions: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Capacity:
-    """What is to be told of each resource (None: what is told already), and why the write of the Node is refused, if it is."""
-
-    verdicts: Mapping[str, Verdict | None]
-    refusal: str = ""
 
 
 class NodeWork:
@@ -80,6 +68,7 @@ class NodeWork:
         pod_devices: PodDeviceWork,
         on_news: OnNews,
         is_crowded: Callable[[], bool],
+        touch_later: Callable[[str, float], None],
         post: Callable[[Event], None],
         clock: Callable[[], float] = time.monotonic,
         lacks_policies: Callable[[], bool | None] = lambda: False,
@@ -87,6 +76,7 @@ class NodeWork:
         self._lacks_policies = lacks_policies
         self._on_news = on_news
         self._is_crowded = is_crowded
+        self._touch_later = touch_later
         self._post = post
         self._clock = clock
         self._cache = cache
@@ -103,7 +93,7 @@ class NodeWork:
     async def look(self, name: str) -> float | None:
         """Bring one node to what its NodeDevices say; in how many seconds to look again, if so.
 
-        Raises ApiError when something could not be done; what was done until then stays.
+        Raises ApiError when something could not be done; what was done until then stays, and what is due at a time is asked for.
         """
         if not self._cache.is_complete or not self._leases.has_looked:
             return None
@@ -111,16 +101,15 @@ class NodeWork:
             self._memories.pop(name, None)
             return None
         memory = self._memories.setdefault(name, Memory())
+        agent = self._leases.state(name)
         failures: list[ApiError] = []
-        outcome = Outcome({}, memory.capacity, None)
         try:
-            outcome = await self._write_capacity(name, memory)
-            capacity = _Capacity(outcome.verdicts)
+            outcome = await self._capacity.look(name, memory.capacity, agent)
         except ApiError as error:
             if _is_for_all(error):
                 raise
             failures.append(error)
-            capacity = self._refused(name, memory, error)
+            outcome = self._capacity.refused(name, memory.capacity, agent, error)
         if outcome.has_written and self._is_crowded():
             # others wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
             return 0.0
@@ -130,28 +119,16 @@ class NodeWork:
         except ApiError as error:
             failures.append(error)  # a pod that is refused says nothing against the conditions
         waits = [self._ownerless_wait(name, memory)]
-        failures += await self._write_conditions(name, memory, capacity)
-        if failures:
-            raise failures[0]
+        failures += await self._write_conditions(name, memory, outcome)
         if outcome.look_again_at is not None:
             waits.append(outcome.look_again_at - self._clock())
-        return min((seconds for seconds in waits if seconds is not None), default=None)
-
-    async def _write_capacity(self, name: str, memory: Memory) -> Outcome:
-        if self._cache.nodes.get(name) is None:
-            return Outcome({}, memory.capacity, None)
-        outcome = await self._capacity.look(name, memory.capacity, self._leases.state(name))
-        memory.capacity = outcome.history
-        memory.refusals = 0
-        return outcome
-
-    def _refused(self, name: str, memory: Memory, error: ApiError) -> _Capacity:
-        """What is told although the Node could not be written: at first nothing new of its capacity."""
-        memory.refusals += 1
-        verdicts = self._capacity.refused(name, memory.capacity, self._leases.state(name))
-        if memory.refusals < _TELL_AFTER:
-            return _Capacity(dict.fromkeys(verdicts))
-        return _Capacity(verdicts, error.problem)
+        wait = min((seconds for seconds in waits if seconds is not None), default=None)
+        if failures:
+            # what failed is tried again less and less often; what is due then is not to wait for it
+            if wait is not None:
+                self._touch_later(name, wait)
+            raise failures[0]
+        return wait
 
     def _ownerless_wait(self, name: str, memory: Memory) -> float | None:
         """Note since when an object is without its Node; in how many seconds it is looked at again."""
@@ -163,7 +140,7 @@ class NodeWork:
             memory.ownerless_since = self._clock()
         return None if self._is_over(memory.ownerless_since) else _NODE_MISSING_GRACE_SECONDS
 
-    async def _write_conditions(self, name: str, memory: Memory, capacity: _Capacity) -> list[ApiError]:
+    async def _write_conditions(self, name: str, memory: Memory, capacity: Outcome) -> list[ApiError]:
         """Write the conditions that are not stored yet; what went wrong, record by record."""
         failures: list[ApiError] = []
         for record in self._cache.node_devices.of_node(name):
@@ -177,7 +154,7 @@ class NodeWork:
                     break
         return failures
 
-    def _is_to_be_told(self, record: NodeDeviceRecord, memory: Memory, capacity: _Capacity) -> bool:
+    def _is_to_be_told(self, record: NodeDeviceRecord, memory: Memory, capacity: Outcome) -> bool:
         if not is_real(record):
             return True
         if not record.has_status:
@@ -188,7 +165,7 @@ class NodeWork:
             return False
         return capacity.verdicts[record.resource] is not None or conditions.can_stay(record)
 
-    def _verdict(self, record: NodeDeviceRecord, capacity: _Capacity) -> Verdict | None:
+    def _verdict(self, record: NodeDeviceRecord, capacity: Outcome) -> Verdict | None:
         if not is_real(record):
             return _NOT_THE_ONE
         return capacity.verdicts[record.resource] if self._is_owned(record) else _NO_NODE

@@ -8,10 +8,11 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from nodedevice_operator.core import pod_devices
-from nodedevice_operator.core.capacity import Want, is_real, want
+from nodedevice_operator.core.capacity import is_real
 from nodedevice_operator.core.events import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
 from nodedevice_operator.core.pod_devices import Wanted
 from nodedevice_operator.core.records import NodeDeviceRecord, PodDeviceRecord
+from nodedevice_operator.core.wants import Want, want
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.recorder import Recorder

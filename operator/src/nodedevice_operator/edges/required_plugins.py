@@ -1,29 +1,28 @@
 """Keeps the policy of core.required_plugins: a name is in it before its capacity is advertised, and until no node needs it.
 
-Before that, pods that wait for it already are marked too (edges.waiting_pods). Somebody else's change or deletion is seen by a
-watch on just these two objects, and undone. Where the API server has no such policies, or the operator was told to keep none,
-nothing is waited for, and the log says what else holds pods back; where it has none, the condition Advertised says so too.
+Before that, pods that wait for it already are marked too (edges.waiting_pods). Somebody else's change or deletion is seen by
+edges.policy_watch, and undone. Where the API server has no such policies, or the operator was told to keep none, nothing is
+waited for, and the log says what else holds pods back; where it has none, the condition Advertised says so too.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from enum import Enum
 from typing import Any, Final
 
 from nodedevice_api import names
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.core import required_plugins as core
 from nodedevice_operator.core.capacity import is_real
 from nodedevice_operator.core.records import NodeDeviceRecord
-from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES, Spec, Step, Stored
+from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES, Spec, Step
 from nodedevice_operator.core.waiting_pods import advertised
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.policy_objects import PolicyObjects
-from nodedevice_operator.edges.policy_reads import RIGHTS, PolicyReads
+from nodedevice_operator.edges.policy_reads import RIGHTS
+from nodedevice_operator.edges.policy_watch import REMEDY, Keeping, PolicyWatch
 from nodedevice_operator.edges.waiting_pods import WaitingPods
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading
 
@@ -32,22 +31,8 @@ log = logging.getLogger(__name__)
 # A name that no NodeDevice has any more is found by looking: its end is no urgent news.
 _LOOK_SECONDS: Final = 10.0
 _SOON_SECONDS: Final = 0.25
-# An API server that has no such policies may be upgraded.
-_ASK_AGAIN_SECONDS: Final = 300.0
 _FIRST_DELAY_SECONDS: Final = 0.5
 _LONGEST_DELAY_SECONDS: Final = 30.0
-# what is read to know whether there are such policies
-_DISCOVERY: Final = "apis"
-_REMEDY: Final = {"remedy": "set required_plugins of the runtime's default_validator, as docs/install.md shows"}
-
-
-class Keeping(Enum):
-    """How it stands with the policy."""
-
-    UNKNOWN = "unknown"
-    KEPT = "kept"
-    NOT_SERVED = "not served"
-    OFF = "off"
 
 
 class RequiredPlugins:
@@ -72,9 +57,7 @@ class RequiredPlugins:
         self._metrics = metrics
         self._leads = leads
         self._clock = clock
-        self.keeping = Keeping.UNKNOWN if is_on else Keeping.OFF
-        self._stored: dict[str, Spec | None] = {}
-        self._reads = PolicyReads()
+        self._known = PolicyWatch(objects, self._changed, self._touch_all, is_on=is_on)
         # by kind, what was sent and what the API server made of it
         self._accepted: dict[str, tuple[Spec, Spec]] = {}
         self._wanted: tuple[str, ...] = ()
@@ -85,11 +68,11 @@ class RequiredPlugins:
     @property
     def lacks_policies(self) -> bool | None:
         """Whether the API server has no such policies; None where that is not known yet."""
-        return None if self.keeping is Keeping.UNKNOWN else self.keeping is Keeping.NOT_SERVED
+        return None if self._known.keeping is Keeping.UNKNOWN else self._known.keeping is Keeping.NOT_SERVED
 
     def unguarded(self, records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
         """Resources among these whose pods the API server does not make wait yet, though it is going to."""
-        if self.keeping in (Keeping.OFF, Keeping.NOT_SERVED):
+        if self._known.keeping in (Keeping.OFF, Keeping.NOT_SERVED):
             return frozenset()
         return frozenset(
             name for name in core.names_of(records) if not self._is_in_force(name) or self._waiting.lacks(name)
@@ -106,13 +89,13 @@ class RequiredPlugins:
 
     async def work(self) -> None:
         """Bring the policy to what the NodeDevices ask for, again and again."""
-        if self.keeping is Keeping.OFF:
+        if self._known.keeping is Keeping.OFF:
             log.info(
                 "policy is switched off: pods wait for their node's agent only where the runtime requires it",
-                extra=_REMEDY,
+                extra=REMEDY,
             )
         while True:
-            is_kept = self.keeping in (Keeping.UNKNOWN, Keeping.KEPT)
+            is_kept = self._known.keeping in (Keeping.UNKNOWN, Keeping.KEPT)
             pause = await self._look_once() if is_kept else _LOOK_SECONDS
             try:
                 async with asyncio.timeout(pause):
@@ -123,68 +106,11 @@ class RequiredPlugins:
 
     async def watch(self, kind: str) -> None:
         """Keep what is known of that object (its plural), for ever."""
-        failures = 0
-        while True:
-            if not await self._is_served():
-                await asyncio.sleep(_ASK_AGAIN_SECONDS)
-                continue
-            try:
-                version = await self._read(kind)
-                async for spec in self._objects.follow(kind, version):
-                    failures = 0
-                    self._take(kind, spec)
-            except ApiError as error:
-                failures += 1
-                log.debug("policy not watched", extra={"kind": kind, "problem": str(error)})
-            await asyncio.sleep(min(_FIRST_DELAY_SECONDS * 2.0 ** min(failures, 8), _LONGEST_DELAY_SECONDS))
-
-    async def _read(self, kind: str) -> str:
-        """Take in that object; the version from which a watch goes on. Raises ApiError, told once until it works again."""
-        try:
-            spec, version = await self._objects.read(kind)
-        except ApiError as error:
-            self._reads.failed(kind, error, was_read=kind in self._stored)
-            raise
-        self._reads.worked(kind)
-        self._take(kind, spec)
-        return version
-
-    async def _is_served(self) -> bool:
-        """Whether the API server has such policies; asked until it answers, and told once where it has not."""
-        if self.keeping in (Keeping.OFF, Keeping.KEPT):
-            return self.keeping is Keeping.KEPT
-        # all of them: an API server that has just begun forbids what it has not read the roles for yet
-        passing = retry_if_exception_type(ApiError)
-        served: frozenset[str] = frozenset()
-        async for attempt in AsyncRetrying(retry=passing, wait=wait_random_exponential(0.25, _LONGEST_DELAY_SECONDS)):
-            with attempt:
-                try:
-                    served = await self._objects.served()
-                except NotFound:
-                    served = frozenset()
-                except ApiError as error:
-                    self._reads.failed(_DISCOVERY, error, was_read=False)
-                    raise
-        self._reads.worked(_DISCOVERY)
-        before, self.keeping = self.keeping, Keeping.KEPT if {POLICIES, BINDINGS} <= served else Keeping.NOT_SERVED
-        if self.keeping is Keeping.NOT_SERVED and before is Keeping.UNKNOWN:
-            log.warning(
-                "API server has no MutatingAdmissionPolicy v1: pods wait for their node's agent only where the runtime requires it",
-                extra=_REMEDY,
-            )
-        if before is not self.keeping and Keeping.NOT_SERVED in (before, self.keeping):
-            # it stands in a condition of each NodeDevice
-            self._touch_all()
-        return self.keeping is Keeping.KEPT
-
-    def _take(self, kind: str, spec: Spec | None) -> None:
-        self._stored[kind] = spec
-        self._count_in()
-        self._wake.set()
+        await self._known.watch(kind)
 
     async def _look_once(self) -> float:
         """Do what is to be done; in how many seconds to look again."""
-        if not self._cache.is_complete or self._stored.keys() != {POLICIES, BINDINGS}:
+        if not self._cache.is_complete or not self._known.is_complete:
             return _SOON_SECONDS  # nothing can be said before everything was seen once
         self._wanted = core.names_of(record for record in self._cache.node_devices.values() if is_real(record))
         try:
@@ -207,7 +133,7 @@ class RequiredPlugins:
 
     async def _bring_about(self) -> None:
         steps = self._plan() if self._leads() else ()
-        guarded = core.guarded_by(Stored(self._stored.get(POLICIES), self._stored.get(BINDINGS)))
+        guarded = core.guarded_by(self._known.stored)
         for step in steps:
             self._waiting.added(frozenset(self._wanted) - guarded)
             await self._carry_out(step)
@@ -226,7 +152,7 @@ class RequiredPlugins:
                 await self._objects.delete(step.kind)
             except NotFound:
                 log.debug("policy was gone already", extra={"kind": step.kind})
-            self._stored[step.kind] = None
+            self._known.put(step.kind, None)
             log.info("policy removed", extra={"kind": step.kind})
             return
         spec = await self._objects.apply(step.kind, step.spec)
@@ -234,8 +160,12 @@ class RequiredPlugins:
             # what others put into its lists is theirs to server-side apply, and would stay
             spec = await self._objects.replace(step.kind, step.spec)
         self._accepted[step.kind] = (step.spec, spec)
-        self._stored[step.kind] = spec
+        self._known.put(step.kind, spec)
         log.info("policy written", extra={"kind": step.kind, "resource_names": len(self._wanted)})
+
+    def _changed(self) -> None:
+        self._count_in()
+        self._wake.set()
 
     def _count_in(self) -> None:
         """Since when each name is in a policy that is whole; what is not whole protects nobody, however long."""
@@ -253,7 +183,7 @@ class RequiredPlugins:
         """What is to be done now. What the API server made of a spec for other names says nothing of the one for these."""
         wanted = {POLICIES: core.policy_spec(self._wanted), BINDINGS: core.binding_spec()}
         accepted = {kind: made for kind, (sent, made) in self._accepted.items() if sent == wanted[kind]}
-        return core.plan(self._wanted, Stored(self._stored.get(POLICIES), self._stored.get(BINDINGS)), accepted)
+        return core.plan(self._wanted, self._known.stored, accepted)
 
     def _delay(self, error: ApiError) -> float:
         self._failures += 1
@@ -263,11 +193,13 @@ class RequiredPlugins:
         return min(_FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 8), _LONGEST_DELAY_SECONDS)
 
     def _touch_guarded(self) -> None:
-        """Have the nodes looked at whose names have just come into force."""
+        """Have the nodes looked at that waited for it. Those that wait for something else are looked at in their own time."""
         for record in self._cache.node_devices.values():
-            if record.runtime == names.RUNTIME_NRI and not record.is_condition(names.Condition.ADVERTISED, "True"):
+            told = record.conditions.get(names.Condition.ADVERTISED)
+            if record.runtime == names.RUNTIME_NRI and (told is None or told.reason == names.Reason.POLICY_PENDING):
                 self._touch(record.node)
 
     def _touch_all(self) -> None:
+        """Whether the API server has such policies stands in a condition of each NodeDevice."""
         for node in self._cache.names_of_nodes():
             self._touch(node)

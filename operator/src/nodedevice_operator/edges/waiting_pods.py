@@ -1,7 +1,7 @@
 """Has the pods marked that were made before their resource's name was in the policy, before the name's capacity is advertised.
 
 Done once for a name that comes into the policy, not again for one that is advertised already. What is refused is told once, with
-what to do, and holds no capacity back; a passing trouble does for half a minute, and an API server that is away does throughout.
+what to do, and holds no capacity back; a passing trouble does for a few tries, and an API server that is away does throughout.
 """
 
 import asyncio
@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from nodedevice_operator.core.waiting_pods import UnboundPod, to_mark
+from nodedevice_operator.core.waiting_pods import Tries, Trouble, UnboundPod, next_tries, to_mark
 from nodedevice_operator.edges.unbound_pods import UnboundPods
 from nodedevice_operator.errors import (
     ApiError,
     Conflict,
-    Denied,
     Forbidden,
     Invalid,
     NotFound,
@@ -26,12 +25,9 @@ from nodedevice_operator.errors import (
 
 log = logging.getLogger(__name__)
 
-_FIRST_DELAY_SECONDS: Final = 0.5
-_LONGEST_DELAY_SECONDS: Final = 15.0
-# with the delays before: some 30 s
-_MOST_FAILURES: Final = 6
 _AT_ONCE: Final = 8
 _REMEDY: Final = "see markWaitingPods in docs/security.md; then change each such pod once, as by kubectl label"
+_UNTRIED: Final = Tries()
 
 
 class WaitingPods:
@@ -43,8 +39,7 @@ class WaitingPods:
         self._clock = clock
         self._done: frozenset[str] = frozenset()
         self._added: frozenset[str] = frozenset()
-        self._failures = 0
-        self._not_before = 0.0
+        self._tries: dict[str, Tries] = {}
 
     def lacks(self, name: str) -> bool:
         """Whether pods may still wait for that resource without the mark."""
@@ -58,6 +53,7 @@ class WaitingPods:
     def keep_only(self, names: Collection[str]) -> None:
         """Forget what is in no whole policy any more."""
         self._done &= frozenset(names)
+        self._tries = {name: tries for name, tries in self._tries.items() if name in names}
 
     async def see_to(self, in_force: Collection[str], advertised: Collection[str]) -> float | None:
         """Mark who waits for one of the names that are in force; in how many seconds to try again, None where all is done.
@@ -69,69 +65,86 @@ class WaitingPods:
         known = (due & frozenset(advertised)) - self._added
         self._done |= known
         due -= known
-        if not due:
-            return None
-        if self._clock() < self._not_before:
-            return self._not_before - self._clock()
+        tried = {name: self._tries.pop(name, _UNTRIED) for name in due if self._is_time_for(name)}
+        if tried:
+            troubles = await self._mark(frozenset(tried))
+            self._tries |= next_tries(tried, troubles, self._clock())
+            due &= self._tries.keys()
+            self._finish(tried.keys() - due, troubles)
+            if due:
+                log.debug("pods that wait already are not marked yet", extra={"resource_names": sorted(due)})
+        return max(0.0, min(self._tries[name].next_at for name in due) - self._clock()) if due else None
+
+    def _is_time_for(self, name: str) -> bool:
+        return self._tries.get(name, _UNTRIED).next_at <= self._clock()
+
+    def _finish(self, names: Collection[str], troubles: Collection[Trouble]) -> None:
+        self._done |= frozenset(names)
+        self._added -= frozenset(names)
+        left = [trouble for trouble in troubles if not trouble.resources.isdisjoint(names)]
+        if left:
+            _tell(names, left)
+
+    async def _mark(self, resources: frozenset[str]) -> list[Trouble]:
+        """Raises NotLeading."""
         try:
-            await self._mark(due)
-        except NotLeading:
-            raise
+            # all of them first: a list that goes on for minutes would be cut off
+            found = [pod async for page in self._pods.pages() for pod in to_mark(page, resources)]
         except ApiError as error:
-            if self._is_passing(error):
-                return self._delay(error)
-            fields = {"resource_names": sorted(due), "problem": str(error), "remedy": _REMEDY}
-            log.error(
-                "pods that wait already cannot be marked: they may start without their node's agent", extra=fields
-            )
-        self._failures = 0
-        self._done |= due
-        self._added -= due
-        return None
-
-    def _is_passing(self, error: ApiError) -> bool:
-        return isinstance(error, Unreachable) or (
-            not isinstance(error, Forbidden) and self._failures + 1 < _MOST_FAILURES
-        )
-
-    def _delay(self, error: ApiError) -> float:
-        if not isinstance(error, Unreachable):
-            self._failures += 1
-        log.debug("pods that wait already are not marked yet", extra={"problem": str(error)})
-        delay = min(_FIRST_DELAY_SECONDS * 2.0**self._failures, _LONGEST_DELAY_SECONDS)
-        if isinstance(error, Unavailable):
-            delay = max(delay, error.retry_after_seconds or 0.0)
-        self._not_before = self._clock() + delay
-        return delay
-
-    async def _mark(self, resources: frozenset[str]) -> None:
-        """Raises ApiError where it is not about one pod."""
-        # all of them first: a list that goes on for minutes would be cut off
-        found = [pod async for page in self._pods.pages() for pod in to_mark(page, resources)]
+            return [_trouble(error, resources)]
         slots = asyncio.Semaphore(_AT_ONCE)
-        problems = await asyncio.gather(*(self._try(pod, slots) for pod in found), return_exceptions=True)
-        for problem in problems:
-            if isinstance(problem, BaseException):
-                raise problem
-        refused = [(pod, problem) for pod, problem in zip(found, problems, strict=True) if isinstance(problem, str)]
-        marked = len(found) - len(refused)
-        if marked:
+        outcomes = await asyncio.gather(*(self._try(pod, slots) for pod in found), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        troubles = [outcome for outcome in outcomes if isinstance(outcome, Trouble)]
+        if marked := len(found) - len(troubles):
             log.info("pods that waited already are marked", extra={"pods": marked, "resource_names": sorted(resources)})
-        if refused:
-            pod, problem = refused[0]
-            fields = {"pods": len(refused), "namespace": pod.namespace, "pod": pod.name, "problem": problem}
-            log.warning(
-                "pods that wait already are not marked: they may start without their node's agent",
-                extra={**fields, "remedy": _REMEDY},
-            )
+        return troubles
 
-    async def _try(self, pod: UnboundPod, slots: asyncio.Semaphore) -> str | None:
-        """What was wrong with that one; None for nothing. Raises ApiError where it is not about this pod."""
+    async def _try(self, pod: UnboundPod, slots: asyncio.Semaphore) -> Trouble | None:
+        """What was wrong; None for nothing. Raises NotLeading."""
         async with slots:
             try:
                 is_marked = await self._pods.admit_again(pod)
+            except NotLeading:
+                raise
             except (NotFound, Conflict):
                 return None  # gone, or another: that one was marked when it was made
-            except (Denied, Invalid) as error:
-                return str(error)
-        return None if is_marked else "the policy nodedevice-required-plugins did not change it"
+            except ApiError as error:
+                return _trouble(error, pod.asks_for, pod)
+        if is_marked:
+            return None
+        # each replica of the API server takes the policy into force by itself, and one may be late
+        unchanged = "the policy nodedevice-required-plugins did not change it"
+        return Trouble(unchanged, pod.asks_for, pod, is_passing=True)
+
+
+def _trouble(error: ApiError, resources: frozenset[str], pod: UnboundPod | None = None) -> Trouble:
+    # a 403 without causes may be one pod's too: some webhooks refuse like that; a 401 is a token that is about to be replaced
+    is_refused = isinstance(error, Forbidden) and error.status == 403
+    is_wrong = pod is not None and isinstance(error, Invalid)
+    return Trouble(
+        str(error),
+        resources,
+        pod,
+        is_passing=not (is_refused or is_wrong),
+        # pods were listed: what has no answer is that pod's patch
+        is_away=pod is None and isinstance(error, Unreachable),
+        patience_seconds=(isinstance(error, Unavailable) and error.retry_after_seconds) or 0.0,
+    )
+
+
+def _tell(names: Collection[str], troubles: list[Trouble]) -> None:
+    first = troubles[0]
+    fields = {"problem": first.problem, "remedy": _REMEDY}
+    if first.pod is None:
+        log.error(
+            "pods that wait already cannot be marked: they may start without their node's agent",
+            extra={"resource_names": sorted(names), **fields},
+        )
+    else:
+        log.warning(
+            "pods that wait already are not marked: they may start without their node's agent",
+            extra={"pods": len(troubles), "namespace": first.pod.namespace, "pod": first.pod.name, **fields},
+        )

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from nodedevice_api.names import Condition
-from nodedevice_operator.core.capacity import advertised
 from nodedevice_operator.core.records import OURS, NodeDeviceRecord
+from nodedevice_operator.core.wants import advertised
 
 from tests.fakes.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator_model import GPU, NIC, OperatorModel, node_device, settle

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from nodedevice_operator.core.capacity import advertised
 from nodedevice_operator.core.contradictions import believed_available, contradictions
 from nodedevice_operator.core.records import Allocation, Device
+from nodedevice_operator.core.wants import advertised
 
 from tests.fakes.operator_model import node_device
 

@@ -8,10 +8,19 @@ from nodedevice_api.names import Reason
 from nodedevice_operator.core import conditions
 from nodedevice_operator.core.agent_events import agent_events
 from nodedevice_operator.core.capacity import Verdict, decide
+from nodedevice_operator.core.history import (
+    Conflict,
+    NodeHistory,
+    Retreat,
+    with_conflict,
+    with_conflicts,
+    with_repair,
+)
 from nodedevice_operator.core.leases import ALIVE, expired
 from nodedevice_operator.core.records import Condition, NodeDeviceRecord
 from nodedevice_operator.core.refusals import as_before_refusal, verdicts_when_refused
 
+from tests.fakes.node_status import NodeStatusModel
 from tests.fakes.operator_model import GPU, NIC, OperatorModel, node_device, settle
 
 SILENT = replace(expired(60), is_withdrawn=True)
@@ -62,6 +71,19 @@ def test_a_conflict_is_told_all_the_same(model: OperatorModel) -> None:
     assert reasons(found) == {GPU: Reason.UPDATE_REFUSED, NIC: Reason.FOREIGN_OWNER}
 
 
+def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
+    foreign, contested, pause = Conflict("kubelet"), Conflict("rogue", retry_at=160), Retreat(1, 760)
+    decided = with_conflict(NodeHistory("uid-1", withdrawn=frozenset({"example.com/old"})), NIC, foreign, None)
+    decided = with_conflict(with_repair(decided, NIC, "kubelet", 100), GPU, contested, pause)
+    before = NodeHistory("uid-1", applied=frozenset({GPU, "example.com/old"}))
+    assert with_conflicts(before, decided) == NodeHistory(
+        "uid-1",
+        applied=frozenset({"example.com/old"}),
+        conflicts={NIC: foreign, GPU: contested},
+        retreats={GPU: pause},
+    )
+
+
 def test_where_nothing_is_to_be_written_nothing_is_refused(model: OperatorModel) -> None:
     assert reasons(refused(model)) == {GPU: Reason.ADVERTISED}
 
@@ -94,6 +116,33 @@ def test_what_is_stored_holds_on_beside_a_dead_agent(model: OperatorModel) -> No
     assert not conditions.can_stay(node_device())
 
 
+def test_what_was_advertised_on_the_node_before_is_no_update(model: OperatorModel) -> None:
+    [record] = model.node_devices.values()
+    old = replace(record, conditions={Kind.ADVERTISED: Condition("True", Reason.ADVERTISED, "", "2020", 1)})
+    node = replace(NodeStatusModel().record(), made="2021")
+    decision = decide(node, [old], None, 0)
+    assert reasons(dict(verdicts_when_refused(node, [old], decision))) == {GPU: Reason.WRITE_REFUSED}
+
+
+@pytest.mark.parametrize(
+    ("again", "told"),
+    [
+        pytest.param("read tcp 10.0.0.5:9->10.0.0.1:443: reset", "first", id="another port"),
+        pytest.param("after 10.000012s: read tcp 10.0.0.5:4->10.0.0.1:443: reset", "new", id="another word"),
+        pytest.param("this Node is frozen", "new", id="another refusal"),
+    ],
+)
+def test_words_that_differ_in_what_changes_each_time_stay_as_they_were(again: str, told: str) -> None:
+    verdict = Verdict(False, Reason.WRITE_REFUSED)
+    first = "read tcp 10.0.0.5:40001->10.0.0.1:443: reset"
+    record = node_device()
+    answer = conditions.answers(record, verdict, ALIVE, refusal=first)[Kind.ADVERTISED]
+    stored = Condition(answer.status, answer.reason, answer.message, "then", 1)
+    record = replace(record, conditions={**record.conditions, Kind.ADVERTISED: stored})
+    message = conditions.answers(record, verdict, ALIVE, refusal=again)[Kind.ADVERTISED].message
+    assert message.endswith({"first": first, "new": again}[told])
+
+
 def test_a_long_refusal_is_cut() -> None:
     verdict = Verdict(False, Reason.WRITE_REFUSED)
     told = conditions.answers(node_device(), verdict, ALIVE, refusal="x" * 5000)[Kind.ADVERTISED]
@@ -102,7 +151,15 @@ def test_a_long_refusal_is_cut() -> None:
     assert len(told.message) < 1200
 
 
-@pytest.mark.parametrize(("reason", "status"), [(Reason.UPDATE_REFUSED, "True"), (Reason.WRITE_REFUSED, "False")])
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        (Reason.UPDATE_REFUSED, "True"),
+        (Reason.CHANGED_REPEATEDLY, "True"),
+        (Reason.WRITE_REFUSED, "False"),
+        (Reason.FOREIGN_OWNER, "False"),
+    ],
+)
 def test_only_what_was_advertised_is_still_ours(reason: str, status: str) -> None:
     record = replace(node_device(), conditions={Kind.ADVERTISED: Condition("False", reason, "", "then", 1)})
     assert as_before_refusal(record).conditions[Kind.ADVERTISED].status == status

@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from nodedevice_operator.core.required_plugins import (
     BINDINGS,
     POLICIES,
@@ -97,7 +100,62 @@ KEY = "required-plugins.noderesource.dev"
         ({KEY: "[ nodedevice ]", f"{KEY}/container.a": "[ other ]"}, False),
         ({KEY: "[ nodedevice ]", f"{KEY}/container.a": '[ "nodedevice" ]'}, True),
         ({f"{KEY}/pod": "[ nodedevice ]"}, False),
+        ({KEY: "[ other, nodedevice-x ]"}, False),
+        ({KEY: "- other\n- 'nodedevice'"}, True),
+        ({KEY: "- nodedevice-x\n"}, False),
+        # as the policy reads it, to which white space is ASCII's and the end is the end
+        ({KEY: "[\u00a0nodedevice ]"}, False),
+        ({KEY: "[\vnodedevice ]"}, False),
+        ({KEY: "[\fnodedevice ]"}, True),
+        ({KEY: "- nodedevice\n\n"}, False),
     ],
 )
 def test_a_pod_is_marked_when_every_key_names_us(annotations: dict[str, str], marked: bool) -> None:
     assert is_marked(annotations) is marked
+
+
+WORDS = ["nodedevice", "'nodedevice'", "other", ",", "\n- ", "\n", "[", "]", "'", '"', "#", "-"]
+SPACE = [" ", "\t", "\v", "\u00a0", "\u2003"]
+
+
+@given(
+    st.sampled_from(["[", "- "]), st.lists(st.sampled_from(WORDS + SPACE), max_size=6), st.sampled_from(["]", "", "\n"])
+)
+def test_what_counts_as_marked_the_runtime_reads_as_a_list_with_our_name_or_not_at_all(
+    begin: str, inner: list[str], end: str
+) -> None:
+    value = begin + "".join(inner) + end
+    if not is_marked({KEY: value}):
+        return
+    try:
+        read = yaml.safe_load(value)
+    except yaml.YAMLError:
+        return  # no container of such a pod starts, whoever is there
+    assert "nodedevice" in read
+    assert all(isinstance(name, str) for name in read)
+
+
+@pytest.mark.parametrize(
+    ("begin", "again", "end", "marked"),
+    [
+        ("[", "nodedevice,", "!", False),
+        ("[", "nodedevice,", "a]", True),
+        ("[", "a , ", "b", False),
+        ("[", " ", "!", False),
+        ("[a", " ", "!", False),
+        ("", "- nodedevice\n", "!", False),
+        ("", "- nodedevice\n", "", True),
+        ("-", " ", "!", False),
+    ],
+)
+def test_the_longest_value_that_a_pod_can_have_is_read(begin: str, again: str, end: str, marked: bool) -> None:
+    """An expression that tries all ways to match one of these is at it for minutes, in which the operator does nothing else."""
+    value = begin + again * ((256 * 1024 - 100) // len(again)) + end
+    assert is_marked({KEY: value}) is marked
+
+
+def test_what_is_longer_than_wished_is_not_read_and_counts_as_not_marked() -> None:
+    value = "[ nodedevice ]"
+    annotations = {KEY: value, f"{KEY}/pod": value, "other": "o" * 100}
+    assert is_marked(annotations, longest=2 * len(value))
+    assert not is_marked(annotations, longest=2 * len(value) - 1)

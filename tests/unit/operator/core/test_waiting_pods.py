@@ -23,6 +23,11 @@ POD = UnboundPod("a", "pod-a", "uid-a", "Pending", frozenset({GPU}), {})
         pytest.param(
             replace(POD, annotations={"required-plugins.noderesource.dev": "[ nodedevice ]"}), False, id="marked"
         ),
+        pytest.param(
+            replace(POD, annotations={"required-plugins.noderesource.dev": f"[ nodedevice, {'a' * 1024} ]"}),
+            True,
+            id="too long to be read in a row of pods",
+        ),
     ],
 )
 def test_to_mark(pod: UnboundPod, is_due: bool) -> None:

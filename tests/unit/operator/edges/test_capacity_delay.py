@@ -3,7 +3,7 @@
 import pytest
 from nodedevice_operator.core.leases import ALIVE
 from nodedevice_operator.edges.cache import Cache
-from nodedevice_operator.edges.capacity_work import CapacityWork
+from nodedevice_operator.edges.capacity_work import CapacityMemory, CapacityWork
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.recorder import Recorder
 from nodedevice_operator.errors import Unreachable
@@ -32,7 +32,7 @@ class Delays:
         self.work.heard(NODE)
 
     async def look(self) -> None:
-        await self.work.look(NODE, None, ALIVE)
+        await self.work.look(NODE, CapacityMemory(), ALIVE)
 
     @property
     def observed(self) -> tuple[float | None, float | None]:

@@ -17,7 +17,8 @@ from nodedevice_operator.core.required_plugins import (
     binding_spec,
     policy_spec,
 )
-from nodedevice_operator.edges import required_plugins
+from nodedevice_operator.core.waiting_pods import Trouble
+from nodedevice_operator.edges import policy_watch
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.policy_objects import PolicyObjects
@@ -29,9 +30,14 @@ from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unavailable
 from tests.fakes.operator_model import GPU, node_device
 
 RECORD = node_device(runtime="nri")
-ADVERTISED = node_device(
-    runtime="nri", conditions={names.Condition.ADVERTISED: Condition("True", names.Reason.ADVERTISED, "", "then", 1)}
-)
+
+
+def advertised_as(status: str, reason: str, node: str = "node-a") -> NodeDeviceRecord:
+    conditions = {names.Condition.ADVERTISED: Condition(status, reason, "", "then", 1)}
+    return node_device(node=node, runtime="nri", conditions=conditions)
+
+
+ADVERTISED = advertised_as("True", names.Reason.ADVERTISED)
 
 
 class Objects(PolicyObjects):
@@ -84,9 +90,10 @@ class Waiting(WaitingPods):
         self.looked_for: list[frozenset[str]] = []
         self.may_end = asyncio.Event()
 
-    async def _mark(self, resources: frozenset[str]) -> None:
+    async def _mark(self, resources: frozenset[str]) -> list[Trouble]:
         self.looked_for.append(resources)
         await self.may_end.wait()
+        return []
 
 
 class Bench:
@@ -97,13 +104,13 @@ class Bench:
         is_on: bool = True,
         leads: bool = True,
         marks: bool = False,
-        record: NodeDeviceRecord = RECORD,
+        records: tuple[NodeDeviceRecord, ...] = (RECORD,),
     ) -> None:
         self.now = 1000.0
         cache = Cache()
         cache.nodes.replace([], 1)
         cache.pod_devices.replace([], 1)
-        cache.node_devices.replace([record], 1)
+        cache.node_devices.replace(records, 1)
         self.objects, self.touched = objects, set[str]()
         self.waiting = Waiting(is_on=marks)
         self.keeper = RequiredPlugins(
@@ -165,12 +172,31 @@ async def test_a_name_waits_until_pods_that_ask_for_it_already_are_marked() -> N
         assert bench.unguarded == frozenset()
 
 
+async def test_only_nodes_that_waited_for_the_policy_are_looked_at() -> None:
+    """Who is refused is looked at again after longer and longer: each look is one more write."""
+    conditions = {
+        "refused-1": ("False", names.Reason.UPDATE_REFUSED),
+        "refused-2": ("False", names.Reason.WRITE_REFUSED),
+        "there": ("True", names.Reason.ADVERTISED),
+        "waits": ("False", names.Reason.POLICY_PENDING),
+    }
+    records = [advertised_as(status, reason, node) for node, (status, reason) in conditions.items()]
+    bench = Bench(Objects(), records=(*records, node_device(node="new", runtime="nri")))
+    async with running(bench):
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        bench.now += SETTLE_SECONDS
+        bench.keeper.wake()
+        # the last one that a look comes to
+        await until(lambda: "new" in bench.touched)
+    assert bench.touched == {"waits", "new"}
+
+
 @pytest.mark.parametrize(("was_kept", "times"), [(True, 0), (False, 1)])
 async def test_after_a_restart_pods_are_looked_for_only_where_the_policy_was_broken(was_kept: bool, times: int) -> None:
     objects = Objects()
     if was_kept:
         objects.specs = {POLICIES: policy_spec((GPU,)), BINDINGS: binding_spec()}
-    bench = Bench(objects, marks=True, record=ADVERTISED)
+    bench = Bench(objects, marks=True, records=(ADVERTISED,))
     bench.waiting.may_end.set()
     async with running(bench):
 
@@ -232,7 +258,7 @@ async def test_refused_is_told_once_and_the_name_goes_on_waiting(caplog: pytest.
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads that fail are repeated at once."""
-    monkeypatch.setattr(required_plugins, "_FIRST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(policy_watch, "_FIRST_DELAY_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("no_pause")

@@ -20,17 +20,19 @@ async def edges() -> Look:
     news: list[str] = []
     now = [100.0]
     crowd: list[str] = []
+    later: list[float] = []
     leases = LeaseWatch(cluster, cache, lambda _: None, metrics, recorder.post)
     await leases._look()
     work = NodeWork(
         cache,
         cluster,
         leases,
-        CapacityWork(cache, cluster, recorder, metrics),
+        CapacityWork(cache, cluster, recorder, metrics, clock=lambda: now[0]),
         PodDeviceWork(cache, cluster, recorder),
         lambda _, record: news.append(record.name),
         lambda: bool(crowd),
+        lambda _, seconds: later.append(seconds),
         recorder.post,
         lambda: now[0],
     )
-    return Look(cluster, cache, recorder, leases, work, news, now, crowd)
+    return Look(cluster, cache, recorder, leases, work, news, now, crowd, later)

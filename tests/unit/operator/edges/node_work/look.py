@@ -40,6 +40,7 @@ class Look:
     news: list[str]
     now: list[float]
     crowd: list[str]
+    later: list[float]
 
     async def see(self, *records: NodeDeviceRecord) -> None:
         """Publish NodeDevices, and have every list read again."""

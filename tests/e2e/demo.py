@@ -129,6 +129,8 @@ class _Demo:
             raise Broken(f"the capacity of {NODE_A} fell under what is in use")
         control.set_health(self._state_dir, GPU, device, healthy=True)
         self._wait("it has recovered", lambda: set(self._pod_health()) == {"Healthy"})
+        # Events come a moment later: what breaks or recovers together is told as one
+        self._wait("that is told", lambda: self._recovery_told_on(device) == {names.NODE_DEVICE, "Pod"})
 
     def _crash(self) -> None:
         tell(f"The agent of {NODE_A} is killed with -9 and started again")
@@ -175,6 +177,12 @@ class _Demo:
 
     def _pod_health(self) -> list[str]:
         return [found["status"]["health"] for found in self._json("get", "poddevices", "-A")]
+
+    def _recovery_told_on(self, device: str) -> set[str]:
+        """Kinds of the objects on which an Event says that this device of NODE_A has recovered."""
+        found = self._json("get", "events", "-A", "--field-selector", "reason=DeviceRecovered")
+        on_node = [each for each in found if f" on {NODE_A} " in each["message"]]
+        return {each["involvedObject"]["kind"] for each in on_node if device in each["message"]}
 
     def _capacity(self, node_name: str) -> int:
         return int(self._json("get", "node", node_name)[0]["status"]["capacity"].get(GPU, -1))

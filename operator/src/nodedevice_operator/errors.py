@@ -13,6 +13,7 @@ OperatorError
     ├── Unavailable    an answer, but not now (429, 5xx)
     │   └── OverBudget  429 of an eviction: a PodDisruptionBudget does not allow it now
     ├── Forbidden      401, 403
+    │   ├── Unauthorized  401: who we are is not known, so nothing works
     │   └── Denied      403 of an admission policy: this very write, not who we are
     ├── NotUnderstood  an answer that no API server gives: something between us and it made it
     ├── NotFound       404
@@ -137,6 +138,10 @@ class OverBudget(Unavailable):
 
 class Forbidden(ApiError):
     """Who we are may not do this: a role is missing, or the token is not accepted."""
+
+
+class Unauthorized(Forbidden):
+    """The token or the certificate is not accepted. It is no matter of roles, and each other request fares the same."""
 
 
 class Denied(Forbidden):

@@ -42,20 +42,55 @@ class TestNodeDevices:
             delete(node.client, NodeDevice, name)
         follows(node)
 
-    def test_one_of_a_node_that_is_not_there(self, installed: ControlPlane, bystander: PlayedNode) -> None:
+    def test_one_of_a_node_that_is_not_there(
+        self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode
+    ) -> None:
         name = names.node_device_name("nowhere", GPU)
         body = {"metadata": {"name": name}, "spec": {"nodeName": "nowhere", "resourceName": GPU}}
         try:
             installed.client.apply(NodeDevice.from_dict(body), field_manager="admin")
+
+            def reason(kind: str) -> str | None:
+                return condition_of(bystander, name, kind).get("reason")
+
+            wait_until(lambda: reason("Ready") == names.Reason.NODE_MISSING, "it is told")
             status = NodeDevice.Status.from_dict({"metadata": {"name": name}, "status": full(healthy=9)})
             installed.client.apply(status, field_manager="admin")
-
-            def reason() -> str | None:
-                return condition_of(bystander, name, "Advertised").get("reason")
-
-            wait_until(lambda: reason() == names.Reason.NODE_MISSING, "it is told")
+            follows(node)
+            assert reason("Ready") == reason("Advertised") == names.Reason.NODE_MISSING
         finally:
             delete(installed.client, NodeDevice, name)
+
+    def test_one_for_which_no_agent_speaks(self, node: PlayedNode, bystander: PlayedNode) -> None:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
+        name = node.nd_name(NIC)
+        body = {
+            "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"nodeName": node.name, "resourceName": NIC},
+        }
+        node.client.apply(NodeDevice.from_dict(body), field_manager="admin")
+        status = {"status": full(healthy=5)}
+        node.client.patch(NodeDevice.Status, name, status, patch_type=PatchType.MERGE, field_manager="admin")
+        node.wait_condition("Advertised", "False", names.Reason.NOT_ADVERTISED, NIC)
+        node.wait_condition("Ready", "False", resource=NIC)
+        follows(node)
+        assert node.shown(NIC) == (None, None)
+        # an agent that comes to have the resource takes it over
+        node.publish(NIC, healthy=3)
+        node.wait_shown(3, NIC)
+
+    def test_one_whose_ownership_was_reset(self, node: PlayedNode, bystander: PlayedNode) -> None:
+        name = node.nd_name()
+        reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
+        node.publish(healthy=4)
+        node.wait_shown(4)
+        node.wait_condition("Advertised", "True")
+        node.client.patch(NodeDevice, name, reset, patch_type=PatchType.MERGE)
+        by_hand = {"status": {"available": 2}}
+        node.client.patch(NodeDevice.Status, name, by_hand, patch_type=PatchType.MERGE, field_manager="admin")
+        node.wait_shown(2)
+        node.publish(healthy=4)
+        node.wait_shown(4)
 
     def test_numbers_that_contradict_its_devices(self, node: PlayedNode, bystander: PlayedNode, told: Told) -> None:
         held = allocation("uid-a", "main", "gpu-0", "gpu-1")

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from nodedevice_operator.core.claims import Ruling
+from nodedevice_operator.core.claims import Drift, Ruling
 from nodedevice_operator.core.events import NORMAL, WARNING, Event, EventReason, about_node, about_node_device
-from nodedevice_operator.core.records import NodeDeviceRecord, NodeRecord
+from nodedevice_operator.core.records import UNKNOWN_WRITER, NodeDeviceRecord, NodeRecord
 
 
 def capacity_events(node: NodeRecord, record: NodeDeviceRecord, ruling: Ruling) -> Iterator[Event]:
@@ -19,12 +19,17 @@ def _told(ruling: Ruling) -> Iterator[tuple[str, str, str]]:
         message = f"{ruling.resource}: nobody else holds this name any more"
         yield NORMAL, EventReason.CAPACITY_CONFLICT_ENDED, message
     if ruling.drift is not None:
-        before = "nothing" if ruling.drift.found is None else ruling.drift.found
-        message = f"{ruling.resource}: {ruling.drift.writer} left {before}, put back to {ruling.number}"
+        message = f"{ruling.resource}: {_did(ruling.drift)}, put back to {ruling.number}"
         yield WARNING, EventReason.CAPACITY_REPAIRED, message
     if ruling.conflict is not None and ruling.is_conflict_new:
         message = f"{ruling.resource}: {ruling.conflict.writer} {_why(ruling)}"
         yield WARNING, EventReason.CAPACITY_CONFLICT, message
+
+
+def _did(drift: Drift) -> str:
+    # what is not there has no owner: who took it away stands nowhere
+    who = "somebody" if drift.writer == UNKNOWN_WRITER else drift.writer
+    return f"{who} removed it" if drift.found is None else f"{who} left {drift.found}"
 
 
 def _why(ruling: Ruling) -> str:

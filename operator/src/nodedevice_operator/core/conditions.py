@@ -1,7 +1,8 @@
 """The operator's four conditions of a NodeDevice: Advertised, Conflict, AgentReady, and their summary Ready.
 
 Ready is what a pod cares about: all of it is there. It is never Unknown, and its reason names the first thing that is
-missing, a dead agent before all others, as nothing else it says can be believed then.
+missing, a dead agent before all others, as nothing else it says can be believed then; but for an object of no Node, or under
+a wrong name, for which no agent speaks.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from nodedevice_operator.core.leases import AgentState
 from nodedevice_operator.core.records import NodeDeviceRecord
 
 _NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
+_NOBODYS = frozenset({Reason.WRONG_NAME, Reason.NODE_MISSING})
 _REFUSED = frozenset({Reason.WRITE_REFUSED, Reason.UPDATE_REFUSED})
 # Characters of what the API server says of a refusal; a webhook may say anything.
 _LONGEST_REFUSAL = 1024
@@ -180,7 +182,7 @@ def _conflict(record: NodeDeviceRecord, verdict: Verdict) -> Answer:
 
 
 def _ready(record: NodeDeviceRecord, agent: Answer, advertised: Answer, conflict: Answer) -> Answer:
-    if advertised.reason == Reason.WRONG_NAME:
+    if advertised.reason in _NOBODYS:
         return advertised
     if agent.status != "True":
         return Answer("False", agent.reason, agent.message)

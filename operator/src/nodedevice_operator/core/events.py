@@ -12,15 +12,13 @@ from typing import Final
 from nodedevice_api import names
 
 from nodedevice_operator.core.records import Allocation, NodeDeviceRecord, NodeRecord, Waiting
+from nodedevice_operator.core.tally import Tally
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
 # Reasons of a condition Registered that is True: the plugin serves, and somebody has to look.
 TO_BE_MENDED: Final = frozenset({names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE})
-
-# How many device IDs a sentence names; the rest is a number.
-_NAMED_DEVICES: Final = 5
 
 
 class EventReason:
@@ -41,6 +39,13 @@ class EventReason:
     REGISTRATION_REFUSED: Final = "RegistrationRefused"
 
 
+# What takes back what the other one told.
+OPPOSITES: Final = {
+    EventReason.DEVICE_UNHEALTHY: EventReason.DEVICE_RECOVERED,
+    EventReason.DEVICE_RECOVERED: EventReason.DEVICE_UNHEALTHY,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class About:
     """The object an Event is on. Cluster-scoped objects have namespace ""."""
@@ -50,28 +55,6 @@ class About:
     namespace: str
     name: str
     uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Devices of one resource on one node to which the same happened; `reasons` are theirs, as far as it is bad news.
-
-    of_pod: it is for the pod that holds them, all of them.
-    """
-
-    resource: str
-    node: str
-    device_ids: frozenset[str]
-    reasons: frozenset[str] = frozenset()
-    of_pod: bool = False
-
-    def sentence(self) -> str:
-        """How many and some of them, such as `2 devices (gpu-0, gpu-1) of vendor.com/gpu on node-a unhealthy (Overheated)`."""
-        what = f"{_devices(sorted(self.device_ids))} of {self.resource} on {self.node}"
-        if not self.reasons:
-            return f"{what} healthy again"
-        kept = "; held by this pod until it ends" if self.of_pod else ""
-        return f"{what} unhealthy ({', '.join(sorted(self.reasons))}){kept}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +88,10 @@ def about_pod(namespace: str, name: str, uid: str) -> About:
 
 def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Event, ...]:
     """Events that tell how `new` differs from `old`; none where `old` is another object, or nothing is known of it."""
-    if old is None or old.uid != new.uid or not new.has_status:
+    if old is None or old.uid != new.uid:
         return ()
+    if not new.has_status:
+        return tuple(_edited(old, new))
     of_any_word = (*_to_be_mended(old, new), *_running_without(old, new), *_edited(old, new))
     return (
         (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *of_any_word) if old.has_status else of_any_word
@@ -121,15 +106,9 @@ def merged(first: Event, second: Event) -> Event:
         first.tally,
         device_ids=first.tally.device_ids | second.tally.device_ids,
         reasons=first.tally.reasons | second.tally.reasons,
+        unnamed=first.tally.unnamed + second.tally.unnamed,
     )
     return replace(second, message=tally.sentence(), tally=tally)
-
-
-def some(device_ids: list[str]) -> str:
-    """A few of the IDs and how many more, such as `gpu-0, gpu-1 and 6 more`."""
-    named = ", ".join(device_ids[:_NAMED_DEVICES])
-    more = len(device_ids) - _NAMED_DEVICES
-    return f"{named} and {more} more" if more > 0 else named
 
 
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
@@ -156,24 +135,57 @@ def _to_be_mended(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Even
 def _edited(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     editors = ", ".join(sorted(new.edited_by - old.edited_by))
     if editors:
-        rest = "changed the status, which the agent and the operator write; they put it right"
-        message = f"{new.resource} on {new.node}: {editors} {rest}"
+        rest = "each puts its own part right, the agent as soon as it runs"
+        if not new.has_status:
+            rest = f"no agent has told of {new.resource} there, and what others write of its devices counts for nothing"
+        message = f"{new.resource} on {new.node}: {editors} changed the status, which the agent and the operator write; {rest}"
         yield Event(about_node_device(new), WARNING, EventReason.EDITED, message)
 
 
 def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    broken = new.unhealthy() - old.unhealthy()
-    # a device that is no longer listed has not recovered, unless the list leaves out the healthy ones
-    listed = frozenset(new.listed)
-    mended = frozenset(i for i in old.unhealthy() - new.unhealthy() if i in listed or new.devices_omitted)
-    for kind, reason, changed in (
-        (WARNING, EventReason.DEVICE_UNHEALTHY, broken),
-        (NORMAL, EventReason.DEVICE_RECOVERED, mended),
+    broken, mended = _broken(old, new), _mended(old, new)
+    unnamed_broken, unnamed_mended = _unnamed(old, new, len(broken), len(mended))
+    for kind, reason, changed, unnamed in (
+        (WARNING, EventReason.DEVICE_UNHEALTHY, broken, unnamed_broken),
+        (NORMAL, EventReason.DEVICE_RECOVERED, mended, unnamed_mended),
     ):
-        if changed:
-            tally = Tally(new.resource, new.node, changed, _reasons(new, changed & broken))
+        if changed or unnamed:
+            tally = Tally(
+                new.resource,
+                new.node,
+                changed,
+                _reasons(new, changed & broken),
+                unnamed=unnamed,
+                is_recovery=kind == NORMAL,
+            )
             yield Event(about_node_device(new), kind, reason, tally.sentence(), tally=tally)
             yield from _of_pods(new, kind, reason, changed)
+
+
+def _broken(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
+    """Which are known to have broken. Where `old` left out broken ones, one that it did not list may have been one of them."""
+    found = new.unhealthy() - old.unhealthy()
+    return found & frozenset(old.listed) if old.unlisted_unhealthy else found
+
+
+def _mended(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
+    """Which are known to have recovered. One that is no longer listed has not, unless the list leaves out just healthy ones."""
+    found = old.unhealthy() - new.unhealthy()
+    is_rest_healthy = new.devices_omitted and not new.unlisted_unhealthy and new.total >= old.total
+    return found if is_rest_healthy else found & frozenset(new.listed)
+
+
+def _unnamed(old: NodeDeviceRecord, new: NodeDeviceRecord, broken: int, mended: int) -> tuple[int, int]:
+    """How many more must have broken, and recovered, by the totals: those are of all devices, whatever a list leaves out.
+
+    broken, mended: how many are known by their IDs.
+    """
+    if not (old.devices_omitted or new.devices_omitted):
+        return 0, 0
+    more = (new.total - new.healthy) - (old.total - old.healthy) - (broken - mended)
+    # broken ones that the plugin no longer lists have not recovered
+    gone = max(old.total - new.total, 0)
+    return max(more, 0), max(-more - gone, 0)
 
 
 def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[str]) -> Iterator[Event]:
@@ -186,7 +198,7 @@ def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[s
     for pod, ids in held.items():
         if ids:
             reasons = _reasons(new, ids) if kind == WARNING else frozenset()
-            tally = Tally(new.resource, new.node, ids, reasons, of_pod=True)
+            tally = Tally(new.resource, new.node, ids, reasons, of_pod=True, is_recovery=kind == NORMAL)
             yield Event(pod, kind, reason, tally.sentence(), on_node=new.node, tally=tally)
 
 
@@ -229,8 +241,3 @@ def _without(record: NodeDeviceRecord) -> dict[tuple[str, str], About]:
         for entry in entries
         if entry.runs_without and entry.namespace and entry.name
     }
-
-
-def _devices(device_ids: list[str]) -> str:
-    noun = "device" if len(device_ids) == 1 else "devices"
-    return f"{len(device_ids)} {noun} ({some(device_ids)})"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from nodedevice_operator.core.events import some
 from nodedevice_operator.core.records import NodeDeviceRecord
+from nodedevice_operator.core.tally import some
 
 Policy = Literal["report", "evict"]
 ANY_RESOURCE: Final = "*"

@@ -13,8 +13,8 @@ CONTEST_CHANGES: Final = 3
 # How long a contested name is left alone, doubled each time up to the longest.
 FIRST_RETREAT_SECONDS: Final = 60.0
 LONGEST_RETREAT_SECONDS: Final = 600.0
-# How long a name keeps its number without its NodeDevice: one that was deleted by hand is made anew by its agent within a second, or
-# when it next tries to reach an API server that was away: 30 seconds at most.
+# How long a name keeps its number without its NodeDevice: one that was deleted by hand is made anew by its agent within a second,
+# or when it next tries to reach an API server that was away: 30 seconds at most.
 LOST_GRACE_SECONDS: Final = 35.0
 
 

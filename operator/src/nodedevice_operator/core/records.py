@@ -139,8 +139,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class NodeDeviceRecord:
-    """A NodeDevice. `has_status` is False until its agent has said anything. runtime: how devices reach containers there.
+    """A NodeDevice. `has_status` is False until its agent has said anything, whatever others have written into its status.
 
+    runtime: how devices reach containers there.
     edited_by: who else has written what is the agent's or the operator's in its status, as field managers.
     """
 
@@ -181,6 +182,12 @@ class NodeDeviceRecord:
 
     def unhealthy(self) -> frozenset[str]:
         return frozenset(device_id for device_id, device in self.devices.items() if device.health == "Unhealthy")
+
+    @property
+    def unlisted_unhealthy(self) -> int:
+        """How many of the devices that the list leaves out are not healthy."""
+        broken = self.total - self.healthy - len(self.unhealthy())
+        return min(max(broken, 0), self.devices_omitted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from nodedevice_operator.errors import (
     NotFound,
     NotLeading,
     OverBudget,
+    Unauthorized,
     Unavailable,
     Unreachable,
 )
@@ -200,7 +201,7 @@ def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -
     if code == 403 and status.details.causes:
         # a role that is missing has no causes; a policy gives its own message as one
         return Denied(verb, what, problem, code)
-    kind = {401: Forbidden, 403: Forbidden, 404: NotFound}.get(code, Invalid)
+    kind = {401: Unauthorized, 403: Forbidden, 404: NotFound}.get(code, Invalid)
     return kind(verb, what, problem, code)
 
 

@@ -24,6 +24,43 @@ _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 _UNUSABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, msgspec.MsgspecError)
 
 
+class _Cluster(msgspec.Struct):
+    server: str | None = None
+
+
+class _Context(msgspec.Struct):
+    user: str | None = None
+    namespace: str | None = None
+
+
+class _User(msgspec.Struct, rename="camel"):
+    token_file: str | None = None
+
+
+class _NamedCluster(msgspec.Struct):
+    name: str
+    cluster: _Cluster | None = None
+
+
+class _NamedContext(msgspec.Struct):
+    name: str
+    context: _Context | None = None
+
+
+class _NamedUser(msgspec.Struct):
+    name: str
+    user: _User | None = None
+
+
+class _Kubeconfig(msgspec.Struct, rename="kebab"):
+    """A kubeconfig, as far as its form matters here."""
+
+    clusters: list[_NamedCluster] | None = None
+    contexts: list[_NamedContext] | None = None
+    users: list[_NamedUser] | None = None
+    current_context: str | None = None
+
+
 class Credentials:
     """One API server and one identity, for every client in the process. `configuration` is the kubernetes package's.
 
@@ -59,14 +96,23 @@ class Credentials:
         self._read_at = float("-inf")
 
     def ssl_context(self) -> ssl.SSLContext:
-        """TLS as the kubeconfig asks for it, for clients that do not take a kubernetes configuration."""
+        """TLS as the kubeconfig asks for it, for clients that do not take a kubernetes configuration.
+
+        Raises CredentialsError where a certificate or a key is none.
+        """
         made = self.configuration
-        context = ssl.create_default_context(cafile=made.ssl_ca_cert)
+        try:
+            context = ssl.create_default_context(cafile=made.ssl_ca_cert)
+        except OSError as exc:
+            raise CredentialsError(f"the API server's certificate authority is no certificate: {exc}") from exc
         if not made.verify_ssl:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if made.cert_file:
-            context.load_cert_chain(made.cert_file, made.key_file)
+        try:
+            if made.cert_file:
+                context.load_cert_chain(made.cert_file, made.key_file)
+        except OSError as exc:
+            raise CredentialsError(f"the client certificate and its key cannot be read: {exc}") from exc
         return context
 
     def _from_file(self, file: Path) -> str:
@@ -88,27 +134,41 @@ def load(kubeconfig: str | None) -> Credentials:
     configuration = Configuration()
     # each request is tried once: what to do about a failure is decided where it is known what was asked for
     configuration.retries = False
-    loaders: Any = config  # without types of its own
+    is_in_pod = kubeconfig is None and config.incluster_config.SERVICE_HOST_ENV_NAME in os.environ
+    file = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
     try:
-        if kubeconfig is None and config.incluster_config.SERVICE_HOST_ENV_NAME in os.environ:
-            loaders.load_incluster_config(client_configuration=configuration)
-            return Credentials(configuration, None, _POD_NAMESPACE.read_text().strip())
-        file = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
-        loaders.load_kube_config(config_file=file, client_configuration=configuration)
-        return Credentials(configuration, *_of_context(file))
-    except (*_UNUSABLE, config.ConfigException) as exc:
-        where = f"kubeconfig {kubeconfig}" if kubeconfig else "no kubeconfig, and no service account either"
-        raise CredentialsError(
-            f"{where}: cannot be used ({' '.join(str(exc).split())}); give one with --kubeconfig"
-        ) from exc
+        found = _of_pod(configuration) if is_in_pod else _of_kubeconfig(configuration, file)
+        # its files are read now, so that what is wrong with them is said at once
+        found.ssl_context()
+    except (*_UNUSABLE, config.ConfigException, CredentialsError) as exc:
+        where = "the pod's service account" if is_in_pod else f"kubeconfig {file}"
+        problem = " ".join(str(exc).split())
+        raise CredentialsError(f"{where}: cannot be used ({problem}); give one with --kubeconfig") from exc
+    return found
 
 
-def _of_context(kubeconfig: str) -> tuple[Path | None, str | None]:
+def _of_pod(configuration: Configuration) -> Credentials:
+    loaders: Any = config  # without types of its own
+    loaders.load_incluster_config(client_configuration=configuration)
+    return Credentials(configuration, None, _POD_NAMESPACE.read_text().strip())
+
+
+def _of_kubeconfig(configuration: Configuration, files: str) -> Credentials:
+    """files: one, or several as in KUBECONFIG, of which those that are missing count for nothing."""
+    paths = [path for path in (Path(file).expanduser() for file in files.split(os.pathsep) if file) if path.exists()]
+    if not paths:
+        raise CredentialsError("there is no such file")
+    # first of all: the package takes its form for granted
+    contents = [msgspec.yaml.decode(path.read_bytes(), type=_Kubeconfig | None) for path in paths]
+    loaders: Any = config  # without types of its own
+    loaders.load_kube_config(config_file=files, client_configuration=configuration)
+    return Credentials(configuration, *_of_context(paths[0], contents[0] or _Kubeconfig()))
+
+
+def _of_context(path: Path, content: _Kubeconfig) -> tuple[Path | None, str | None]:
     """The token file and the namespace of the current context, where it has them; of several kubeconfigs, in the first."""
-    path = Path(kubeconfig.split(os.pathsep)[0]).expanduser()
-    content = msgspec.yaml.decode(path.read_bytes())
-    contexts = {entry["name"]: entry["context"] for entry in content.get("contexts") or ()}
-    users = {entry["name"]: entry.get("user") or {} for entry in content.get("users") or ()}
-    context = contexts.get(content.get("current-context")) or {}
-    named = (users.get(context.get("user")) or {}).get("tokenFile")
-    return (path.parent / named) if named else None, context.get("namespace")
+    contexts = {each.name: each.context for each in content.contexts or ()}
+    users = {each.name: each.user for each in content.users or ()}
+    context = contexts.get(content.current_context or "") or _Context()
+    named = (users.get(context.user or "") or _User()).token_file
+    return (path.parent / named) if named else None, context.namespace

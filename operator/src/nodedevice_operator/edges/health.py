@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unreachable
+from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unauthorized, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ class ApiHealth:
         self._clock = clock
         self._outage: str | None = None
         self._outage_seen_at = -math.inf
+        # when it was said last that it does not know us; None once it does again
+        self._unknown_at: float | None = None
         # by verb and kind, when it was refused last
         self._forbidden: Mapping[_Asked, float] = {}
         self._busy: Mapping[_Asked, float] = {}
@@ -46,8 +48,11 @@ class ApiHealth:
         self._back = call
 
     def succeeded(self, verb: str, what: str) -> None:
-        """Report an answer. Clears an outage, and a refusal of just that."""
+        """Report an answer. Clears an outage, that we are not known, and a refusal of just that."""
         self._answered()
+        if self._unknown_at is not None:
+            log.info("API server accepts the credentials again", extra={"server": self.server})
+            self._unknown_at = None
         self._busy = _without(self._busy, (verb, what))
         if (verb, what) in self._forbidden:
             log.info("API server allows it now", extra={"verb": verb, "what": what})
@@ -67,10 +72,20 @@ class ApiHealth:
         self._answered()
         if error.status == _BUSY and not isinstance(error, OverBudget):
             self._tell_busy(error)
+        if isinstance(error, Unauthorized):
+            self._tell_unknown(error)
         # one that a policy refuses is about that object: whoever wanted to write it tells it
-        is_refused = isinstance(error, Forbidden) and not isinstance(error, Denied)
-        if is_refused:
+        elif isinstance(error, Forbidden) and not isinstance(error, Denied):
             self._tell_forbidden(error)
+
+    def _tell_unknown(self, error: ApiError) -> None:
+        """Once, whatever was asked for: everything is refused like that, and the roles are not looked at."""
+        if self._unknown_at is None:
+            log.error(
+                "API server does not accept the credentials; renew the token or the client certificate",
+                extra={"server": self.server, "problem": error.problem},
+            )
+        self._unknown_at = self._clock()
 
     def _tell_forbidden(self, error: ApiError) -> None:
         asked = (error.verb, error.what)
@@ -104,6 +119,8 @@ class ApiHealth:
     def problems(self) -> tuple[str, ...]:
         """What is wrong now, one sentence each."""
         found = [f"API server {self.server} does not answer: {self._outage}"] if self._outage is not None else []
+        if self._unknown_at is not None and self._clock() - self._unknown_at <= _REFUSAL_SECONDS:
+            found.append(f"API server {self.server} does not accept the credentials")
         found += [f"API server is too busy for {verb} {what}" for verb, what in self._lately(self._busy)]
         found += [f"API server forbids {verb} {what}" for verb, what in self._lately(self._forbidden)]
         return tuple(found)

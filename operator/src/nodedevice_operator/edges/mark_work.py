@@ -15,7 +15,7 @@ from nodedevice_operator.core.node_marks import label_changes, wanted
 from nodedevice_operator.core.records import NO_MARKS, Marks, NodeRecord
 from nodedevice_operator.edges.cache import Cache
 from nodedevice_operator.edges.cluster import Cluster
-from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading
+from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,8 @@ class MarkWork:
             if self._leads() and self._cache.is_complete:
                 try:
                     await self.look()
+                except Unauthorized:
+                    log.debug("Nodes are not marked, as the API server does not know us")
                 except Forbidden:
                     log.warning(
                         "taint and labels of Nodes cannot be written, nor taken away",

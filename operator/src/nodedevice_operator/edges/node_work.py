@@ -133,7 +133,7 @@ class NodeWork:
     def _ownerless_wait(self, name: str, memory: Memory) -> float | None:
         """Note since when an object is without its Node; in how many seconds it is looked at again."""
         records = filter(is_real, self._cache.node_devices.of_node(name))
-        if not any(record.has_status and not self._is_owned(record) for record in records):
+        if all(self._is_owned(record) for record in records):
             memory.ownerless_since = None
             return None
         if memory.ownerless_since is None:
@@ -157,10 +157,10 @@ class NodeWork:
     def _is_to_be_told(self, record: NodeDeviceRecord, memory: Memory, capacity: Outcome) -> bool:
         if not is_real(record):
             return True
-        if not record.has_status:
-            return False
         if not self._is_owned(record):
             return memory.ownerless_since is not None and self._is_over(memory.ownerless_since)
+        if not record.has_status and not record.edited_by and not conditions.can_stay(record):
+            return False  # its agent has just made it, and speaks next
         if record.resource not in capacity.verdicts:
             return False
         return capacity.verdicts[record.resource] is not None or conditions.can_stay(record)

@@ -16,7 +16,7 @@ from nodedevice_operator.edges import wire_forms
 from nodedevice_operator.edges.answers import understood
 from nodedevice_operator.edges.client import APPLY, Client
 from nodedevice_operator.edges.credentials import Credentials
-from nodedevice_operator.errors import CredentialsError, Forbidden, NotFound, Unavailable, Unreachable
+from nodedevice_operator.errors import CredentialsError, Forbidden, NotFound, Unauthorized, Unavailable, Unreachable
 
 _ROOT: Final = f"/apis/{API_VERSION}"
 _JSON_PATCH: Final = "application/json-patch+json"
@@ -111,7 +111,7 @@ class _Event(wire_forms.Wire):
 
 def _check(kind: str, status: int) -> None:
     if status in (401, 403):
-        raise Forbidden("watch", kind, f"HTTP {status}", status)
+        raise (Unauthorized if status == 401 else Forbidden)("watch", kind, f"HTTP {status}", status)
     if status == 404:
         raise NotFound("watch", kind, "not served", status)
     if status != 200:

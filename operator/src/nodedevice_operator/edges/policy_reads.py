@@ -1,12 +1,12 @@
 """Tells of a policy that cannot be read, and of one that can be read again: each once, with what comes of it and what to do.
 
-An API server that is away or busy is told by whoever watches over it. Sends nothing.
+An API server that is away or busy, or does not know us, is told by whoever watches over it. Sends nothing.
 """
 
 import logging
 from typing import Any, Final
 
-from nodedevice_operator.errors import ApiError, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Unauthorized, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class PolicyReads:
         """A read failed. was_read: an earlier one did not, so what is known of it still counts."""
         # a 500 is about this one request
         is_away = isinstance(error, Unreachable) or (isinstance(error, Unavailable) and error.status != 500)
-        if is_away or kind in self._failing:
+        if is_away or isinstance(error, Unauthorized) or kind in self._failing:
             return
         self._failing.add(kind)
         fields: dict[str, Any] = {"kind": kind, "problem": str(error), **RIGHTS}

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from nodedevice_operator.edges.metrics import Metrics
-from nodedevice_operator.errors import ApiError, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Unauthorized, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -179,8 +179,9 @@ class Reconciler:
             delay = max(delay, error.retry_after_seconds)
         # an outage of the API server ends for all nodes at once: they come back spread out
         delay *= random.uniform(0.8, 1.2)
-        # one failure is what the next look settles; an outage is told by whoever watches over the API server
-        level = logging.WARNING if failures == _TELL_AFTER and not isinstance(error, Unreachable) else logging.DEBUG
+        # one failure is what the next look settles; what all fail of is told by whoever watches over the API server
+        is_for_all = isinstance(error, Unreachable | Unauthorized)
+        level = logging.WARNING if failures == _TELL_AFTER and not is_for_all else logging.DEBUG
         log.log(level, "look at node is repeated", extra={"node": node, "problem": str(error), "failures": failures})
         self.touch_later(node, delay)
 

@@ -21,7 +21,15 @@ from nodedevice_operator.edges.health import ApiHealth
 from nodedevice_operator.edges.intake import Intake
 from nodedevice_operator.edges.pauses import Pauses
 from nodedevice_operator.edges.sync import Sync
-from nodedevice_operator.errors import ApiError, CredentialsError, Forbidden, NotUnderstood, Unavailable, Unreachable
+from nodedevice_operator.errors import (
+    ApiError,
+    CredentialsError,
+    Forbidden,
+    NotUnderstood,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +138,7 @@ class RecordWatch:
         if status == 401:
             self._credentials.refused()
         if status in (401, 403):
-            raise Forbidden("watch", kind, f"HTTP {status}", status)
+            raise (Unauthorized if status == 401 else Forbidden)("watch", kind, f"HTTP {status}", status)
         if status != 200:
             raise Unavailable("watch", kind, f"HTTP {status}", status, retry_after_seconds(retry_after))
         self._health.succeeded("watch", kind)

@@ -1,7 +1,8 @@
 """Posts Kubernetes Events, behind everything else: an Event that cannot be posted is lost, counted, and holds up nothing.
 
 What many devices of a node go through within a second is one Event with their number; the same Event again, some minutes
-later, is the first one with a higher count. A flood goes out at a bounded rate, and what it tells waits meanwhile.
+later, is the first one with a higher count. A flood goes out at a bounded rate, and what it tells waits meanwhile. What is told
+last of a device is what became of it last: news that take back what is still being gathered send that out first.
 
 What goes on may have been told by a process before this one. Such an Event is named after what it says: the API server keeps it
 for an hour, and until then takes no second one of that name.
@@ -14,11 +15,13 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from nodedevice_operator.core.events import About, Event, merged
+from nodedevice_operator.core.events import OPPOSITES, About, Event, merged
+from nodedevice_operator.core.tally import Tally
 from nodedevice_operator.edges.cluster import Cluster
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
@@ -44,6 +47,14 @@ _Key = tuple[About, str, str]
 _SeriesKey = tuple[str, str, str]
 
 
+@dataclass(slots=True)
+class _Gathering:
+    """One Event that more may be merged into, until its time is over."""
+
+    event: Event
+    timer: asyncio.TimerHandle
+
+
 class Recorder:
     """A queue of Events and the task that posts them."""
 
@@ -52,7 +63,7 @@ class Recorder:
         self._metrics = metrics
         self._clock = clock
         self._queue: asyncio.Queue[Event] = asyncio.Queue(_MOST_WAITING)
-        self._gathering: dict[_Key, Event] = {}
+        self._gathering: dict[_Key, _Gathering] = {}
         self._series: OrderedDict[_SeriesKey, tuple[str, int, float]] = OrderedDict()
         self._tokens, self._filled_at = _BURST, clock()
         self._given_up, self._given_up_told_at = 0, -math.inf
@@ -62,11 +73,14 @@ class Recorder:
         if event.tally is None:
             self._enqueue(event)
             return
+        self._settle_opposite(event, event.tally)
         key = (event.about, event.reason, event.tally.resource)
         before = self._gathering.get(key)
-        self._gathering[key] = event if before is None else merged(before, event)
         if before is None:
-            asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._gathered, key)
+            timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._gathered, key)
+            self._gathering[key] = _Gathering(event, timer)
+        else:
+            before.event = merged(before.event, event)
 
     async def work(self) -> None:
         """Post one Event after the other, for ever."""
@@ -89,8 +103,16 @@ class Recorder:
                 log.exception("Event not posted", extra={"reason": event.reason, "object": event.about.name})
                 self._metrics.events_lost.inc()
 
+    def _settle_opposite(self, event: Event, tally: Tally) -> None:
+        """Send out at once what this one takes back: merged into later news it would outlast this one."""
+        key = (event.about, OPPOSITES.get(event.reason, ""), tally.resource)
+        held = self._gathering.get(key)
+        if held is not None and held.event.tally is not None and held.event.tally.may_share(tally):
+            held.timer.cancel()
+            self._gathered(key)
+
     def _gathered(self, key: _Key) -> None:
-        self._enqueue(self._gathering.pop(key))
+        self._enqueue(self._gathering.pop(key).event)
 
     def _enqueue(self, event: Event) -> None:
         if self._queue.full():

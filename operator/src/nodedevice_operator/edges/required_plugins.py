@@ -24,7 +24,7 @@ from nodedevice_operator.edges.policy_objects import PolicyObjects
 from nodedevice_operator.edges.policy_reads import RIGHTS
 from nodedevice_operator.edges.policy_watch import REMEDY, Keeping, PolicyWatch
 from nodedevice_operator.edges.waiting_pods import WaitingPods
-from nodedevice_operator.errors import ApiError, NotFound, NotLeading
+from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class RequiredPlugins:
         self._since: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._failures = 0
+        self._is_told = False
 
     @property
     def lacks_policies(self) -> bool | None:
@@ -120,6 +121,7 @@ class RequiredPlugins:
         except ApiError as error:
             return self._delay(error)
         self._failures = 0
+        self._is_told = False
         self._count_in()
         try:
             pause = await self._see_to_waiting()
@@ -187,7 +189,9 @@ class RequiredPlugins:
 
     def _delay(self, error: ApiError) -> float:
         self._failures += 1
-        if self._failures == 1:
+        # that nobody knows us is told by whoever watches over the API server
+        if not self._is_told and not isinstance(error, Unauthorized):
+            self._is_told = True
             fields: dict[str, Any] = {"problem": str(error), **RIGHTS}
             log.error("policy cannot be kept: new resource names are not advertised until it can", extra=fields)
         return min(_FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 8), _LONGEST_DELAY_SECONDS)

@@ -21,7 +21,7 @@ from nodedevice_operator.edges.intake import Intake
 from nodedevice_operator.edges.kopf_settings import tuned
 from nodedevice_operator.edges.pauses import Pauses
 from nodedevice_operator.edges.sync import NODES, Sync
-from nodedevice_operator.errors import CredentialsError, Forbidden, Unavailable, Unreachable
+from nodedevice_operator.errors import CredentialsError, Forbidden, Unauthorized, Unavailable, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,8 @@ class Watch:
 
     def _note(self, verb: str, kind: str, status: int) -> None:
         if status in (401, 403):
-            self._health.failed(Forbidden(verb, kind, f"HTTP {status}", status))
+            refusal = Unauthorized if status == 401 else Forbidden
+            self._health.failed(refusal(verb, kind, f"HTTP {status}", status))
         elif status == 429 or status >= 500:
             self._health.failed(Unavailable(verb, kind, f"HTTP {status}", status))
         elif status == 200:

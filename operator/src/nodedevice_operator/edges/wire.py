@@ -21,7 +21,11 @@ from nodedevice_operator.errors import FieldConflict
 
 _STATUS = "status"
 _OVER = frozenset({"Succeeded", "Failed"})
-_WRITERS = frozenset({names.AGENT_FIELD_MANAGER, OURS})
+# To whom the API server gives all that is there when somebody applies to an object of which nobody owns anything.
+_BEFORE_FIRST_APPLY = "before-first-apply"
+_WRITERS = frozenset({names.AGENT_FIELD_MANAGER, OURS, _BEFORE_FIRST_APPLY})
+# what an agent always says of a resource
+_OF_AGENT = frozenset({"f:total", "f:endpoint"})
 _CONDITIONS = "f:conditions"
 # as managedFields names the entries of a list
 _THEIR_CONDITIONS = frozenset(
@@ -108,7 +112,7 @@ def node_device(wire: forms.NodeDevice) -> records.NodeDeviceRecord:
         node=intern(wire.spec.node_name),
         resource=intern(wire.spec.resource_name),
         owner_uid=next((intern(o.uid) for o in meta.owner_references if o.kind == "Node"), None),
-        has_status=status.total is not None or status.endpoint is not None,
+        has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(wire),
         total=status.total or 0,
         healthy=status.healthy,
         cordoned=status.cordoned,
@@ -135,15 +139,34 @@ def _editors(entries: Sequence[forms.StatusWriter]) -> frozenset[str]:
     return frozenset(intern(entry.manager) for entry in others if _is_edit(entry.fields)) if others else _NOBODY
 
 
+def _is_of_agent(wire: forms.NodeDevice) -> bool:
+    """Whether an agent told it, and not somebody by hand in its place.
+
+    What was advertised stays so, and what nobody owns: managedFields can be reset or restored, and an agent that finds all as it
+    would write it writes nothing.
+    """
+    writers = [entry for entry in wire.metadata.managed_fields if entry.subresource == _STATUS]
+    if any(entry.manager == names.AGENT_FIELD_MANAGER for entry in writers):
+        return True
+    if any(c.type == names.Condition.ADVERTISED and c.status == "True" for c in wire.status.conditions):
+        return True
+    return not any(_OF_AGENT & _owned(entry.fields).keys() for entry in writers if entry.manager not in _WRITERS)
+
+
 def _is_edit(fields: msgspec.Raw) -> bool:
-    try:
-        owned = msgspec.json.decode(fields, type=forms.StatusFields).status
-    except msgspec.MsgspecError:
-        return False
+    owned = _owned(fields)
     conditions = owned.get(_CONDITIONS)
     if isinstance(conditions, dict) and _THEIR_CONDITIONS & conditions.keys():
         return True
     return not owned.keys() <= {".", _CONDITIONS}
+
+
+def _owned(fields: msgspec.Raw) -> Mapping[str, Any]:
+    """What of the status is owned; nothing where that cannot be read."""
+    try:
+        return msgspec.json.decode(fields, type=forms.StatusFields).status
+    except msgspec.MsgspecError:
+        return {}
 
 
 def pod_device(wire: forms.PodDevice) -> records.PodDeviceRecord:

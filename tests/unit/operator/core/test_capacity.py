@@ -167,8 +167,8 @@ def test_capacity_is_held_while_its_nodedevice_says_nothing_of_this_node(change:
         pytest.param(7, (CAPACITY,), "changed", "kubelet left 7", id="capacity changed"),
         pytest.param(3, (ALLOCATABLE,), "changed", "kubelet left 3", id="allocatable changed"),
         pytest.param(0, (ALLOCATABLE,), "zeroed", "kubelet left 0", id="allocatable zeroed"),
-        pytest.param(None, (CAPACITY, ALLOCATABLE), "removed", "unknown left nothing", id="removed"),
-        pytest.param(None, (CAPACITY,), "removed", "unknown left nothing", id="capacity removed"),
+        pytest.param(None, (CAPACITY, ALLOCATABLE), "removed", "somebody removed it", id="removed"),
+        pytest.param(None, (CAPACITY,), "removed", "somebody removed it", id="capacity removed"),
     ],
 )
 @pytest.mark.parametrize("is_restarted", [False, True])

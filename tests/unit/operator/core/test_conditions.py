@@ -14,6 +14,7 @@ from tests.fakes.operator_model import GPU, node_device
 GOOD = Verdict(True, Reason.ADVERTISED)
 TAKEN = Verdict(False, Reason.FOREIGN_OWNER, "kubelet", Reason.FOREIGN_OWNER)
 GONE = Verdict(False, Reason.ENDPOINT_GONE)
+NODELESS = Verdict(False, Reason.NODE_MISSING)
 
 
 def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
@@ -67,6 +68,7 @@ def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
             ("False", "LeaseExpired"),
             id="a dead agent first",
         ),
+        pytest.param(says(Registered=None), NODELESS, MISSING, ("False", "NodeMissing"), id="a Node that is not there"),
         pytest.param(
             says(Registered=("False", "EndpointStopped")),
             TAKEN,

@@ -4,8 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from nodedevice_operator.core.events import merged, some, transitions
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_operator.core.events import merged, transitions
 from nodedevice_operator.core.records import Allocation, Condition, Device, NodeDeviceRecord, Waiting
+from nodedevice_operator.core.tally import some
 
 from tests.fakes.operator_model import GPU, node_device
 
@@ -56,7 +59,106 @@ def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
     recovered = ("DeviceRecovered", f"1 device (gpu-0) of {GPU} on node-a healthy again")
     assert told(record(broken=1), record()) == [recovered]
     assert told(record(broken=1), record(listed=IDS[1:])) == []
-    assert told(record(broken=1), record(listed=(), devices_omitted=300)) == [recovered]
+    one_broken = record(broken=1, total=308, healthy=307, devices_omitted=300)
+    assert told(one_broken, record(listed=(), total=308, healthy=308, devices_omitted=308)) == [recovered]
+
+
+def many(total: int, broken: range, names: int = 1551) -> NodeDeviceRecord:
+    """A resource of so many devices that its NodeDevice names just the first of the broken ones, and leaves out the rest."""
+    named = [f"d{number:06d}" for number in broken][:names]
+    devices = {device_id: Device("Unhealthy", "Xid", False, ()) for device_id in named}
+    healthy, omitted = total - len(broken), total - len(named)
+    return node_device(
+        devices=devices, listed=tuple(named), total=total, healthy=healthy, available=healthy, devices_omitted=omitted
+    )
+
+
+NAMED = "d000000, d000001, d000002, d000003, d000004"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        pytest.param(
+            many(6000, range(0)),
+            many(6000, range(5000)),
+            [f"5000 devices ({NAMED} and 4995 more) of {GPU} on node-a unhealthy (Xid)"],
+            id="they break",
+        ),
+        pytest.param(
+            many(6000, range(5000)),
+            many(6000, range(1000, 5000)),
+            [f"1000 devices of {GPU} on node-a healthy again"],
+            id="some recover, and others are listed in their place",
+        ),
+        pytest.param(
+            many(6000, range(5000)),
+            many(6000, range(0)),
+            [f"5000 devices ({NAMED} and 4995 more) of {GPU} on node-a healthy again"],
+            id="all recover",
+        ),
+        pytest.param(
+            many(6000, range(1000, 5000)),
+            many(6000, range(5000)),
+            [f"1000 devices of {GPU} on node-a unhealthy"],
+            id="those break that push others out of the list",
+        ),
+        pytest.param(
+            many(100_000, range(5000)),
+            many(100_000, range(100_000)),
+            [f"95000 devices of {GPU} on node-a unhealthy"],
+            id="the plugin stops",
+        ),
+        pytest.param(many(6000, range(5000)), many(1000, range(0)), [], id="the plugin lists none of the broken ones"),
+        pytest.param(
+            many(6000, range(5000)),
+            many(5990, range(100, 5000)),
+            [f"90 devices of {GPU} on node-a healthy again"],
+            id="some recover while as many as ten broken ones are listed no more",
+        ),
+        pytest.param(
+            many(6000, range(5000)), many(6000, range(5000), names=1600), [], id="more of the same are listed"
+        ),
+    ],
+)
+def test_of_many_devices_the_totals_count_and_not_what_the_list_has_room_for(
+    before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[str]
+) -> None:
+    assert [message for _, message in told(before, after)] == wanted
+
+
+@given(
+    total=st.integers(1, 60),
+    room=st.integers(0, 60),
+    before=st.sets(st.integers(0, 59)),
+    after=st.sets(st.integers(0, 59)),
+)
+def test_no_more_is_told_than_what_happened(total: int, room: int, before: set[int], after: set[int]) -> None:
+    """Whichever of the same devices are broken, before and after, and however few of them the list has room for."""
+
+    def seen(broken: set[int]) -> NodeDeviceRecord:
+        here = {number for number in broken if number < total}
+        named = {f"d{number:02d}": Device("Unhealthy", "Xid", False, ()) for number in sorted(here)[:room]}
+        return node_device(
+            devices=named,
+            listed=tuple(named),
+            total=total,
+            healthy=total - len(here),
+            devices_omitted=total - len(named),
+        )
+
+    all_broken, all_mended = (
+        {number for number in found if number < total} for found in (after - before, before - after)
+    )
+    counted = {"DeviceUnhealthy": 0, "DeviceRecovered": 0}
+    for event in transitions(seen(before), seen(after)):
+        assert event.tally is not None
+        truly = all_broken if event.reason == "DeviceUnhealthy" else all_mended
+        assert event.tally.device_ids <= {f"d{number:02d}" for number in truly}
+        counted[event.reason] = len(event.tally.device_ids) + event.tally.unnamed
+    assert counted["DeviceUnhealthy"] <= len(all_broken)
+    assert counted["DeviceRecovered"] <= len(all_mended)
+    assert counted["DeviceUnhealthy"] - counted["DeviceRecovered"] == len(all_broken) - len(all_mended)
 
 
 def test_a_pod_is_told_of_the_devices_that_it_holds() -> None:
@@ -186,8 +288,16 @@ def test_who_edits_a_status_is_told_of_once() -> None:
     edited = record(edited_by=frozenset({"kubectl-edit"}))
     (event,) = transitions(record(), edited)
     assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", "StatusEdited")
-    assert event.message.startswith(f"{GPU} on node-a: kubectl-edit changed the status")
+    assert event.message == (
+        f"{GPU} on node-a: kubectl-edit changed the status, which the agent and the operator write; "
+        "each puts its own part right, the agent as soon as it runs"
+    )
     assert told(edited, edited) == []
+    by_hand = record(has_status=False, edited_by=frozenset({"kubectl-edit"}))
+    (message,) = (message for _, message in told(record(has_status=False), by_hand))
+    assert message.endswith(
+        f"; no agent has told of {GPU} there, and what others write of its devices counts for nothing"
+    )
     assert told(edited, record()) == []
 
 

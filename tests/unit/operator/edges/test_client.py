@@ -27,6 +27,7 @@ from nodedevice_operator.errors import (
     Invalid,
     NotFound,
     OverBudget,
+    Unauthorized,
     Unavailable,
     Unreachable,
 )
@@ -124,7 +125,7 @@ async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:
     ("status", "kind"),
     [
         (400, Invalid),
-        (401, Forbidden),
+        (401, Unauthorized),
         (403, Forbidden),
         (404, NotFound),
         (409, Conflict),

@@ -2,7 +2,7 @@
 
 import pytest
 from nodedevice_operator.edges.health import ApiHealth
-from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unavailable
+from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unauthorized, Unavailable
 
 FORBIDDEN = Forbidden("GET", "pods", "no role", 403)
 BUSY = Unavailable("POST", "events", "slow down", 429, 1.0)
@@ -58,6 +58,25 @@ def test_what_is_forbidden_is_logged_once_until_it_is_allowed(
     health.succeeded("GET", "pods")
     health.failed(FORBIDDEN)
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 2
+
+
+def test_credentials_that_are_not_accepted_are_one_trouble_whatever_was_asked(
+    health: ApiHealth, clock: _Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for what in ("nodes", "nodedevices", "leases"):
+        health.failed(Unauthorized("list", what, "Unauthorized", 401))
+        clock.now += 60
+    (record,) = caplog.records
+    assert record.message == "API server does not accept the credentials; renew the token or the client certificate"
+    assert vars(record)["server"] == "https://api"
+    assert health.problems() == ("API server https://api does not accept the credentials",)
+    health.succeeded("list", "pods")
+    assert health.problems() == ()
+    health.failed(Unauthorized("list", "nodes", "Unauthorized", 401))
+    clock.now += 100
+    assert health.problems() == ()
+    assert [told.levelname for told in caplog.records] == ["ERROR", "INFO", "ERROR"]
 
 
 @pytest.mark.parametrize(

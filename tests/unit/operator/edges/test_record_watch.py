@@ -176,7 +176,7 @@ async def test_what_is_gone_meanwhile_is_found_by_the_list(watched: Watched) -> 
     ("status", "told"),
     [
         (403, "API server forbids it; grant what the chart's role nodedevice-operator has"),
-        (401, "API server forbids it; grant what the chart's role nodedevice-operator has"),
+        (401, "API server does not accept the credentials; renew the token or the client certificate"),
         (503, "API server does not answer; trying again until it does"),
     ],
 )

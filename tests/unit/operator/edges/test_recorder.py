@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from nodedevice_operator.core.events import NORMAL, WARNING, About, Event, Tally, about_pod
+from nodedevice_operator.core.events import NORMAL, WARNING, About, Event, about_pod
 from nodedevice_operator.core.records import PodRecord
+from nodedevice_operator.core.tally import Tally
 from nodedevice_operator.edges import recorder as module
 from nodedevice_operator.edges.metrics import Metrics
 from nodedevice_operator.edges.recorder import Recorder
@@ -179,6 +180,58 @@ async def test_a_hundred_devices_are_one_event_for_each_node(
     wanted = [f"{named} on {node} unhealthy (Overheated)" for node in ("node-a", "node-b")]
     assert [found.message for found in cluster.events] == wanted
     assert await posted(recorder, cluster) == wanted
+
+
+def tallied(reason: str, *device_ids: str, unnamed: int = 0) -> Event:
+    is_recovery = reason == "DeviceRecovered"
+    why = frozenset[str]() if is_recovery else frozenset({"Xid"})
+    ids = frozenset(device_ids)
+    tally = Tally("example.com/gpu", "node-a", ids, why, unnamed=unnamed, is_recovery=is_recovery)
+    about = About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "node-a")
+    return Event(about, NORMAL if is_recovery else WARNING, reason, tally.sentence(), tally=tally)
+
+
+@pytest.mark.parametrize(
+    ("news", "wanted"),
+    [
+        pytest.param(
+            [("DeviceUnhealthy", "0"), ("DeviceRecovered", "0"), ("DeviceUnhealthy", "0")],
+            ["1 device (0) {} unhealthy (Xid)", "1 device (0) {} healthy again", "1 device (0) {} unhealthy (Xid)"],
+            id="breaks, mends and breaks",
+        ),
+        pytest.param(
+            [("DeviceUnhealthy", "3"), ("DeviceRecovered", "3"), ("DeviceUnhealthy", "0")],
+            ["1 device (3) {} unhealthy (Xid)", "1 device (3) {} healthy again", "1 device (0) {} unhealthy (Xid)"],
+            id="mends before another breaks",
+        ),
+        pytest.param(
+            [("DeviceUnhealthy", "0"), ("DeviceRecovered", "9"), ("DeviceUnhealthy", "1"), ("DeviceRecovered", "8")],
+            ["2 devices (0, 1) {} unhealthy (Xid)", "2 devices (8, 9) {} healthy again"],
+            id="others are gathered on",
+        ),
+        pytest.param(
+            [("DeviceUnhealthy", "0"), ("DeviceRecovered", 5), ("DeviceUnhealthy", 7)],
+            ["1 device (0) {} unhealthy (Xid)", "5 devices {} healthy again", "7 devices {} unhealthy (Xid)"],
+            id="those only counted may be any",
+        ),
+    ],
+)
+async def test_what_is_told_last_of_a_device_is_what_became_of_it_last(
+    recorder: Recorder,
+    cluster: ClusterModel,
+    monkeypatch: pytest.MonkeyPatch,
+    news: list[tuple[str, str | int]],
+    wanted: list[str],
+) -> None:
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+    for reason, which in news:
+        recorder.post(tallied(reason, which) if isinstance(which, str) else tallied(reason, unnamed=which))
+    async with asyncio.timeout(20):
+        while len(cluster.events) + len(cluster.writes) < len(wanted):
+            await asyncio.sleep(0)
+    repeated = [write.removeprefix("again ").removesuffix(" 2") for write in cluster.writes]
+    told = [found.message for found in cluster.events] + repeated
+    assert told == [sentence.format("of example.com/gpu on node-a") for sentence in wanted]
 
 
 async def test_resources_of_one_pod_are_told_apart(

@@ -25,7 +25,7 @@ from nodedevice_operator.edges.policy_objects import PolicyObjects
 from nodedevice_operator.edges.required_plugins import RequiredPlugins
 from nodedevice_operator.edges.unbound_pods import UnboundPods
 from nodedevice_operator.edges.waiting_pods import WaitingPods
-from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
 
 from tests.fakes.operator_model import GPU, node_device
 
@@ -327,7 +327,12 @@ async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: py
 
 @pytest.mark.usefixtures("no_pause")
 @pytest.mark.parametrize(
-    "why", [Unreachable("GET", POLICIES, "nobody there"), Unavailable("GET", POLICIES, "later", 503)]
+    "why",
+    [
+        Unreachable("GET", POLICIES, "nobody there"),
+        Unavailable("GET", POLICIES, "later", 503),
+        Unauthorized("GET", POLICIES, "a token of yesterday", 401),
+    ],
 )
 async def test_an_api_server_that_is_away_is_left_to_whoever_watches_over_it(
     why: ApiError, caplog: pytest.LogCaptureFixture

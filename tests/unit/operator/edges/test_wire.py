@@ -159,6 +159,40 @@ def test_a_nodedevice_of_which_its_agent_said_nothing(status: dict[str, Any]) ->
     assert not wire.node_device(wire.from_event(node_device_body(**status), wire_forms.NodeDevice)).has_status
 
 
+TOTAL_BY_HAND = wrote("kubectl-patch", "status", "total", "available")
+BEFORE_FIRST_APPLY = wrote("before-first-apply", "status", "total", conditions=("Ready",))
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_advertised", "is_of_agent"),
+    [
+        pytest.param([wrote("nodedevice-agent", "status", "total")], False, True, id="the agent"),
+        pytest.param([wrote("nodedevice-agent", "status", "endpoint"), TOTAL_BY_HAND], False, True, id="edited since"),
+        pytest.param([TOTAL_BY_HAND], False, False, id="just by hand"),
+        pytest.param(
+            [TOTAL_BY_HAND, wrote("nodedevice-operator", "status", conditions=("Ready",))],
+            False,
+            False,
+            id="by hand, and judged by the operator",
+        ),
+        pytest.param([TOTAL_BY_HAND], True, True, id="advertised, and edited after a reset"),
+        pytest.param([wrote("x", "status", conditions=("Mine",))], False, True, id="a condition of another"),
+        pytest.param([BEFORE_FIRST_APPLY], False, True, id="reset, and applied to since"),
+        pytest.param([], False, True, id="reset"),
+    ],
+)
+def test_only_what_an_agent_told_is_a_status(
+    entries: list[dict[str, Any]], is_advertised: bool, is_of_agent: bool
+) -> None:
+    told = {"type": "Advertised", "status": "True" if is_advertised else "False"}
+    body = node_device_body(total=1, endpoint={"state": "Running"}, conditions=[told])
+    body["metadata"]["managedFields"] = entries
+    listed = msgspec.json.decode(msgspec.json.encode(body), type=wire_forms.NodeDevice)
+    record = wire.node_device(listed)
+    assert record.has_status == is_of_agent
+    assert "before-first-apply" not in record.edited_by
+
+
 @given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=5))
 def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> None:
     try:

@@ -141,6 +141,43 @@ class TestWithoutItsNode:
         assert (advertised.status, advertised.reason) == ("False", Reason.NODE_MISSING)
         assert await edges.look() == []
 
+    async def test_one_of_which_nobody_has_said_anything_is_told_too(self, edges: Look) -> None:
+        record = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
+        edges.leases._book = LeaseBook()
+        await edges.see(record)
+        assert await edges.work.look("node-a") == node_work._NODE_MISSING_GRACE_SECONDS
+        edges.now[0] += node_work._NODE_MISSING_GRACE_SECONDS
+        assert await edges.look() == [f"conditions {record.name}"]
+        ready = edges.cluster.node_devices[record.name].conditions[Condition.READY]
+        assert (ready.status, ready.reason) == ("False", Reason.NODE_MISSING)
+
+
+class TestWithoutItsAgent:
+    """A NodeDevice that somebody made by hand."""
+
+    async def test_numbers_of_others_reach_no_node_and_are_told_as_nothing(self, edges: Look) -> None:
+        record = node_device(available=5, has_status=False, edited_by=frozenset({"kubectl-patch"}), conditions={})
+        await edges.see(record)
+        assert await edges.look() == [f"conditions {record.name}"]
+        conditions = edges.cluster.node_devices[record.name].conditions
+        assert [conditions[kind].status for kind in (Condition.ADVERTISED, Condition.READY)] == ["False", "False"]
+        assert conditions[Condition.READY].reason == Reason.NO_DEVICE_LIST_YET
+
+    async def test_one_that_its_agent_has_just_made_is_not_told_of_yet(self, edges: Look) -> None:
+        await edges.see(node_device(has_status=False, endpoint=None, conditions={}))
+        assert await edges.look() == []
+
+    async def test_what_was_told_of_one_goes_with_what_is_so(self, edges: Look) -> None:
+        made = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
+        await edges.see(made)
+        await edges.look()
+        edges.now[0] += node_work._NODE_MISSING_GRACE_SECONDS
+        await edges.look()
+        await edges.see(replace(made, owner_uid="uid-1"))
+        assert await edges.look() == [f"conditions {made.name}"]
+        ready = edges.cluster.node_devices[made.name].conditions[Condition.READY]
+        assert ready.reason == Reason.NO_DEVICE_LIST_YET
+
 
 class TestAgents:
     """Agents that are silent, and operators that were not leading."""

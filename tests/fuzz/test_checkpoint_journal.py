@@ -77,6 +77,19 @@ def test_any_bytes(fuzz: Fuzzer, state_dir: Path) -> None:
     fuzz(check, nearly([_GOOD, _GOOD + bytes(100), _line(1), _line(1) + _GOOD]))
 
 
+def test_one_flipped_bit(fuzz: Fuzzer, state_dir: Path) -> None:
+    """Of any line, the last one too: what it said may be known to others, so nothing goes on without it."""
+
+    def check(place: tuple[int, int, bytes]) -> None:
+        position, bit, room = place
+        flipped = bytearray(_GOOD)
+        flipped[position] ^= 1 << bit
+        assert read_and_go_on(state_dir, bytes(flipped) + room) is None
+
+    rooms = st.sampled_from([b"", bytes(100)])
+    fuzz(check, st.tuples(st.integers(0, len(_GOOD) - 1), st.integers(0, 7), rooms))
+
+
 def test_any_content_with_the_right_checksum(fuzz: Fuzzer, state_dir: Path) -> None:
     def check(lines: Any) -> None:
         journal = b""

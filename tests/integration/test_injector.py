@@ -50,12 +50,18 @@ async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
 
 @asynccontextmanager
 async def agent(folder: Path, *pods: Pod) -> AsyncIterator[HostedManager]:
+    async with agent_and_backend(folder, *pods) as (manager, _):
+        yield manager
+
+
+@asynccontextmanager
+async def agent_and_backend(folder: Path, *pods: Pod) -> AsyncIterator[tuple[HostedManager, NriBackend]]:
     """One that is connected with whatever runtime listens."""
     async with hosted(folder, pods, waits_for_runtime=True) as manager:
         backend = NriBackend(manager.host, folder / "nri.sock", "10", folder / "kubelet", 10.0, lambda: None)
         running = asyncio.create_task(backend.run())
         try:
-            yield manager
+            yield manager, backend
         finally:
             running.cancel()
             with suppress(asyncio.CancelledError):
@@ -236,20 +242,41 @@ async def test_what_the_pod_sets_itself_is_left_alone_and_told_once(
 
 
 async def test_a_container_that_was_never_started(
-    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    plugin: FakePlugin,
+    runtime: FakeRuntime,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The runtime was killed while it started one, and nobody will ever tell its end but the kubelet's cleaning up."""
+    """The runtime was killed while it started one, and nobody will ever tell its end but the kubelet's cleaning up. Should it
+    be started all the same, that is told.
+    """
     monkeypatch.setattr(runtime_events, "CREATED_SECONDS", 0.1)
-    async with agent(tmp_path) as manager:
+    async with agent_and_backend(tmp_path) as (manager, backend):
         await with_plugin(manager, plugin)
         manager.pods(POD)
         await manager.until(lambda: holders(manager) == {"a": POD.uid})
         connection = await runtime.plugin()
-        await connection.create_container(sandbox(), made())
+        adjusted = await connection.create_container(sandbox(), made())
         found = made()
         found.state = api_pb2.CONTAINER_CREATED
+        found.annotations.update(adjusted.annotations)
         runtime.pods, runtime.containers = [sandbox()], [found]
         await connection.close()
-        await runtime.plugin()
+        connection = await runtime.plugin()
         manager.pods(Pod("uid-2", "default", "next", POD.containers))
         await manager.until(lambda: holders(manager) == {"a": "uid-2"})
+
+        def reason() -> str:
+            said = backend.injectable(backend.snapshot(RESOURCE))
+            return said[1] if said is not None else ""
+
+        assert reason() == "RuntimeConnected"
+        await connection.about_container("PostStartContainer", sandbox(), found)
+        assert [reason(), reason()] == ["RunsOnWithDevices"] * 2
+        await connection.about_container("StopContainer", sandbox(), found)
+        assert reason() == "RuntimeConnected"
+    (told,) = [
+        r for r in caplog.records if r.message.startswith("container runs with devices that count as given back")
+    ]
+    assert (told.levelno, told.__dict__["container_id"]) == (logging.ERROR, found.id)

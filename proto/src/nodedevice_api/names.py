@@ -92,6 +92,7 @@ class Reason:
     RUNTIME_DISCONNECTED: Final = "RuntimeDisconnected"
     NO_RUNTIME: Final = "NoRuntimeSocket"
     RUNS_WITHOUT: Final = "RunsWithoutDevices"
+    RUNS_ON: Final = "RunsOnWithDevices"
     KUBELET_REGISTERED: Final = "RegisteredWithKubelet"
     KUBELET_AWAY: Final = "KubeletAway"
     KUBELET_REFUSED: Final = "KubeletRefused"

@@ -53,7 +53,7 @@ class Admission:
                 _hand_on(mine, need, held.device_ids)
                 continue
             if name not in free:
-                free[name] = len(resource.free(book.holders(name)))
+                free[name] = resource.free_count(book.holders(name))
             # an init container's device that broke since is not used again
             usable = sum(map(resource.is_usable, mine)) + to_be_reused.get(name, 0)
             reused = min(need.count, usable)

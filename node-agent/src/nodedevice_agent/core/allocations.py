@@ -37,7 +37,8 @@ class AllocationBook:
     def __init__(self) -> None:
         self._by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
         self._holders: dict[str, dict[str, str]] = {}
-        self._releasing: set[str] = set()
+        # UIDs, and since when
+        self._releasing: dict[str, float] = {}
 
     def add(self, allocation: Allocation) -> None:
         """Enter or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
@@ -52,7 +53,7 @@ class AllocationBook:
 
     def release(self, pod_uid: str) -> frozenset[str]:
         """Forget a pod. Returns the names of the resources it held devices of."""
-        self._releasing.discard(pod_uid)
+        self._releasing.pop(pod_uid, None)
         touched = set()
         for allocation in self._by_pod.pop(pod_uid, {}).values():
             touched.add(allocation.resource_name)
@@ -70,23 +71,27 @@ class AllocationBook:
                 self._holders[allocation.resource_name].pop(device_id, None)
             self.add(replace(allocation, pod_uid=known_as))
 
-    def set_releasing(self, pod_uid: str) -> frozenset[str]:
+    def set_releasing(self, pod_uid: str, now: float) -> frozenset[str]:
         """The pod is over for the API; its containers are not known to have ended. Returns resource names touched."""
         if pod_uid not in self._by_pod or pod_uid in self._releasing:
             return frozenset()
-        self._releasing.add(pod_uid)
+        self._releasing[pod_uid] = now
         return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
 
     def set_held_again(self, pod_uid: str) -> frozenset[str]:
         """The API counts the pod after all: a static pod's mirror was made anew. Returns resource names touched."""
         if pod_uid not in self._releasing:
             return frozenset()
-        self._releasing.discard(pod_uid)
+        del self._releasing[pod_uid]
         return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
 
     def releasing(self) -> frozenset[str]:
         """UIDs of the pods that are over for the API and still have their devices."""
         return frozenset(self._releasing)
+
+    def releasing_since(self, pod_uid: str) -> float | None:
+        """When the pod's end was told, monotonic seconds; None where the pod goes on or has no devices any more."""
+        return self._releasing.get(pod_uid)
 
     def is_releasing(self, pod_uid: str) -> bool:
         return pod_uid in self._releasing

@@ -3,7 +3,8 @@
 A line is what leads from one state to the next, whole: devices that one pod gives back and another gets stand in the same line, so
 after any number of lines no device is held twice. `CRC-32 JSON\\n`; the JSON names the line's generation (whose journal it is) and
 sequence number. The checkpoint says up to which line it holds; those lines, and lines of other generations, are passed over. A
-line that is torn ends what is read, as a write that a power cut ended leaves it; with a newer line behind it, it is damage.
+line without its end is a write that a kill or a power cut ended, which nobody was told of: it ends what is read. One that has an
+end and is not what was written is damage, and what it said may be known to others.
 """
 
 import json
@@ -84,19 +85,31 @@ def encode_line(mark: JournalMark, change: Change) -> bytes:
 
 def replayed(checkpoint: Checkpoint, journal: bytes) -> Checkpoint:
     """The checkpoint with those lines of its journal that it does not hold yet. Raises CheckpointCorrupt."""
-    if not journal.strip(b"\0"):
-        return checkpoint
     lines, rest = _intact(journal)
     mark = checkpoint.journal
     if mark is None:
-        if lines:
+        if lines or _was_whole(rest):
             raise CheckpointCorrupt("a journal lies beside it, and it does not say what of that it holds")
         return checkpoint
-    for behind in _scattered(rest):
-        if _is_newer(behind, mark):
-            raise CheckpointCorrupt(f"the journal is damaged before its line {behind['Sequence']}")
     newer = [line for line in lines if _is_newer(line, mark)]
+    _refuse_damage(mark, lines, newer, rest)
     return _Replay(checkpoint).through(newer, mark) if newer else checkpoint
+
+
+def _refuse_damage(
+    mark: JournalMark, lines: Sequence[Mapping[str, Any]], newer: Sequence[Mapping[str, Any]], rest: bytes
+) -> None:
+    """Raises CheckpointCorrupt, but for what the checkpoint holds.
+
+    A journal is emptied before anything newer stands in it: with a line that is held there is nothing to lose in it, and a power
+    cut while it was emptied leaves such pieces.
+    """
+    behind = list(_scattered(rest))
+    for line in behind:
+        if _is_newer(line, mark):
+            raise CheckpointCorrupt(f"the journal is damaged before its line {line['Sequence']}")
+    if _was_whole(rest) and (newer or not any(_is_held(line, mark) for line in (*lines, *behind))):
+        raise CheckpointCorrupt(f"line {mark.sequence + len(newer) + 1} of the journal is damaged")
 
 
 class _Replay:
@@ -177,6 +190,11 @@ def _scattered(octets: bytes) -> Iterator[dict[str, Any]]:
             yield line
 
 
+def _was_whole(rest: bytes) -> bool:
+    """Whether a line in what is no line had its end: JSON has no line break of its own. The end itself may be what is damaged."""
+    return b"\n" in rest or _line(rest.rstrip(b"\0")[:-1]) is not None
+
+
 def _line(octets: bytes) -> dict[str, Any] | None:
     """None where it is not what was written as a line. One that lacks but its end is one: the sum is over the rest."""
     content = octets[_SUM_DIGITS + 1 :].rstrip(b"\0")
@@ -192,6 +210,10 @@ def _line(octets: bytes) -> dict[str, Any] | None:
 
 def _is_newer(line: Mapping[str, Any], mark: JournalMark) -> bool:
     return bool(line["Generation"] == mark.generation and line["Sequence"] > mark.sequence)
+
+
+def _is_held(line: Mapping[str, Any], mark: JournalMark) -> bool:
+    return bool(line["Generation"] == mark.generation and line["Sequence"] <= mark.sequence)
 
 
 def _key(allocation: Allocation) -> Key:

@@ -39,6 +39,11 @@ class ContainerEdits:
     annotations: Mapping[str, str]
     cdi_devices: tuple[str, ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether a container gets nothing by them."""
+        return not (self.envs or self.mounts or self.devices or self.annotations or self.cdi_devices)
+
     def to_json(self) -> dict[str, Any]:
         """Everything, empty parts too, under the Kubernetes API's way of spelling."""
         return {

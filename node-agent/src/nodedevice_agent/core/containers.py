@@ -35,8 +35,8 @@ class RuntimeContainers:
         # False as long as the runtime has not said what it runs, or no longer tells what happens to it
         self.is_synchronized = False
         self._by_pod: dict[str, dict[str, Alive]] = {}
-        # of these, those that were found without a process, by ID; mostly none
-        self._created: dict[str, Alive] = {}
+        # of these, those that were found without a process, and when, by ID; mostly none
+        self._created: dict[str, tuple[Alive, float]] = {}
 
     def synchronized(self, alive: Iterable[Alive]) -> tuple[Alive, ...]:
         """All that the runtime runs. Returns what ended while nobody was told."""
@@ -56,20 +56,21 @@ class RuntimeContainers:
         self._by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
         self._created.pop(alive.id, None)
         if alive.found_created_at is not None:
-            self._created[alive.id] = alive
+            self._created[alive.id] = (alive, alive.found_created_at)
 
     def ended(self, pod_uid: str, container_id: str) -> Alive | None:
         """Its process is gone. Returns it, or None for one that was not alive."""
         of_pod = self._by_pod.get(pod_uid, {})
         gone = of_pod.pop(container_id, None)
-        if gone is not None:
-            self._created.pop(container_id, None)
-        if gone is not None and not of_pod:
+        if gone is None:
+            return None
+        self._created.pop(container_id, None)
+        if not of_pod:
             del self._by_pod[pod_uid]
         return gone
 
-    def found_created(self) -> tuple[Alive, ...]:
-        """Those that had no process when the runtime last told what there is; while it is away, none."""
+    def found_created(self) -> tuple[tuple[Alive, float], ...]:
+        """Those that had no process when the runtime last told what there is, and when that was; while it is away, none."""
         return tuple(self._created.values()) if self.is_synchronized else ()
 
     def find(self, pod_uid: str, container_id: str) -> Alive | None:

@@ -276,14 +276,14 @@ class DeviceManager:
         names = dict.fromkeys(registered) | dict.fromkeys(a.resource_name for a in allocations)
         for name in names:
             if name not in self.resources:
-                self.resources[name] = self._new_resource(name, settle_until=now + SETTLE_SECONDS)
-                self.resources[name].restored(now)
+                self.resources[name] = self._new_resource(name)
+            # also one whose plugin registered while the API was read: it may not have listed yet, or register once more
+            self.resources[name].restored(now, settles_at=now + SETTLE_SECONDS)
         for allocation in allocations:
             self.book.add(allocation)
 
-    def _new_resource(self, name: str, settle_until: float | None = None) -> Resource:
-        is_intent_known = not self._waits_for_intent
-        return Resource(name, settle_until, is_intent_known=is_intent_known, flapping=self._flapping)
+    def _new_resource(self, name: str) -> Resource:
+        return Resource(name, is_intent_known=not self._waits_for_intent, flapping=self._flapping)
 
     def _owed_calls(self, now: float) -> list[Effect]:
         """Calls about devices that are held: for answers that were lost, and before containers start."""
@@ -294,7 +294,7 @@ class DeviceManager:
         """The pod is over or gone for the API."""
         effects = self._admissions.ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
         if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.is_late(pod_uid)):
-            for name in self.book.set_releasing(pod_uid):
+            for name in self.book.set_releasing(pod_uid, now):
                 self._releasing_told_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
             return effects
         return effects + self._release(pod_uid, now)

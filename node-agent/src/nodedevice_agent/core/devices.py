@@ -39,17 +39,32 @@ class DeviceList:
     """A complete list: accepted devices by ID, and a sentence about what was refused (empty when nothing was).
 
     trouble: what the plugin says is wrong with the whole.
-    healthy_ids: those the plugin calls healthy, sorted; worked out once, for every pod asks.
+    ids: all of them, sorted; healthy_ids and unhealthy_ids: as the plugin calls them, sorted. Worked out once, where the list
+    is read: every pod and every publication asks, and must not look at each of a hundred thousand devices.
     """
 
     devices: Mapping[str, Device]
     refusal: str = ""
     trouble: str = ""
+    ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
     healthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    unhealthy_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        healthy = sorted(device_id for device_id, device in self.devices.items() if device.healthy)
-        object.__setattr__(self, "healthy_ids", tuple(healthy))
+        ids = tuple(sorted(self.devices))
+        unhealthy = tuple([i for i in ids if not self.devices[i].healthy])
+        healthy = tuple([i for i in ids if self.devices[i].healthy]) if unhealthy else ids
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "healthy_ids", healthy)
+        object.__setattr__(self, "unhealthy_ids", unhealthy)
+
+    def calls_healthy(self, device_id: str) -> bool:
+        """Whether it is listed, and as healthy."""
+        device = self.devices.get(device_id)
+        return device is not None and device.healthy
+
+
+NOTHING = DeviceList({})
 
 
 class _Odd:
@@ -72,10 +87,12 @@ class _Odd:
         return named + (", …" if len(self._examples) > _EXAMPLES_NAMED else "")
 
 
-def accept(listed: Iterable[Device], trouble: str = "") -> DeviceList:
+def accept(listed: Iterable[Device], trouble: str = "", known: DeviceList = NOTHING) -> DeviceList:
     """Take what a plugin listed: each ID once (unhealthy wins over healthy), impossible IDs left out and told of.
 
     The first MAX_DEVICES are looked at; that there are more is told, how many is not, for nobody counts them.
+    known: the list before it. What is equal is taken from there, the whole list or single devices: the two are then compared
+    by identity, in next to no time.
     """
     devices: dict[str, Device] = {}
     twice, impossible = _Odd(), _Odd()
@@ -92,8 +109,10 @@ def accept(listed: Iterable[Device], trouble: str = "") -> DeviceList:
             twice.add(device.id)
             if not earlier.healthy:
                 continue
-        devices[device.id] = device
-    return DeviceList(devices, _refusal(twice, impossible, is_too_long=is_too_long), trouble)
+        same = known.devices.get(device.id)
+        devices[device.id] = same if same is not None and same == device else device
+    found = DeviceList(devices, _refusal(twice, impossible, is_too_long=is_too_long), trouble)
+    return known if found == known else found
 
 
 def is_possible_id(device_id: str) -> bool:

@@ -5,10 +5,11 @@ and with it the writes to the API and the pods that would be given a device that
 Of what a plugin reports alone: the end of its connection is no change of a device's health. The kubelet has nothing like it.
 """
 
-from collections.abc import KeysView, Mapping
+from collections.abc import KeysView
 from dataclasses import dataclass
+from itertools import chain
 
-from nodedevice_agent.core.devices import Device
+from nodedevice_agent.core.devices import DeviceList
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,15 @@ class Flapping:
         self._recent: dict[str, list[float]] = {}
         self._damped: dict[str, _Damped] = {}
 
-    def saw(self, before: Mapping[str, Device], after: Mapping[str, Device], now: float) -> None:
+    def saw(self, before: DeviceList, after: DeviceList, now: float) -> None:
         """A list replaced another. A device that came, went, or stayed as it was has not changed."""
         if not self.limits.changes:
             return
         self.calm(now)
-        for device_id, device in after.items():
-            earlier = before.get(device_id)
-            if earlier is not None and earlier.healthy != device.healthy:
-                self._changed(device_id, now)
+        failed = filter(before.calls_healthy, after.unhealthy_ids)
+        came_back = filter(after.calls_healthy, before.unhealthy_ids)
+        for device_id in chain(failed, came_back):
+            self._changed(device_id, now)
 
     def calm(self, now: float) -> bool:
         """Time has passed. Returns whether a device has been quiet long enough and counts as it is reported again."""

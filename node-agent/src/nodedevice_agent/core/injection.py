@@ -21,7 +21,7 @@ from nodedevice_agent.core.device_manager import DeviceManager
 from nodedevice_agent.core.marks import marks_of, written
 from nodedevice_agent.core.pods import NO_SETTINGS, OwnSettings, Pod
 from nodedevice_agent.core.preparation import unprepared
-from nodedevice_agent.core.runtime import RunningContainer, Sandbox
+from nodedevice_agent.core.runtime import Sandbox
 
 # a YAML list of plugin names; whatever else YAML can do, a name in it stands between characters that are in no name
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -68,8 +68,8 @@ class Injection:
         self._read_answer = read_answer
         self._is_kubelets = is_kubelets
 
-    def answer(self, sandbox: Sandbox, container: RunningContainer) -> Answer:
-        """container: as it is going to be. None: it asks for nothing that is given out here."""
+    def answer(self, sandbox: Sandbox, container: str) -> Answer:
+        """container: its name. None: it asks for nothing that is given out here."""
         pod = self._manager.pod(sandbox.uid)
         if pod is None:
             return self._of_unknown_pod(sandbox, container)
@@ -77,14 +77,14 @@ class Injection:
             return None
         return self._of_pod(sandbox, pod, container)
 
-    def _of_pod(self, sandbox: Sandbox, pod: Pod, container: RunningContainer) -> Answer:
-        manager, name = self._manager, container.name
+    def _of_pod(self, sandbox: Sandbox, pod: Pod, name: str) -> Answer:
+        manager = self._manager
         asked = [need.resource_name for need in pod.needs() if need.container == name]
         missing = [n for n in asked if n in manager.resources and manager.book.of(pod.uid, name, n) is None]
         if missing:
             return self._missing(pod, name, missing[0])
         if manager.book.of_container(pod.uid, name):
-            return self._held(pod.uid, container, pod.own_settings(name))
+            return self._held(pod.uid, name, pod.own_settings(name))
         unserved = [name for name in asked if not self._is_kubelets(name)]
         is_another_ours = any(need.resource_name in manager.resources for need in pod.needs())
         # held for us, and nothing of what it asks for is known here: it must be one of these. Where another is known, these
@@ -93,15 +93,15 @@ class Injection:
             return Refusal(f"no device plugin has registered {unserved[0]} with the agent of this node yet")
         return None
 
-    def _of_unknown_pod(self, sandbox: Sandbox, container: RunningContainer) -> Answer:
+    def _of_unknown_pod(self, sandbox: Sandbox, container: str) -> Answer:
         """As after a restart, before the API has told of its pods: what is allocated says what was asked for.
 
         What the pod sets itself nobody knows then.
         """
         if self._manager.book.has_pod(sandbox.uid):
-            is_asking = bool(self._manager.book.of_container(sandbox.uid, container.name))
+            is_asking = bool(self._manager.book.of_container(sandbox.uid, container))
             return self._held(sandbox.uid, container, NO_SETTINGS) if is_asking else None
-        if is_held_for_us(sandbox, container.name):
+        if is_held_for_us(sandbox, container):
             who = f"pod {sandbox.namespace}/{sandbox.name}"
             if _is_named_by_its_manifest(sandbox):
                 return Refusal(
@@ -124,8 +124,7 @@ class Injection:
             return Refusal(f"{about}: it has not been allocated")
         return Refusal(f"{about}: {waiting.message} ({waiting.reason})")
 
-    def _held(self, pod_uid: str, created: RunningContainer, own: OwnSettings) -> Given | Refusal:
-        container = created.name
+    def _held(self, pod_uid: str, container: str, own: OwnSettings) -> Given | Refusal:
         if self._manager.book.is_releasing(pod_uid):
             return Refusal(f"the pod of container {container} is over, and its devices are being taken back")
         found = unprepared(self._manager, pod_uid, container)
@@ -138,17 +137,14 @@ class Injection:
             if allocation.response is None:
                 about = f"how container {container} reaches its {allocation.resource_name} was lost with the checkpoint"
                 return Refusal(f"{about}, and its device plugin has not answered anew yet", may_pass_soon=True)
-        return self._given(created, own, allocations)
+        return self._given(container, own, allocations)
 
-    def _given(self, created: RunningContainer, own: OwnSettings, allocations: Sequence[Allocation]) -> Given | Refusal:
-        container = created.name
+    def _given(self, container: str, own: OwnSettings, allocations: Sequence[Allocation]) -> Given | Refusal:
         try:
             answers = {a.resource_name: self._read_answer(a.response or b"") for a in allocations}
         except ValueError as exc:
             return Refusal(f"what a device plugin answered for container {container} cannot be read: {exc}")
-        # one that refers to an optional key which is not there has no value, and the plugin's is welcome
-        envs = own.envs & {variable.partition("=")[0] for variable in created.env}
-        kept = {name: without(edits, envs, own.paths) for name, edits in answers.items()}
+        kept = {name: without(edits, own.envs, own.paths) for name, edits in answers.items()}
         edits, conflicts = merged({name: edits for name, (edits, _) in kept.items()})
         if conflicts:
             first = conflicts[0]

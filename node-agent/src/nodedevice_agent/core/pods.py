@@ -21,7 +21,7 @@ class ContainerKind(Enum):
 class OwnSettings:
     """What a container has by its pod's spec, where that bears upon what a device plugin may give it.
 
-    envs: names of environment variables. paths: where volumes are mounted, without detours.
+    envs: names of the environment variables that it surely has. paths: where volumes are mounted, without detours.
     """
 
     envs: frozenset[str] = frozenset()

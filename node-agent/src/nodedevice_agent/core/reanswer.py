@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nodedevice_agent.core.allocations import Allocation, AllocationBook
-from nodedevice_agent.core.effects import CallAllocate, Effect, SaveCheckpoint
+from nodedevice_agent.core.effects import CallAllocate, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.core.resources import Resource
 from nodedevice_agent.core.waiting import pause_seconds
 
@@ -52,7 +52,8 @@ class Reanswers:
         if allocation is None:
             return []
         book.add(replace(allocation, response=response))
-        return [SaveCheckpoint(durable=True)]
+        # by its answer a container that runs without is told from one that has its devices
+        return [SaveCheckpoint(durable=True), Publish(allocation.resource_name)]
 
     def failed(self, ticket: int, now: float) -> None:
         key = self._in_flight.pop(ticket)

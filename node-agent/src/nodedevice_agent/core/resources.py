@@ -4,14 +4,14 @@ Source: kubelet device manager, endpoints and their stop grace period. Connectio
 plugin never hurts a newer one (the kubelet before 1.37 looked them up by resource name).
 """
 
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Container as Membership
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from nodedevice_api.names import ALL_DEVICES
 
-from nodedevice_agent.core.devices import Device, DeviceList
+from nodedevice_agent.core.devices import NOTHING, Device, DeviceList
 from nodedevice_agent.core.flapping import Flapping, FlappingLimits
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
@@ -36,20 +36,10 @@ class _Connection:
     listed: DeviceList | None = None
 
 
-_NOTHING = DeviceList({})
-
-
 class Resource:
     """Mutable state of one resource; only the device manager changes it."""
 
-    def __init__(
-        self,
-        name: str,
-        settle_until: float | None = None,
-        *,
-        is_intent_known: bool = True,
-        flapping: FlappingLimits | None = None,
-    ) -> None:
+    def __init__(self, name: str, *, is_intent_known: bool = True, flapping: FlappingLimits | None = None) -> None:
         self.name = name
         self.flapping = Flapping(flapping or FlappingLimits())
         # False until the administrator's cordons have been read once: nothing is given out before
@@ -59,10 +49,10 @@ class Resource:
         # reserved by an allocation in flight: device ID to pod UID
         self.reserved: dict[str, str] = {}
         # after a restart: until when the last published numbers hold while the plugin is awaited
-        self.settle_until = settle_until
-        self._settles_at = settle_until
+        self.settle_until: float | None = None
+        self._settles_at: float | None = None
         self._connections: list[_Connection] = []
-        self._last_listed = _NOTHING
+        self._last_listed = NOTHING
         self._is_gone = False
 
     # -- what happens -----------------------------------------------------------------------------------------------
@@ -82,7 +72,7 @@ class Resource:
         self._last_listed = self.listed
         self.settle_until = None
         if before != self.listed:
-            self.flapping.saw(before.devices, self.listed.devices, now)
+            self.flapping.saw(before, self.listed, now)
             return True
         return was_settling or not was_live
 
@@ -104,11 +94,15 @@ class Resource:
     def expire(self) -> None:
         """The grace period has ended: the devices are forgotten (held ones show as missing)."""
         self._is_gone = True
-        self._last_listed = _NOTHING
+        self._last_listed = NOTHING
 
-    def restored(self, now: float) -> None:
-        """Known from the checkpoint, its plugin not yet back."""
-        self.stopped_at = now
+    def restored(self, now: float, settles_at: float) -> None:
+        """Known from before a restart: until then its plugin is awaited, whether it has yet to come, to list, or to come again."""
+        self._settles_at = settles_at
+        if not self.is_live:
+            self.settle_until = settles_at
+        if not self._connections and self.stopped_at is None:
+            self.stopped_at = now
 
     # -- what is --------------------------------------------------------------------------------------------------------
 
@@ -174,13 +168,11 @@ class Resource:
     def healthy_count(self) -> int:
         if not self.is_live:
             return 0
-        damped = sum(map(self.is_reported_healthy, self.flapping.damped))
-        return len(self.listed.healthy_ids) - damped
+        return self._healthy_count_without(self.flapping.damped)
 
     def is_reported_healthy(self, device_id: str) -> bool:
         """The plugin's own word, last heard."""
-        device = self.devices.get(device_id)
-        return device is not None and device.healthy
+        return self.listed.calls_healthy(device_id)
 
     def free(self, held: Membership[str]) -> tuple[str, ...]:
         """Device IDs that are healthy, not cordoned and nobody's, sorted: equal state, equal answer."""
@@ -191,10 +183,24 @@ class Resource:
             out = out.union(self.flapping.damped)
         return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
 
+    def free_count(self, held: Collection[str]) -> int:
+        """How many are free(). Of a long list of which little is held, told by those that are not."""
+        if not self.is_live or ALL_DEVICES in self.cordoned_ids:
+            return 0
+        # to look one up takes some times as long as to pass one by
+        if 8 * len(held) > len(self.listed.healthy_ids):
+            return len(self.free(held))
+        return self._healthy_count_without({*held, *self.reserved, *self.cordoned_ids, *self.flapping.damped})
+
     def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Of those that are listed."""
         devices = self.devices
         return {device_id: devices[device_id].numa_nodes for device_id in device_ids if device_id in devices}
+
+    def _healthy_count_without(self, device_ids: Collection[str]) -> int:
+        """device_ids: each once, listed or not."""
+        listed = self.listed
+        return len(listed.healthy_ids) - sum(map(listed.calls_healthy, device_ids))
 
     def _find(self, endpoint: int) -> _Connection | None:
         return next((c for c in self._connections if c.endpoint == endpoint), None)

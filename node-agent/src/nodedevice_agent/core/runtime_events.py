@@ -17,9 +17,10 @@ from nodedevice_agent.core.pods import NO_SETTINGS
 from nodedevice_agent.core.preparation import instance_begun, instance_ended
 from nodedevice_agent.core.runtime import ContainerState, RunningContainer, Sandbox
 
-# How long a container that was found without a process may take to be started. A runtime that is killed while it starts one
-# says Created ever after, and tells the end when the kubelet clears it away, a minute later.
-CREATED_SECONDS = 5.0
+# After the end of its pod, how long a container that was found without a process may still come to be started: as long as the
+# kubelet waits for its call (runtimeRequestTimeout), which may be under way unseen. A runtime that is killed while it starts one
+# says Created ever after, and tells the end when the kubelet clears it away, a minute later; a kubelet that is away does not.
+CREATED_SECONDS = 120.0
 
 
 class RuntimeEvents:
@@ -35,8 +36,15 @@ class RuntimeEvents:
     def created(self, sandbox: Sandbox, container: RunningContainer, given: Given, now: float) -> list[Effect]:
         """Its creation with these devices is allowed: from now on it may have a process."""
         what = marks.marks_of(given.allocations)
-        self._manager.containers.put(Alive(container.id, sandbox.id, sandbox.uid, container.name, what))
-        return instance_begun(self._manager, sandbox.uid, container.name, now)
+        containers = self._manager.containers
+        effects: list[Effect] = []
+        for earlier in containers.instances(sandbox.uid, container.name):
+            # the kubelet has given up one that it had not started, and never comes back to it
+            if earlier.found_created_at is not None:
+                containers.ended(sandbox.uid, earlier.id)
+                effects = self._published(earlier)
+        containers.put(Alive(container.id, sandbox.id, sandbox.uid, container.name, what))
+        return effects + instance_begun(self._manager, sandbox.uid, container.name, now)
 
     def started(self, sandbox: Sandbox, container: RunningContainer) -> list[Effect]:
         """It has a process; of one that was given nothing here, this is the first that is of interest."""
@@ -44,11 +52,13 @@ class RuntimeEvents:
             return []
         known = self._manager.containers.find(sandbox.uid, container.id)
         if known is not None:
-            if known.found_created_at is not None:
-                self._manager.containers.put(replace(known, found_created_at=None))
-            return []
-        self._manager.containers.put(_seen(sandbox, container))
-        return self._published(sandbox.uid)
+            if known.found_created_at is None:
+                return []
+            self._manager.containers.put(replace(known, found_created_at=None))
+            return self._published(known)
+        new = _seen(sandbox, container)
+        self._manager.containers.put(new)
+        return self._published(new)
 
     def ended(self, pod_uid: str, container_id: str, now: float) -> list[Effect]:
         """Its process is gone, or never was."""
@@ -103,13 +113,28 @@ class RuntimeEvents:
         allocation = self._manager.book.of(pod_uid, container, resource_name) if instances else None
         return any(self._lacks(alive, resource_name, allocation) for alive in instances)
 
+    def runs_on(self, resource_name: str) -> tuple[Alive, ...]:
+        """Containers that run and were created with devices which count as given back, and which another pod may have by now.
+
+        This must not be. It can be where a runtime starts a container that had ended by all that was known, or where a lost
+        checkpoint was made good from an API that had forgotten the pod.
+        """
+        manager = self._manager
+        if manager.is_recovering:
+            return ()
+        marked = (a for a in manager.containers if resource_name in a.marks and a.found_created_at is None)
+        return tuple(
+            alive for alive in marked if manager.book.of(alive.pod_uid, alive.container, resource_name) is None
+        )
+
     # -- how it is done -------------------------------------------------------------------------------------------------
 
     def _unstarted(self) -> Iterator[tuple[Alive, float]]:
         """With when that is believed; only of pods that are over, as the kubelet may start a container of any other."""
-        for alive in self._manager.containers.found_created():
-            if alive.found_created_at is not None and self._manager.book.is_releasing(alive.pod_uid):
-                yield alive, alive.found_created_at + CREATED_SECONDS
+        for alive, found_at in self._manager.containers.found_created():
+            over_since = self._manager.book.releasing_since(alive.pod_uid)
+            if over_since is not None:
+                yield alive, max(found_at, over_since) + CREATED_SECONDS
 
     def _lacks(self, alive: Alive, resource_name: str, allocation: Allocation | None) -> bool:
         mark = alive.marks.get(resource_name)
@@ -124,7 +149,11 @@ class RuntimeEvents:
             return True
         pod = self._manager.pod(alive.pod_uid)
         own = pod.own_settings(alive.container) if pod is not None else NO_SETTINGS
-        return not marks.shows(alive.seen, without(edits, own.envs, own.paths)[0])
+        left, passed = without(edits, own.envs, own.paths)
+        if passed and left.is_empty:
+            # it would be the same container with what the plugin answered
+            return False
+        return not marks.shows(alive.seen, left)
 
     def _is_nobodys(self, pod_uid: str) -> bool:
         """A pod that is known to ask for nothing; most are, and nothing is kept of them."""
@@ -139,10 +168,10 @@ class RuntimeEvents:
     def _after(self, gone: Alive, now: float) -> list[Effect]:
         manager = self._manager
         if not manager.book.of_container(gone.pod_uid, gone.container):
-            return []
+            return self._published(gone)
         if manager.book.is_releasing(gone.pod_uid):
             return self._settle(gone.pod_uid, now)
-        return instance_ended(manager, gone.pod_uid, gone.container, now) + self._published(gone.pod_uid)
+        return instance_ended(manager, gone.pod_uid, gone.container, now) + self._published(gone)
 
     def _settle(self, pod_uid: str, now: float) -> list[Effect]:
         """Free the devices of a pod that is over and runs no more; after a restart, prepare anew what does not run."""
@@ -156,9 +185,10 @@ class RuntimeEvents:
             effects += instance_ended(manager, pod_uid, container, now)
         return effects
 
-    def _published(self, pod_uid: str) -> list[Effect]:
-        pod = self._manager.pod(pod_uid)
-        names = {a.resource_name for a in self._manager.book.of_pod(pod_uid)}
+    def _published(self, alive: Alive) -> list[Effect]:
+        """What may be another by its coming or its end."""
+        pod = self._manager.pod(alive.pod_uid)
+        names = {a.resource_name for a in self._manager.book.of_pod(alive.pod_uid)} | alive.marks.keys()
         names |= {need.resource_name for need in pod.needs()} if pod is not None else set()
         return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
 

@@ -5,8 +5,11 @@ its absence counts only after a grace, and until then what was said before still
 restart it is taken for what it was until the next container is created, so that a restart that changes nothing writes nothing.
 """
 
+from collections.abc import Sequence
+
 from nodedevice_api.names import Reason
 
+from nodedevice_agent.core.containers import Alive
 from nodedevice_agent.core.runtime import Validator
 from nodedevice_agent.core.snapshot import Snapshot
 
@@ -108,8 +111,13 @@ class RuntimeLink:
         return changes
 
 
-def with_runners(said: Injectable, now: Snapshot) -> Injectable:
-    """What holds for all resources, and for one of them also who runs without it."""
+def with_runners(said: Injectable, now: Snapshot, runs_on: Sequence[Alive] = ()) -> Injectable:
+    """What holds for all resources, and for one of them also who runs without it. runs_on: as in RuntimeEvents."""
+    if said[0] == "True" and runs_on:
+        shown = ", ".join(f"{alive.container} of pod UID {alive.pod_uid} ({alive.id})" for alive in runs_on[:_NAMED])
+        more = ", …" if len(runs_on) > _NAMED else ""
+        message = f"containers run with devices that count as given back, and that another pod may have: {shown}{more}"
+        return "True", Reason.RUNS_ON, message
     pods = [h.pod for h in now.held if h.runs_without] + [w.pod for w in now.waiting if w.runs_without]
     if said[0] != "True" or not pods:
         return said

@@ -5,10 +5,10 @@ is held and no longer listed, is not healthy, whatever was said of it before.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from nodedevice_api.names import Reason
+from nodedevice_api.names import ALL_DEVICES, Reason
 
 from nodedevice_agent.core.allocations import Allocation
 from nodedevice_agent.core.device_manager import DeviceManager
@@ -17,8 +17,12 @@ from nodedevice_agent.core.pods import Pod
 from nodedevice_agent.core.resources import EndpointState, PluginOptions, Resource
 from nodedevice_agent.core.waiting import Waiting
 
-# Above this many, only devices that someone would look for are named one by one.
+# Above this many, only devices that someone would look for are named one by one: a snapshot costs by what it names and by what
+# is held, whatever the plugin lists.
 LISTED_WHOLE = 256
+# The CRD's bound.
+LISTED_MOST = 4096
+BROKEN_MOST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,11 @@ RunsWithout = Callable[[str, str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """awaited: of the releasing ones, how many the scheduler has given again already, to pods that are bound and wait."""
+    """awaited: of the releasing ones, how many the scheduler has given again already, to pods that are bound and wait.
+
+    devices: sorted by ID, LISTED_MOST at most. broken: the first few of all that are not healthy, also where devices is cut
+    before them.
+    """
 
     resource_name: str
     total: int
@@ -76,6 +84,7 @@ class Snapshot:
     refusal: str
     trouble: str
     devices: tuple[DeviceView, ...]
+    broken: tuple[DeviceView, ...]
     held: tuple[HeldBy, ...]
     waiting: tuple[WaitingPod, ...]
 
@@ -96,28 +105,30 @@ def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWitho
     """
     resource = manager.resources[resource_name]
     holders = manager.book.holders(resource_name)
-    missing = [device_id for device_id in holders if device_id not in resource.devices]
-    all_ids = (*resource.devices, *missing)
-    free = resource.free(holders)
     # what an allocation in flight has reserved is nobody's yet: it still counts as available
     in_flight = sum(i not in holders and resource.is_usable(i) for i in resource.reserved)
+    available = resource.free_count(holders) + in_flight
     releasing = sum(manager.book.is_releasing(uid) for uid in holders.values())
-    total = len(all_ids)
+    missing = [device_id for device_id in holders if device_id not in resource.devices]
+    total = len(resource.devices) + len(missing)
+    broken = _broken(resource, missing)
+    named = _named(resource, holders, missing, broken)
     return Snapshot(
         resource_name=resource_name,
         total=total,
         healthy=resource.healthy_count(),
-        cordoned=sum(map(resource.is_cordoned, all_ids)) if resource.cordoned_ids else 0,
+        cordoned=_cordoned_count(resource, holders, total),
         allocated=len(holders) - releasing,
         releasing=releasing,
-        awaited=_awaited(manager, resource, len(free) + in_flight) if releasing else 0,
-        available=len(free) + in_flight,
+        awaited=_awaited(manager, resource, available) if releasing else 0,
+        available=available,
         state=resource.state,
         options=resource.options,
         is_live=resource.is_live,
         refusal=resource.listed.refusal,
         trouble=resource.listed.trouble,
-        devices=tuple(_views(manager, resource, sorted(all_ids), whole=total <= LISTED_WHOLE)),
+        devices=tuple(_view(resource, device_id) for device_id in named),
+        broken=tuple(_view(resource, device_id) for device_id in broken[:BROKEN_MOST]),
         held=tuple(
             HeldBy(
                 a,
@@ -147,19 +158,43 @@ def _awaited(manager: DeviceManager, resource: Resource, available: int) -> int:
     return min(back, max(lacking - available, 0))
 
 
-def _views(manager: DeviceManager, resource: Resource, ids: list[str], whole: bool) -> Iterator[DeviceView]:
-    holders = manager.book.holders(resource.name)
-    for device_id in ids:
-        device = resource.devices.get(device_id)
-        cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
-        if device is None:
-            message = "a container holds it, and the device plugin no longer lists it"
-            yield DeviceView(device_id, False, Reason.NOT_LISTED, message, present=False, cordoned=cordoned)
-        elif not resource.is_healthy(device_id):
-            reason, message = _trouble(resource, device)
-            yield DeviceView(device_id, False, reason, message, True, cordoned, device.numa_nodes, device.attributes)
-        elif whole or cordoned or device_id in holders:
-            yield DeviceView(device_id, True, "", "", True, cordoned, device.numa_nodes, device.attributes)
+def _cordoned_count(resource: Resource, holders: Mapping[str, str], total: int) -> int:
+    if ALL_DEVICES in resource.cordoned_ids:
+        return total
+    return sum(i in resource.devices or i in holders for i in resource.cordoned_ids)
+
+
+def _broken(resource: Resource, missing: list[str]) -> list[str]:
+    """IDs of the first that are not healthy."""
+    listed = resource.listed
+    if not resource.is_live:
+        return _first((*listed.ids[:LISTED_MOST], *missing))
+    damped = (i for i in resource.flapping.damped if i in listed.devices)
+    return _first({*listed.unhealthy_ids[:LISTED_MOST], *damped, *missing})
+
+
+def _named(resource: Resource, holders: Mapping[str, str], missing: list[str], broken: list[str]) -> list[str]:
+    """IDs of the devices that are named one by one."""
+    listed = resource.listed
+    if len(listed.ids) + len(missing) <= LISTED_WHOLE or ALL_DEVICES in resource.cordoned_ids:
+        return _first((*listed.ids[:LISTED_MOST], *missing))
+    cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
+    return _first({*broken, *cordoned, *holders})
+
+
+def _first(device_ids: Collection[str]) -> list[str]:
+    return sorted(device_ids)[:LISTED_MOST]
+
+
+def _view(resource: Resource, device_id: str) -> DeviceView:
+    device = resource.devices.get(device_id)
+    cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
+    if device is None:
+        message = "a container holds it, and the device plugin no longer lists it"
+        return DeviceView(device_id, False, Reason.NOT_LISTED, message, present=False, cordoned=cordoned)
+    is_healthy = resource.is_healthy(device_id)
+    reason, message = ("", "") if is_healthy else _trouble(resource, device)
+    return DeviceView(device_id, is_healthy, reason, message, True, cordoned, device.numa_nodes, device.attributes)
 
 
 def _trouble(resource: Resource, device: Device) -> tuple[str, str]:

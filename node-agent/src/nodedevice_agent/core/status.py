@@ -13,17 +13,15 @@ from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
 
 from nodedevice_agent.core.pods import Pod
 from nodedevice_agent.core.resources import EndpointState
-from nodedevice_agent.core.snapshot import DeviceView, HeldBy, Snapshot, WaitingPod
+from nodedevice_agent.core.snapshot import LISTED_MOST, DeviceView, HeldBy, Snapshot, WaitingPod
 
 Json = dict[str, Any]
 
-MAX_DEVICES = 4096
 MAX_ALLOCATIONS = 1024
 MAX_IDS = 1024
 MAX_WAITING = 256
 # Of one list, as JSON: the API server refuses an object of 1.5 MiB with an error that looks like its own fault.
 MAX_LIST_BYTES = 256 * 1024
-_NAMED = 3
 
 
 def node_device_status(
@@ -78,7 +76,7 @@ def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:
 
 def _devices(now: Snapshot, before: Json, wall_time: str) -> tuple[list[Json], int]:
     earlier = {d["id"]: d for d in before.get("devices", ())}
-    listed, _ = _cut([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices[:MAX_DEVICES]], MAX_DEVICES)
+    listed, _ = _cut([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices], LISTED_MOST)
     return listed, now.total - len(listed)
 
 
@@ -201,7 +199,7 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
 def _healthy(now: Snapshot) -> tuple[str, str, str]:
     if now.total == 0:
         return "False", Reason.NO_DEVICES, _with_trouble("the device plugin lists no device", now)
-    broken = [f"{device.id} ({device.reason})" for device in now.devices if not device.healthy][:_NAMED]
+    broken = [f"{device.id} ({device.reason})" for device in now.broken]
     sick = now.total - now.healthy
     if sick == 0:
         return "True", Reason.ALL_HEALTHY, _with_trouble(f"all {now.total} devices are healthy", now)

@@ -35,15 +35,19 @@ def read(state_dir: Path) -> Checkpoint | None:
 
 def read_both(path: Path) -> tuple[bytes, bytes]:
     """A checkpoint and its journal, as they belong together also while they are being written. Raises OSError."""
-    content = read_regular(path, MOST_BYTES)
+    found = _read_once(path)
     for _ in range(_ATTEMPTS):
-        journal = checkpoint_journal.read(path)
-        # the journal is emptied after the checkpoint was replaced: an older checkpoint does not go with it
-        again = read_regular(path, MOST_BYTES)
-        if again == content:
+        # the journal is emptied after the checkpoint was replaced: an older checkpoint does not go with it. And what is read while
+        # a line is written may lack a piece of it
+        again = _read_once(path)
+        if again == found:
             break
-        content = again
-    return content, journal
+        found = again
+    return found
+
+
+def _read_once(path: Path) -> tuple[bytes, bytes]:
+    return read_regular(path, MOST_BYTES), checkpoint_journal.read(path)
 
 
 def set_aside(state_dir: Path) -> Path:

@@ -54,6 +54,9 @@ class Journal:
 
     def reset(self) -> None:
         """Empty again."""
+        if self._used:
+            # the end of the last line first: should a kill leave a piece of it alone, that is none of a line that was whole
+            self._put(b"\0", self._used - 1)
         self._put(bytes(self._used), 0)
         os.fdatasync(self._descriptor)
         self._used = 0

@@ -74,7 +74,7 @@ class Injector:
     # -- containers -----------------------------------------------------------------------------------------------------
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
-        if self._injection.answer(sandbox, container) is None:
+        if self._injection.answer(sandbox, container.name) is None:
             return None
         with metrics.CREATE_CONTAINER_SECONDS.time():
             try:
@@ -89,7 +89,7 @@ class Injector:
         until = self._host.now() + WAIT_SECONDS
         saved: Given | None = None
         while True:
-            match self._injection.answer(sandbox, container):
+            match self._injection.answer(sandbox, container.name):
                 case None:
                     return None
                 case Refusal() as refusal:
@@ -140,7 +140,7 @@ class Injector:
         found = self._host.manager.containers.find(sandbox.uid, container.id)
         if found is not None and found.marks:
             return
-        match self._injection.answer(sandbox, container):
+        match self._injection.answer(sandbox, container.name):
             case Refusal() as refusal:
                 raise InjectionRefused(refusal.message)
             case Given():

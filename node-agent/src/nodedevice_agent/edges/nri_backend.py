@@ -39,6 +39,8 @@ class NriBackend:
         self._injector = Injector(host, self._link, said, KubeletsNames(kubelet_dir).has)
         self._plugin = NriPlugin(self._injector, socket, index)
         self._without: set[tuple[str, str, str]] = set()
+        # IDs of containers, and resource names
+        self._running_on: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
         try:
@@ -52,7 +54,8 @@ class NriBackend:
         return self._link.said is not None
 
     def snapshot(self, resource_name: str) -> Snapshot:
-        """With which containers run without their devices; each is told of once."""
+        """With which containers run without their devices; each is told of once, as are those that run on with theirs."""
+        self._tell_running_on(resource_name)
         now = snapshot(self._manager, resource_name, self._injector.events.runs_without)
         without = {(h.allocation.pod_uid, h.allocation.container, resource_name) for h in now.held if h.runs_without}
         without |= {(w.waiting.pod_uid, w.waiting.container, resource_name) for w in now.waiting if w.runs_without}
@@ -64,7 +67,22 @@ class NriBackend:
         return now
 
     def injectable(self, now: Snapshot) -> Injectable | None:
-        return None if self._link.said is None else with_runners(self._link.said, now)
+        if self._link.said is None:
+            return None
+        return with_runners(self._link.said, now, self._injector.events.runs_on(now.resource_name))
+
+    def _tell_running_on(self, resource_name: str) -> None:
+        found = {(alive.id, resource_name): alive for alive in self._injector.events.runs_on(resource_name)}
+        for one, alive in sorted(found.items()):
+            if one not in self._running_on:
+                extra = {
+                    "container_id": alive.id,
+                    "container": alive.container,
+                    "pod_uid": alive.pod_uid,
+                    "resource_name": resource_name,
+                }
+                log.error("container runs with devices that count as given back; stop it", extra=extra)
+        self._running_on = {one for one in self._running_on if one[1] != resource_name} | found.keys()
 
 
 class KubeletsNames:

@@ -18,7 +18,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from nodedevice_agent.core.devices import DeviceList
+from nodedevice_agent.core.devices import NOTHING, DeviceList
 from nodedevice_agent.core.resources import PluginOptions
 from nodedevice_agent.edges import wire
 from nodedevice_agent.edges.unix_sockets import grpc_target
@@ -87,10 +87,11 @@ class PluginConnection:
         if self._is_closed:
             return
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(_path("ListAndWatch"))
-        stream = method(_EMPTY)
+        stream, listed = method(_EMPTY), NOTHING
         try:
             async for octets in stream:
-                yield await _device_list(octets)
+                listed = await _device_list(octets, listed)
+                yield listed
         except DecodeError as exc:
             raise PluginFailed(self.resource_name, "ListAndWatch", _NOT_UNDERSTOOD) from exc
         except grpc.RpcError as exc:
@@ -164,11 +165,11 @@ class PluginConnection:
         await self.close()
 
 
-async def _device_list(octets: bytes) -> DeviceList:
+async def _device_list(octets: bytes, known: DeviceList) -> DeviceList:
     """Raises DecodeError."""
     if len(octets) <= _MOST_BYTES_AT_ONCE:
-        return wire.device_list(octets)
-    return await asyncio.to_thread(wire.device_list, octets)
+        return wire.device_list(octets, known)
+    return await asyncio.to_thread(wire.device_list, octets, known)
 
 
 def _path(call: str) -> str:

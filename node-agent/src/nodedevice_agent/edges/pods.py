@@ -13,7 +13,7 @@ from nodedevice_api.resource_names import is_extended_resource
 
 from nodedevice_agent.core.container_edits import place
 from nodedevice_agent.core.pods import NO_SETTINGS, Container, ContainerKind, OwnSettings, Pod
-from nodedevice_agent.edges.cluster import Cluster, ContainerSpec, PodObject
+from nodedevice_agent.edges.cluster import Cluster, ContainerSpec, EnvVar, PodObject
 from nodedevice_agent.edges.retry import forever
 
 log = logging.getLogger(__name__)
@@ -96,10 +96,17 @@ def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_
 
 def _own_settings(spec: ContainerSpec) -> OwnSettings:
     return OwnSettings(
-        frozenset(env.name for env in spec.env or ()),
+        frozenset(env.name for env in spec.env or () if not _may_be_missing(env)),
         frozenset(place(mount.mountPath) for mount in spec.volumeMounts or ()),
         is_privileged=spec.securityContext is not None and spec.securityContext.privileged is True,
     )
+
+
+def _may_be_missing(env: EnvVar) -> bool:
+    """Whether it refers to something optional. If that is not there the container has none of it, which nobody tells us."""
+    source = env.valueFrom
+    found = (source.configMapKeyRef, source.secretKeyRef, source.fileKeyRef) if source is not None else ()
+    return any(ref is not None and ref.optional is True for ref in found)
 
 
 def _count(quantity: str | int) -> int:

@@ -10,7 +10,15 @@ from google.protobuf.message import DecodeError
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from nodedevice_agent.core.devices import MAX_DEVICES, MAX_NUMA_NODE, MAX_NUMA_NODES, Device, DeviceList, accept
+from nodedevice_agent.core.devices import (
+    MAX_DEVICES,
+    MAX_NUMA_NODE,
+    MAX_NUMA_NODES,
+    NOTHING,
+    Device,
+    DeviceList,
+    accept,
+)
 from nodedevice_agent.core.resources import PluginOptions
 from nodedevice_agent.edges.message_fields import beginning
 
@@ -25,12 +33,15 @@ _MOST_DETAILED_BYTES = 8 * 1024 * 1024
 _MOST_LOOKED_AT = 1024
 
 
-def device_list(octets: bytes) -> DeviceList:
-    """A ListAndWatchResponse, read up to the first device that is one too many. Raises DecodeError."""
+def device_list(octets: bytes, known: DeviceList = NOTHING) -> DeviceList:
+    """A ListAndWatchResponse, read up to the first device that is one too many; known: as accept() has it.
+
+    Raises DecodeError.
+    """
     octets = beginning(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
     message = api_pb2.ListAndWatchResponse.FromString(octets)
     details = _details(octets)
-    return accept(_devices(message, details), _plain(details.message or details.reason, _MAX_MESSAGE))
+    return accept(_devices(message, details), _plain(details.message or details.reason, _MAX_MESSAGE), known)
 
 
 def _details(octets: bytes) -> DeviceListDetails:

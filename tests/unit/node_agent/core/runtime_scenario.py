@@ -18,9 +18,11 @@ HELD = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
 def edits(response: bytes) -> ContainerEdits:
     """The answers of these plugins are words: an environment variable ANSWER of that value, and /dev/<word>.
 
-    "mount PATH" is a mount there instead.
+    "mount PATH" is a mount there instead, "env WORD" the variable alone.
     """
     word = response.decode()
+    if word.startswith("env "):
+        return ContainerEdits({"ANSWER": word.removeprefix("env ")}, (), (), {}, ())
     if word.startswith("mount "):
         return ContainerEdits({}, (Mount(word.removeprefix("mount "), "/srv", False),), (), {}, ())
     return ContainerEdits({"ANSWER": word}, (), (DeviceFile(f"/dev/{word}", "/dev/null", "rw"),), {}, ())
@@ -53,8 +55,8 @@ class RuntimeScenario(Scenario):
         self.effects += effects
         return effects
 
-    def ask(self, uid: str, name: str = "main", held: bool = False, env: tuple[str, ...] = ()) -> Answer:
-        return self.injection.answer(sandbox(uid, held), container(uid, name, env=env))
+    def ask(self, uid: str, name: str = "main", held: bool = False) -> Answer:
+        return self.injection.answer(sandbox(uid, held), name)
 
     def refusal(self, uid: str, name: str = "main", held: bool = False) -> Refusal:
         answer = self.ask(uid, name, held)

@@ -43,9 +43,9 @@ def test_release_forgets_all_of_a_pod_and_nothing_else() -> None:
 
 def test_releasing_is_said_once_and_ends_with_the_release() -> None:
     filled = book(("a", "main", ("d0",)))
-    assert filled.set_releasing("a") == {GPU}
-    assert filled.set_releasing("a") == frozenset()
-    assert filled.set_releasing("stranger") == frozenset()
+    assert filled.set_releasing("a", 7.0) == {GPU}
+    assert filled.set_releasing("a", 8.0) == frozenset()
+    assert filled.set_releasing("stranger", 7.0) == frozenset()
     assert filled.is_releasing("a")
     filled.release("a")
     assert not filled.is_releasing("a")

@@ -3,7 +3,7 @@
 Two managers are told the same and must say the same. A third is made from the checkpoint after each step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from nodedevice_agent.core.allocations import Allocation
 from nodedevice_agent.core.checkpoint import Checkpoint, decode, encode
-from nodedevice_agent.core.device_manager import DeviceManager
+from nodedevice_agent.core.device_manager import RELEASING_SETTLE_SECONDS, DeviceManager
 from nodedevice_agent.core.devices import Device, accept
-from nodedevice_agent.core.effects import AskPreferred, CallAllocate, CallPreStart, Effect
+from nodedevice_agent.core.effects import AskPreferred, CallAllocate, CallPreStart, Effect, Publish
 from nodedevice_agent.core.pods import Container, ContainerKind, Pod
 from nodedevice_agent.core.resources import PluginOptions
-from nodedevice_agent.core.snapshot import snapshot
+from nodedevice_agent.core.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.core.status import node_device_status
 
 from tests.unit.node_agent.core import crd_rules
@@ -63,6 +63,8 @@ class ManagerMachine(RuleBasedStateMachine):
         self.ended = 0
         self.calls: list[Call] = []
         self.intent: dict[str, frozenset[str]] = dict.fromkeys(NAMES, frozenset())
+        # what was said last of each resource; None from a restart until the API has told of its pods, which is published whole
+        self.published: dict[str, dict[str, Any]] | None = {}
 
     @initialize(waits_for_runtime=st.booleans(), waits_for_intent=st.booleans(), plugins=PLUGINS_BACK)
     def begins(self, plugins: int, **options: Any) -> None:
@@ -80,7 +82,27 @@ class ManagerMachine(RuleBasedStateMachine):
         if event in ("allocated", "preferred"):
             self.only_usable_devices_are_given_out(before)
         assert effects == getattr(self.twin, event)(*args, self.now), "equal inputs, unequal effects"
-        self.calls += [effect for effect in effects if isinstance(effect, Call)]
+        if event == "pods_synced":
+            self.published = {}
+            effects = [*effects, *map(Publish, self.manager.resources)]
+        self.carry_out(effects)
+        if event in ("pod_seen", "pod_gone", "pods_synced") and self.manager.book.releasing():
+            # what is being given back is told a moment later
+            self.now += RELEASING_SETTLE_SECONDS
+            self.happens("tick")
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Call):
+                self.calls.append(effect)
+            elif isinstance(effect, Publish) and self.published is not None:
+                self.published[effect.resource_name] = self.status(effect.resource_name)
+
+    def seen(self, name: str) -> Snapshot:
+        return snapshot(self.manager, name)
+
+    def status(self, name: str) -> dict[str, Any]:
+        return node_device_status(self.seen(name), {}, wall_time="2026-01-05T00:00:00Z", version="1", runtime="none")
 
     def only_usable_devices_are_given_out(self, before: set[tuple[str, str, str]]) -> None:
         for allocation in self.manager.book:
@@ -228,12 +250,14 @@ class ManagerMachine(RuleBasedStateMachine):
             self.all_pods_are_listed()
 
     def the_agent_restarts(self, plugins: int) -> None:
+        self.published = None
         checkpoint = decode(encode(self.manager.checkpoint()))
         self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options) for _ in range(2))
         self.endpoints, self.calls = {}, []
         self.plugins_come(plugins)
 
     def the_checkpoint_is_lost(self, plugins: int, comes_first: bool) -> None:
+        self.published = None
         unanswered = [replace(allocation, response=None) for allocation in self.manager.book]
         self.manager, self.twin = (DeviceManager(self.now, is_recovering=True, **self.options) for _ in range(2))
         self.endpoints, self.calls = {}, []
@@ -288,6 +312,12 @@ class ManagerMachine(RuleBasedStateMachine):
             again = snapshot(self.twin, name)
             second = node_device_status(again, first, wall_time="2026-01-06T00:00:00Z", version="1", runtime="none")
             assert first == second
+
+    @invariant()
+    def what_was_published_last_is_so(self) -> None:
+        for name in self.manager.resources:
+            if self.published is not None and not is_settling(self.manager, name):
+                assert self.published.get(name) == self.status(name), f"{name} is another than was published"
 
     @invariant()
     def a_restart_has_the_same_holders(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from nodedevice_agent.core.allocations import Allocation
 from nodedevice_agent.core.checkpoint import Checkpoint
 from nodedevice_agent.core.effects import Publish, SaveCheckpoint
@@ -170,7 +171,7 @@ class TestLostCheckpoint:
     def test_the_answer_is_asked_for_again_and_saved(self) -> None:
         scenario = lost(GPU)
         (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
-        assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True)]
+        assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
         (kept,) = scenario.manager.book
         assert kept.response == b"again"
         assert scenario.passes(600) == []
@@ -226,6 +227,44 @@ class TestLostCheckpoint:
         scenario.see(pod("p", gpu=1))
         scenario.answer_all(scenario.happens("recovered", knows()))
         assert scenario.held() == {"p/main": ("d0",)}
+
+    @pytest.mark.parametrize("comes_again", [False, True])
+    def test_a_plugin_that_has_not_listed_by_then_is_awaited(self, comes_again: bool) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.connect()
+        if comes_again:
+            scenario.disconnect()
+            scenario.connect(endpoint=2)
+        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
+        assert is_settling(scenario.manager, GPU)
+        assert published(scenario.lists(device_ids(2), endpoint=2 if comes_again else 1)) == {GPU}
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_one_that_never_lists_is_awaited_no_longer_than_others(self) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.connect()
+        scenario.happens("recovered", knows(resources=[GPU]))
+        assert published(scenario.passes(SETTLE_SECONDS)) == {GPU}
+        assert not is_settling(scenario.manager, GPU)
+        assert published(scenario.passes(400)) == set()
+        assert scenario.snapshot().state is EndpointState.RUNNING
+
+    def test_one_that_went_before_keeps_its_grace_period(self) -> None:
+        scenario = lost(GPU)
+        scenario.disconnect()
+        scenario.passes(100)
+        scenario.happens("recovered", knows(resources=[GPU]))
+        assert is_settling(scenario.manager, GPU)
+        scenario.passes(199)
+        assert scenario.snapshot().state is EndpointState.STOPPED
+        scenario.passes(1)
+        assert scenario.snapshot().state is EndpointState.GONE
+
+    def test_a_resource_that_the_api_does_not_know_is_told_at_once(self) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.connect()
+        scenario.happens("recovered", knows(resources=[NIC]))
+        assert not is_settling(scenario.manager, GPU)
 
     def test_a_resource_that_nobody_holds_and_whose_plugin_is_gone_says_so(self) -> None:
         scenario = lost(GPU)

@@ -1,11 +1,12 @@
 """Which listed devices are taken: each ID once, the worse health wins, and nothing impossible comes through."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.core.devices import MAX_DEVICES, MAX_ID_CHARACTERS, Device, accept
+from nodedevice_agent.core.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NOTHING, Device, accept
 
 SICK = False
 
@@ -59,6 +60,35 @@ def test_a_list_that_does_not_end_is_read_to_the_bound() -> None:
 
 def test_as_many_devices_as_there_may_be_are_nothing_to_speak_of() -> None:
     assert accept(Device(str(number)) for number in range(MAX_DEVICES)).refusal == ""
+
+
+LISTS = st.lists(st.builds(Device, st.sampled_from("abcd"), st.booleans(), st.sampled_from([(), (0,), (1,)])))
+
+
+@given(LISTS, st.none() | LISTS, st.sampled_from(["", "broken"]))
+def test_what_is_equal_in_the_list_before_is_taken_from_there(
+    first: list[Device], second: list[Device] | None, trouble: str
+) -> None:
+    known = accept(first)
+    plain = accept(map(replace, first if second is None else second), trouble)
+    found = accept(map(replace, first if second is None else second), trouble, known)
+    assert found == plain
+    assert (found is known) is (plain == known)
+    for name, device in found.devices.items():
+        assert (device is known.devices.get(name)) is (device == known.devices.get(name))
+
+
+@given(LISTS)
+def test_ids_are_sorted_and_told_apart_by_health(listed: list[Device]) -> None:
+    found = accept(listed)
+    assert found.ids == tuple(sorted(found.devices))
+    assert found.healthy_ids == tuple(i for i in found.ids if found.devices[i].healthy)
+    assert found.unhealthy_ids == tuple(i for i in found.ids if not found.devices[i].healthy)
+    assert all(found.calls_healthy(i) is (i in found.healthy_ids) for i in [*"abcd", "ghost"])
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert accept([]) is NOTHING
 
 
 @given(st.lists(st.builds(Device, st.text(max_size=MAX_ID_CHARACTERS + 5), st.booleans())))

@@ -1,7 +1,7 @@
 """When a device's health is believed, and when it has changed too often to be."""
 
 import pytest
-from nodedevice_agent.core.devices import Device
+from nodedevice_agent.core.devices import NOTHING, Device, accept
 from nodedevice_agent.core.flapping import Flapping, FlappingLimits
 
 from tests.unit.node_agent.core.scenario import GPU, Scenario, calls, pod, published
@@ -12,7 +12,7 @@ DEFAULT = FlappingLimits()
 
 def tell(flapping: Flapping, health: bool, at: float, device_id: str = "d0") -> None:
     """The device's health changes to this."""
-    flapping.saw({device_id: Device(device_id, not health)}, {device_id: Device(device_id, health)}, at)
+    flapping.saw(accept([Device(device_id, not health)]), accept([Device(device_id, health)]), at)
 
 
 def after(*times: float, limits: FlappingLimits = DEFAULT) -> Flapping:
@@ -52,8 +52,10 @@ class TestCounting:
 
     def test_coming_going_and_staying_are_no_changes(self) -> None:
         flapping = Flapping(DEFAULT)
-        well, sick = {"d0": Device("d0")}, {"d0": Device("d0", SICK)}
-        for at, (before, now) in enumerate([({}, well), (well, well), (well, {}), ({}, sick), (sick, {})]):
+        well, sick = accept([Device("d0")]), accept([Device("d0", SICK)])
+        for at, (before, now) in enumerate(
+            [(NOTHING, well), (well, well), (well, NOTHING), (NOTHING, sick), (sick, NOTHING)]
+        ):
             flapping.saw(before, now, at)
         tell(flapping, SICK, 5)
         tell(flapping, WELL, 6)

@@ -48,6 +48,17 @@ def test_afterwards_an_end_is_told_at_once() -> None:
     assert not is_settling(scenario.manager, GPU)
 
 
+def test_after_the_checkpoint_was_lost_it_is_awaited_too() -> None:
+    scenario = Scenario(is_recovering=True)
+    scenario.plugin(["a", "b"])
+    scenario.happens("recovered", Checkpoint(registered={GPU: ()}))
+    assert not is_settling(scenario.manager, GPU)
+    scenario.disconnect()
+    assert is_settling(scenario.manager, GPU)
+    scenario.plugin(["a", "b"], endpoint=2)
+    assert not is_settling(scenario.manager, GPU)
+
+
 def test_a_resource_that_was_not_known_before_is_told_at_once() -> None:
     scenario = Scenario(Checkpoint())
     scenario.plugin(["a"])

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from nodedevice_agent.core.checkpoint import Checkpoint
 from nodedevice_agent.core.effects import CallPreStart
 from nodedevice_agent.core.pods import Container, OwnSettings, Pod
 from nodedevice_agent.core.resources import PluginOptions
@@ -11,7 +12,7 @@ from nodedevice_agent.core.runtime import ContainerState, RunningContainer
 from nodedevice_agent.core.runtime_events import CREATED_SECONDS
 
 from tests.unit.node_agent.core.runtime_scenario import RuntimeScenario, container, sandbox, shows
-from tests.unit.node_agent.core.scenario import GPU, NIC, device_ids, pod, published
+from tests.unit.node_agent.core.scenario import GPU, NIC, calls, device_ids, pod, published
 from tests.unit.node_agent.core.scenario import container as asking
 
 
@@ -156,9 +157,11 @@ class TestNeverStarted:
     def never_started(self, scenario: RuntimeScenario, after: float) -> list[str]:
         return [alive.id for alive in scenario.runtime.never_started(scenario.now + after)]
 
+    @pytest.mark.parametrize("found_before", [0.0, 3600.0])
     @pytest.mark.parametrize("how", ["over", "gone"])
-    def test_counts_as_ended_after_a_while(self, how: str) -> None:
+    def test_counts_as_ended_after_a_while(self, how: str, found_before: float) -> None:
         scenario = self.found()
+        scenario.now += found_before
         (scenario.see(over("p")) if how == "over" else scenario.gone("p"))
         assert scenario.held() == {"p/main": ("d0",)}
         assert scenario.runtime.next_deadline() == scenario.now + CREATED_SECONDS
@@ -168,6 +171,59 @@ class TestNeverStarted:
         assert scenario.held() == {"next/main": ("d0",)}
         assert scenario.runtime.next_deadline() is None
         assert scenario.end(container("p"), "p") == [], "told when the kubelet clears it away"
+
+    def test_found_after_the_pods_end(self) -> None:
+        """The agent restarts, and hears of the runtime last."""
+        before = self.found()
+        after = before.rebooted()
+        after.happens("pods_synced", [])
+        after.now += 60.0
+        after.sync(("p", replace(container("p"), state=ContainerState.CREATED)))
+        assert after.runtime.next_deadline() == after.now + CREATED_SECONDS
+
+    def test_it_may_take_as_long_as_the_kubelet_waits_for_its_start(self) -> None:
+        assert CREATED_SECONDS >= 120.0, "runtimeRequestTimeout"
+
+    @pytest.mark.parametrize("is_seen_again", [False, True])
+    def test_whoever_is_started_after_all_is_told_of(self, is_seen_again: bool) -> None:
+        scenario = self.found()
+        made = scenario.create("p")
+        scenario.sync(("p", replace(made, state=ContainerState.CREATED)))
+        scenario.gone("p")
+        scenario.answer_all(scenario.end(made, "p"))
+        assert scenario.held() == {"next/main": ("d0",)}
+        if is_seen_again:
+            scenario.sync(("p", replace(made, state=ContainerState.CREATED)))
+        assert scenario.runtime.runs_on(GPU) == ()
+        assert published(scenario.start(made, "p")) == {GPU}
+        assert [alive.id for alive in scenario.runtime.runs_on(GPU)] == [made.id]
+        assert published(scenario.end(made, "p")) == {GPU}
+        assert scenario.runtime.runs_on(GPU) == ()
+
+    def test_found_running_where_the_api_has_forgotten_its_pod(self) -> None:
+        """The checkpoint is lost, and who holds what comes from the API: until it has, nobody knows."""
+        made = self.found().create("p")
+        after = RuntimeScenario(is_recovering=True)
+        after.plugin(device_ids(1))
+        after.sync(("p", made))
+        assert after.runtime.runs_on(GPU) == ()
+        after.happens("recovered", Checkpoint(()))
+        assert [alive.id for alive in after.runtime.runs_on(GPU)] == [made.id]
+
+    @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.RUNNING])
+    def test_the_next_instance_takes_its_place(self, state: ContainerState) -> None:
+        """Devices are prepared anew when that has ended, whatever becomes of the one that never ran."""
+        scenario = RuntimeScenario()
+        scenario.plugin(device_ids(1), options=PluginOptions(pre_start_required=True))
+        scenario.sync()
+        scenario.run(pod("p", gpu=1))
+        scenario.prepare(scenario.effects)
+        first = scenario.create("p")
+        scenario.sync(("p", replace(first, state=state)))
+        second = scenario.create("p", number=2)
+        scenario.start(second, "p")
+        made = [effect for effect in scenario.end(second, "p") if isinstance(effect, CallPreStart)]
+        assert len(made) == (1 if state is ContainerState.CREATED else 0)
 
     def test_not_of_a_pod_that_goes_on(self) -> None:
         scenario = self.found()
@@ -241,14 +297,28 @@ class TestRunsWithout:
         assert not self.without(self.found(**shows("ok")))
         assert self.without(self.found(**shows("something else")))
 
-    def test_what_the_pod_sets_itself_proves_nothing(self) -> None:
+    @pytest.mark.parametrize("value", ["ok", "the pod's"])
+    @pytest.mark.parametrize("answer", [b"ok", b"env ok"])
+    @pytest.mark.parametrize("has_device", [True, False])
+    def test_what_the_pod_sets_itself_proves_nothing(self, value: str, answer: bytes, has_device: bool) -> None:
+        """Neither that it has its devices nor that it lacks them; where nothing else was answered, it lacks nothing."""
         scenario = RuntimeScenario()
         scenario.plugin(device_ids(1))
-        shown = {**shows("ok"), "env": ("ANSWER=the pod's",)}
+        shown = {"env": (f"ANSWER={value}",)} | ({"devices": shows("ok")["devices"]} if has_device else {})
         scenario.sync(("p", container("p", **shown)))
         own = OwnSettings(envs=frozenset({"ANSWER"}))
-        scenario.run(pod("p", Container("main", limits={GPU: 1}, own=own)))
-        assert not self.without(scenario)
+        (call,) = calls(scenario.see(pod("p", Container("main", limits={GPU: 1}, own=own))))
+        scenario.answer(call, answer)
+        assert self.without(scenario) == (answer == b"ok" and not has_device)
+
+    def test_an_answer_of_which_the_runtime_shows_nothing(self) -> None:
+        """That is no proof that it has them."""
+        scenario = RuntimeScenario()
+        scenario.plugin(device_ids(1))
+        scenario.sync(("p", container("p")))
+        (call,) = calls(scenario.see(pod("p", gpu=1)))
+        scenario.answer(call, b"mount /data")
+        assert self.without(scenario)
 
     def test_who_waits_and_runs(self) -> None:
         scenario = self.found(allocated=False)
@@ -290,6 +360,19 @@ class TestRunsWithout:
     def test_its_end_is_published(self) -> None:
         scenario = self.found()
         assert published(scenario.end(container("p"), "p")) == {GPU}
+        assert not self.without(scenario)
+
+    def test_the_end_of_one_that_waits_is_published(self) -> None:
+        scenario = self.found(allocated=False)
+        assert published(scenario.end(container("p"), "p")) == {GPU}
+        assert not self.without(scenario)
+
+    def test_one_that_was_never_started_and_its_next_instance(self) -> None:
+        scenario = self.found(state=ContainerState.CREATED)
+        assert self.without(scenario)
+        scenario.effects.clear()
+        scenario.create("p", number=2)
+        assert published(scenario.effects) == {GPU}
         assert not self.without(scenario)
 
     def test_nothing_is_kept_of_pods_that_ask_for_nothing(self) -> None:

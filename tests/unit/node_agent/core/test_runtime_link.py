@@ -1,5 +1,6 @@
 """The condition Injectable: what it says when, and that a short absence does not change it."""
 
+from nodedevice_agent.core.containers import Alive
 from nodedevice_agent.core.runtime import Validator
 from nodedevice_agent.core.runtime_link import RuntimeLink, with_runners
 
@@ -70,6 +71,22 @@ def test_who_runs_without_is_named() -> None:
     assert (status, reason) == ("True", "RunsWithoutDevices")
     assert "4 containers" in message
     assert "default/a, default/b, default/c, …" in message
+
+
+def test_who_runs_on_with_devices_of_others_is_named_first() -> None:
+    scenario = RuntimeScenario()
+    scenario.plugin(device_ids(1))
+    scenario.sync(*((uid, container(uid)) for uid in ("a", "b", "c", "d")))
+    scenario.run(pod("a", gpu=1))
+    now = scenario.snapshot_with_runtime()
+    four = [Alive(f"id-{uid}", "s", uid, "main") for uid in ("a", "b", "c", "d")]
+    here = ("True", "RuntimeConnected", "connected")
+    assert with_runners(here, now)[1] == "RunsWithoutDevices"
+    status, reason, message = with_runners(here, now, four)
+    assert (status, reason) == ("True", "RunsOnWithDevices")
+    assert message.endswith(": main of pod UID a (id-a), main of pod UID b (id-b), main of pod UID c (id-c), …")
+    away = ("False", "RuntimeDisconnected", "away")
+    assert with_runners(away, now, four) == away
 
 
 def test_where_the_runtime_is_away_that_is_what_is_said() -> None:

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.core.devices import Device
-from nodedevice_agent.core.snapshot import RunsWithout, snapshot
+from nodedevice_agent.core.snapshot import LISTED_MOST, RunsWithout, snapshot
 from nodedevice_agent.core.status import (
     MAX_ALLOCATIONS,
-    MAX_DEVICES,
     MAX_IDS,
     MAX_LIST_BYTES,
     MAX_WAITING,
@@ -265,7 +264,17 @@ class TestBounds:
         scenario.disconnect()
         shown = status(scenario)
         assert (shown["total"], shown["healthy"]) == (100_000, 0)
-        assert 0 < len(shown["devices"]) <= MAX_DEVICES
+        assert 0 < len(shown["devices"]) <= LISTED_MOST
+
+    def test_a_broken_one_is_named_though_more_are_listed_before_it(self) -> None:
+        scenario = Scenario()
+        ids = [f"d{index:06}" for index in range(LISTED_MOST + 1)]
+        scenario.plugin([*ids, Device("e", healthy=False)])
+        scenario.run(pod("p", gpu=LISTED_MOST + 1))
+        shown = status(scenario)
+        assert "e" not in {device["id"] for device in shown["devices"]}
+        message = next(c["message"] for c in shown["conditions"] if c["type"] == "Healthy")
+        assert message == f"1 of {LISTED_MOST + 2} devices not healthy: e (ReportedUnhealthy)"
 
     def test_long_ids_that_are_not_ascii_fit(self) -> None:
         scenario = Scenario()

@@ -139,6 +139,18 @@ class TestReading:
         monkeypatch.setattr(checkpoint_journal, "read", overtaken)
         assert holder(tmp_path) == "uid-c"
 
+    def test_a_line_that_is_read_while_it_is_written_is_read_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        whole = line("uid-a", "uid-b", 2)
+        (tmp_path / JOURNAL).write_bytes(whole)
+        # the beginning was looked at before it was there, and the rest after
+        looks = iter([bytes(20) + whole[20:]])
+        read = checkpoint_journal.read
+        monkeypatch.setattr(checkpoint_journal, "read", lambda path: next(looks, None) or read(path))
+        assert holder(tmp_path) == "uid-b"
+
 
 def holder_alone(state_dir: Path) -> str:
     """Without the journal."""

@@ -91,9 +91,9 @@ class TestDeviceLists:
     ) -> None:
         readers: list[threading.Thread] = []
 
-        def read(octets: bytes) -> DeviceList:
+        def read(octets: bytes, known: DeviceList) -> DeviceList:
             readers.append(threading.current_thread())
-            return device_list(octets)
+            return device_list(octets, known)
 
         device_list = wire.device_list
         monkeypatch.setattr(wire, "device_list", read)
@@ -105,6 +105,18 @@ class TestDeviceLists:
                 lengths.append(len((await next_list(lists)).devices))
         assert lengths == [2, 10_000, 1]
         assert [reader is threading.main_thread() for reader in readers] == [True, False, True]
+
+    async def test_a_list_that_says_the_same_is_the_same(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        async with aclosing(cast("Any", connection.device_lists())) as lists:
+            first = await next_list(lists)
+            await plugin.update(dict(plugin.devices))
+            assert await next_list(lists) is first
+            await plugin.update({**plugin.devices, "new": FakeDevice()})
+            more = await next_list(lists)
+        assert more.devices.keys() == {*first.devices, "new"}
+        assert all(more.devices[name] is device for name, device in first.devices.items())
 
     async def test_a_message_over_the_bound_breaks_that_plugin_alone(
         self, plugin: FakePlugin, connection: PluginConnection

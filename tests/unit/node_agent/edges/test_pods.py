@@ -133,6 +133,16 @@ def test_what_a_container_sets_itself() -> None:
     assert seen.own == OwnSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
 
 
+@pytest.mark.parametrize("kind", ["configMapKeyRef", "secretKeyRef", "fileKeyRef"])
+@pytest.mark.parametrize(("optional", "is_own"), [(True, False), (False, True), (None, True)])
+def test_a_variable_that_may_be_missing_is_not_counted_on(kind: str, optional: bool | None, is_own: bool) -> None:
+    """What it refers to decides whether the container has it or what its image says, and nobody tells which."""
+    ref = {"name": "n", "key": "k"} | ({} if optional is None else {"optional": optional})
+    env = [{"name": "A", "valueFrom": {kind: ref}}, {"name": "B", "value": ""}]
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, env=env)]})).containers
+    assert seen.own.envs == ({"A", "B"} if is_own else {"B"})
+
+
 @pytest.mark.parametrize("context", [None, {}, {"privileged": None}, {"privileged": False}])
 def test_not_privileged(context: Any) -> None:
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, securityContext=context)]})).containers

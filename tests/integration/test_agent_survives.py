@@ -303,7 +303,7 @@ async def test_a_start_while_the_api_server_is_away(node: AgentNode) -> None:
     await asyncio.to_thread(node.control_plane.stop_apiserver)
     try:
         node.agent.start()
-        await node.agent.until_logged("lease cannot be renewed; trying again")
+        await node.agent.until_logged("api server: connection lost; trying again")
         await plugin.wait_for_streams(1)
         assert (await node.agent.get("/readyz"))[0] == 503
         assert (await node.agent.get("/healthz"))[0] == 200

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from nodedevice_api.names import node_device_name
 
+from tests.fakes.plugin import FakeDevice
 from tests.integration.agent_process import GPU, AgentNode, until
 
 
@@ -59,7 +60,7 @@ async def test_a_token_without_rights_is_said_and_tried_until_it_has_them(
     await agent_node.plugin(1)
     trying = await agent_node.agent.until_logged("lease cannot be renewed; trying again")
     assert "forbidden" in trying["error"]
-    lost = await agent_node.agent.until_logged("api server: connection lost; trying again")
+    lost = await agent_node.agent.until_logged("api server: trying again")
     assert "forbidden" in lost["error"]
     status, text = await agent_node.agent.get("/readyz")
     assert (status, "api server: the lease cannot be renewed" in text) == (503, True)
@@ -167,6 +168,27 @@ async def test_a_directory_that_a_kubelet_serves_is_left_alone_until_it_ends(age
     assert socket_path.stat().st_ino == inode
     await agent_node.plugin(1)
     await agent_node.until_numbers(total=1, allocated=0, available=1)
+
+
+async def test_a_kubelet_that_takes_the_directory_later_has_it_until_it_ends(agent_node: AgentNode) -> None:
+    agent_node.start_agent()
+    await agent_node.plugin(1)
+    await agent_node.until_numbers(total=1, allocated=0, available=1)
+    await agent_node.agent.until_ready()
+    socket_path = agent_node.plugin_dir / "kubelet.sock"
+    socket_path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kubelet:
+        kubelet.bind(str(socket_path))
+        kubelet.listen()
+        inode = socket_path.stat().st_ino
+        line = await agent_node.agent.until_logged("device plugins cannot register")
+        assert "it answers on kubelet.sock" in line["error"]
+        status, text = await agent_node.agent.get("/readyz")
+        assert (status, "plugin directory" in text) == (503, True)
+        assert socket_path.stat().st_ino == inode
+    await agent_node.agent.until_ready()
+    await agent_node.plugin({"e0": FakeDevice(), "e1": FakeDevice()}, name="example.com/late")
+    await agent_node.until_numbers(total=2, allocated=0, available=2, resource_name="example.com/late")
 
 
 async def test_a_state_directory_that_cannot_be_written_publishes_nothing_new(agent_node: AgentNode) -> None:

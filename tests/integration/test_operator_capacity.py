@@ -70,7 +70,7 @@ def test_ready_says_what_is_missing_first(node: PlayedNode) -> None:
     [
         pytest.param("0", "zeroed", "kubelet left 0", id="zeroed"),
         pytest.param("9", "changed", "kubelet left 9", id="changed"),
-        pytest.param(None, "removed", "unknown left nothing", id="removed"),
+        pytest.param(None, "removed", "somebody removed it", id="removed"),
     ],
 )
 def test_drift_is_repaired(

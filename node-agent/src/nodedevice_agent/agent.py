@@ -60,7 +60,9 @@ class Agent:
         self._notes = ""
         self._were_connected: tuple[PluginSocket, ...] = ()
         self._manager = self._restored_manager()
-        self._host = PluginHost(self._manager, state_dir, directory, self._publish, self._were_connected)
+        self._host = PluginHost(
+            self._manager, state_dir, directory, self._publish, self._were_connected, self._plugins_said
+        )
         self.is_serving = self._host.is_serving
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
@@ -82,7 +84,6 @@ class Agent:
                 # before plugins are back: what is in the checkpoint can be given at once
                 start(self._runtime_plugin())
                 await self._host.start(self._tasks)
-                self._health.is_there("plugin directory")
                 if self._pod_resources is not None:
                     await self._pod_resources.start()
                 if self._watcher is not None:
@@ -93,6 +94,12 @@ class Agent:
             if self._pod_resources is not None:
                 await self._pod_resources.stop()
             await self._host.drain()
+
+    def _plugins_said(self, problem: str) -> None:
+        if problem:
+            self._health.is_missing("plugin directory", problem)
+        else:
+            self._health.is_there("plugin directory")
 
     # -- the cluster ------------------------------------------------------------------------------------------------
 

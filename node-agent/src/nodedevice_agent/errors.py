@@ -4,7 +4,8 @@
 # ├── StateDirectoryUsed       another agent writes its checkpoint there
 # ├── PluginFailed             a call to a device plugin failed, timed out or made no sense
 # └── ApiError                 the API server
-#     ├── ApiUnreachable       no connection, a time-out, or its own failure (5xx)
+#     ├── ApiUnreachable       no answer, or one that is no answer: a time-out, its own failure (5xx)
+#     │   └── ApiAway          no connection
 #     ├── ApiForbidden         401 or 403
 #     ├── ApiNotFound          404
 #     ├── ApiGone              410: the resource version is too old
@@ -61,6 +62,10 @@ class ApiError(AgentError):
 
 class ApiUnreachable(ApiError):
     """Worth trying again."""
+
+
+class ApiAway(ApiUnreachable):
+    """No connection. The cluster's edge has said so, once for all that is asked of it."""
 
 
 class ApiForbidden(ApiError):

@@ -13,6 +13,7 @@ from nodedevice_api import names
 
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.setting_problems import explained
 
 Runtime = Literal["none", "nri", "kubelet", "auto"]
 TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
@@ -109,8 +110,13 @@ def _read(file: Path) -> Settings:
         raise SettingsError(f"config file {file} is not YAML: {' '.join(str(exc).split())[:_MOST_SHOWN]}") from exc
     try:
         return msgspec.convert(raw if raw is not None else {}, Settings)
-    except (msgspec.ValidationError, RecursionError, UnicodeError) as exc:
-        raise SettingsError(f"config file {file}: {str(exc)[:_MOST_SHOWN]}{_known(str(exc))}") from exc
+    except msgspec.ValidationError as exc:
+        problem = str(exc)
+        # a value as long as that is quoted in it, and the place, at its end, is cut off
+        said = problem[:_MOST_SHOWN] if len(problem) > _MOST_SHOWN else explained(problem, raw, Settings)
+        raise SettingsError(f"config file {file}: {said}") from exc
+    except (RecursionError, UnicodeError) as exc:
+        raise SettingsError(f"config file {file}: {str(exc)[:_MOST_SHOWN]}") from exc
 
 
 def _parsed(text: str) -> Any:
@@ -133,10 +139,3 @@ class _EachKeyOnce(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(None, None, f"key `{key.value}` is there twice", key.start_mark)
             seen.add(key.value)
         return node
-
-
-def _known(message: str) -> str:
-    """For a key that is not known at the top: which ones are."""
-    if "unknown field" not in message or "- at" in message:
-        return ""
-    return "; known are " + ", ".join(sorted(field.encode_name for field in msgspec.structs.fields(Settings)))

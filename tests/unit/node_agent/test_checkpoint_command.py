@@ -220,6 +220,20 @@ class TestJournal:
         assert (damaged.exit_code, damaged.stdout) == (1, "")
         assert damaged.stderr == f"Error: {file}: corrupt: the journal is damaged before its line 2\n"
 
+    def test_a_flipped_bit_in_its_last_line_is_told(self, file: Path) -> None:
+        journal = file.parent / f"{file.name}.journal"
+        content = bytearray(journal.read_bytes())
+        content[content.index(b"uid-1")] ^= 1
+        journal.write_bytes(content)
+        damaged = command("verify", file)
+        assert (damaged.exit_code, damaged.stdout) == (1, "")
+        assert damaged.stderr == f"Error: {file}: corrupt: line 2 of the journal is damaged\n"
+
+    def test_a_last_line_that_was_never_finished_is_nothing(self, file: Path) -> None:
+        journal = file.parent / f"{file.name}.journal"
+        journal.write_bytes(journal.read_bytes().rstrip(b"\0")[:-2])
+        assert command("verify", file).stdout == f"{file}: fine; version 2, allocations: 1, resources: 1\n"
+
 
 class TestContainers:
     """What a container is started with: the answers of all its resources, as one."""

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from nodedevice_agent import __main__, logs
 from nodedevice_agent.__main__ import main
 from nodedevice_agent.errors import SettingsError
-from nodedevice_agent.settings import Settings, load
+from nodedevice_agent.settings import Runtime, Settings, load
 
 PATIENCE_SECONDS = 60
 
@@ -112,16 +112,36 @@ def test_names_that_no_node_has(name: str) -> None:
         load(None, {"node_name": name})
 
 
+GROUP = "plugins: {generic: [{resourceName: a.b/c, groups: [{paths: [{path: /dev/x}]"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         pytest.param(
-            "nodeNam: n1\n", ["`nodeNam`", "known are", "nodeName"], id="a typo names the key and the known ones"
+            "somebody: n1\n", ["`somebody`", "known are", "nodeName"], id="an odd key is named, and the known ones"
         ),
-        pytest.param("plugins:\n  simulatd: []\n", ["simulatd", "plugins"], id="a typo further down says where"),
+        pytest.param("nodeNam: n1\n", ["`nodeNam`", "did you mean nodeName?"], id="a typo"),
+        pytest.param(f"{GROUP}, path: []}}]}}]}}\n", ["`path`", "groups[0]", "did you mean paths?"], id="far down"),
+        pytest.param("plugins: {nvml: {mig: yes}}\n", ["`mig`", "known are", "handOver"], id="where null may be"),
+        pytest.param(f"{GROUP}, env: {{A: x, B: 1}}}}]}}]}}\n", ["of B;", "in quotes"], id="a number among words"),
+        pytest.param(f"{GROUP}, env: {{A: x, 7: y}}}}]}}]}}\n", ["the key 7;", "in quotes"], id="a number as a key"),
+        pytest.param(
+            "plugins: {nvml: {handOver: [cdi, volume]}}\n", ["volume", "cdi, deviceNodes, env"], id="a choice in a list"
+        ),
+        pytest.param(
+            "plugins:\n  simulatd: []\n",
+            ["simulatd", "plugins", "did you mean simulated?"],
+            id="a typo further down says where",
+        ),
         pytest.param("nodeName: 7\n", ["`str`", "nodeName"], id="wrong type"),
         pytest.param("nodeName:\n", ["nodeName"], id="no value"),
-        pytest.param("runtime: docker\n", ["docker", "runtime"], id="unknown choice"),
+        pytest.param(
+            "runtime: docker\n",
+            ["docker", "runtime", "choose one of", *get_args(Runtime)],
+            id="unknown choice",
+        ),
+        pytest.param(f"runtime: {'x' * 9999}\n", ["Invalid enum value"], id="an endless choice"),
         pytest.param("logLevel: [debug]\n", ["logLevel"], id="a list for a word"),
         pytest.param("- nodeName: n1\n", ["object", "array"], id="a list at the top"),
         pytest.param("just words\n", ["object"], id="words"),

@@ -3,6 +3,7 @@
 lightkube does the talking (credentials, TLS, watches); here are slim types for what is read, and its errors become ours.
 """
 
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,8 +12,7 @@ from typing import Any, Self
 
 import httpx2
 import msgspec
-import yaml
-from lightkube import AsyncClient, KubeConfig
+from lightkube import AsyncClient
 from lightkube.config import client_adapter
 from lightkube.core import resource as res
 from lightkube.core.exceptions import ApiError as LightkubeApiError
@@ -21,16 +21,19 @@ from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from nodedevice_api import names
 
+from nodedevice_agent.edges import kubeconfig as kubeconfigs
 from nodedevice_agent.edges import metrics
 from nodedevice_agent.errors import (
+    ApiAway,
     ApiError,
     ApiForbidden,
     ApiGone,
     ApiNotFound,
     ApiRefused,
     ApiUnreachable,
-    SettingsError,
 )
+
+log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 # A watch ends by itself before this; the server closes it, so that a list begins anew now and then.
@@ -67,8 +70,21 @@ class Resources(msgspec.Struct):
     limits: dict[str, str | int] | None = None
 
 
+class KeyRef(msgspec.Struct):
+    optional: bool | None = None
+
+
+class EnvVarSource(msgspec.Struct):
+    """Of what a variable may refer to, what may be missing."""
+
+    configMapKeyRef: KeyRef | None = None
+    secretKeyRef: KeyRef | None = None
+    fileKeyRef: KeyRef | None = None
+
+
 class EnvVar(msgspec.Struct):
     name: str = ""
+    valueFrom: EnvVarSource | None = None
 
 
 class VolumeMount(msgspec.Struct):
@@ -136,15 +152,14 @@ class Cluster:
     def __init__(self, client: AsyncClient, server: str) -> None:
         self._client = client
         self.server = server
+        self._is_away = False
 
     @classmethod
     def connect(cls, kubeconfig: Path | None) -> Self:
         """From a kubeconfig file, else from the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises SettingsError."""
+        config = kubeconfigs.read(kubeconfig)
+        assert config.user is not None
         try:
-            found = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
-            config = found.get()
-            if config is None or config.user is None:
-                raise SettingsError(f"kubeconfig {kubeconfig or ''}: no current context with a user")
             verify = client_adapter.verify_cluster(config.cluster, config.user, config.abs_file)
             transport = httpx2.AsyncHTTPTransport(verify=verify, socket_options=_KEEPALIVE, limits=_LIMITS)
             client: AsyncClient = AsyncClient(
@@ -153,10 +168,9 @@ class Cluster:
                 transport=transport,
                 field_manager=names.AGENT_FIELD_MANAGER,
             )
-        except (ConfigError, OSError, yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as exc:
-            # lightkube reads the file as if it were right: whatever else it is comes out as any of these
-            detail = " ".join(str(exc).split())
-            raise SettingsError(f"cannot use kubeconfig {kubeconfig or '(from the environment)'}: {detail}") from exc
+        except (ConfigError, OSError, AttributeError, LookupError, TypeError, ValueError) as exc:
+            # what certificates and keys are, the library finds out by tripping over them
+            raise kubeconfigs.unusable(config.fname, str(exc)) from exc
         return cls(client, config.cluster.server)
 
     async def close(self) -> None:
@@ -164,13 +178,13 @@ class Cluster:
 
     async def node_uid(self, name: str) -> str:
         """Raises ApiNotFound when there is no such Node."""
-        with _translated(f"reading node {name}"):
+        with self._asked(f"reading node {name}"):
             node = await self._client.get(NodeObject, name)
         return node.metadata.uid or ""
 
     async def node_devices_of(self, node_name: str) -> list[NodeDeviceObject]:
         """All NodeDevices of a node, by field selector: the server looks at every one, so only after a lost checkpoint."""
-        with _translated(f"listing nodedevices of node {node_name}"):
+        with self._asked(f"listing nodedevices of node {node_name}"):
             return [o async for o in self._client.list(NodeDeviceObject, fields={"spec.nodeName": node_name})]
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
@@ -183,7 +197,7 @@ class Cluster:
             "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": {"nodeName": node[0], "resourceName": resource_name},
         }
-        with _counted(names.NODE_DEVICE), _translated(f"creating nodedevice {name}"):
+        with _counted(names.NODE_DEVICE), self._asked(f"creating nodedevice {name}"):
             return await self._client.patch(NodeDeviceObject, name, body, patch_type=PatchType.APPLY, force=True)
 
     async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
@@ -194,7 +208,7 @@ class Cluster:
             "metadata": {"name": name},
             "status": status,
         }
-        with _counted(names.NODE_DEVICE), _translated(f"writing the status of nodedevice {name}"):
+        with _counted(names.NODE_DEVICE), self._asked(f"writing the status of nodedevice {name}"):
             return await self._client.patch(NodeDeviceStatus, name, body, patch_type=PatchType.APPLY, force=True)
 
     async def follow(
@@ -212,7 +226,7 @@ class Cluster:
         scope: dict[str, Any] = {"namespace": "*"} if issubclass(kind, res.NamespacedResourceG) else {}
         what = f"watching {kind._api_info.plural}"
         # what the callbacks raise is theirs: only the library is translated
-        with _translated(what):
+        with self._asked(what):
             listing = self._client.list(kind, fields=dict(fields), **scope)
             items = [item async for item in listing]
         await synced(items)
@@ -227,24 +241,47 @@ class Cluster:
                 )
             )
         while True:
-            with _translated(what):
+            with self._asked(what):
                 found = await anext(watch, None)
             if found is None:
                 return
             await changed(*found)
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
-        with _translated(f"reading lease {namespace}/{name}"):
+        with self._asked(f"reading lease {namespace}/{name}"):
             return await self._client.get(Lease, name, namespace=namespace)
 
     async def create_lease(self, lease: Lease) -> Lease:
-        with _counted(_LEASE), _translated("creating the lease"):
+        with _counted(_LEASE), self._asked("creating the lease"):
             return await self._client.create(lease)
 
     async def replace_lease(self, lease: Lease) -> Lease:
         """Raises ApiRefused (409) when somebody else wrote it meanwhile."""
-        with _counted(_LEASE), _translated("renewing the lease"):
+        with _counted(_LEASE), self._asked("renewing the lease"):
             return await self._client.replace(lease)
+
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[None]:
+        """One request or answer. That there is no connection is said here alone, with the address, and when there is one again."""
+        try:
+            with _translated(what):
+                yield
+        except ApiAway as exc:
+            if not self._is_away:
+                extra = {"server": self.server, "error": str(exc)}
+                log.warning("api server: connection lost; trying again", extra=extra)
+            self._is_away = True
+            raise
+        except ApiError as exc:
+            if exc.status:
+                self._answered()
+            raise
+        self._answered()
+
+    def _answered(self) -> None:
+        if self._is_away:
+            log.info("api server: connected again", extra={"server": self.server})
+        self._is_away = False
 
 
 @contextmanager
@@ -253,7 +290,8 @@ def _counted(kind: str) -> Iterator[None]:
     try:
         yield
     except ApiError as exc:
-        metrics.API_WRITES.labels(kind, type(exc).__name__).inc()
+        outcome = ApiUnreachable if isinstance(exc, ApiAway) else type(exc)
+        metrics.API_WRITES.labels(kind, outcome.__name__).inc()
         raise
     metrics.API_WRITES.labels(kind, "ok").inc()
 
@@ -263,9 +301,13 @@ def _translated(what: str) -> Iterator[None]:
     try:
         yield
     except LightkubeApiError as exc:
-        raise _by_status(what, exc.status.message or exc.status.reason or "", exc.status.code or 0) from exc
+        # an error inside a watch has no response of its own; of a proxy's answer, the body may not say the code
+        code = exc.status.code or (exc.response.status_code if exc.response is not None else 0)
+        raise _by_status(what, exc.status.message or exc.status.reason or "", code) from exc
     except httpx2.HTTPStatusError as exc:
         raise _by_status(what, exc.response.reason_phrase, exc.response.status_code) from exc
+    except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ConnectTimeout) as exc:
+        raise ApiAway(what, str(exc) or type(exc).__name__) from exc
     except httpx2.TimeoutException as exc:
         raise ApiUnreachable(what, f"no answer in {REQUEST_SECONDS:.0f} s") from exc
     except (httpx2.HTTPError, OSError, ConfigError) as exc:

@@ -19,6 +19,7 @@ from nodedevice_api import names
 
 from nodedevice_agent.edges.cluster import Cluster
 from nodedevice_agent.edges.refusals import Refusals
+from nodedevice_agent.edges.retry import complain
 from nodedevice_agent.errors import ApiError, ApiForbidden, ApiNotFound
 
 log = logging.getLogger(__name__)
@@ -41,23 +42,22 @@ async def keep_lease(
 ) -> None:
     """Renew until cancelled. said: called with whether the last renewal reached the API server."""
     lease: Lease | None = None
-    is_failing, may_tell = False, True
+    is_failing, is_said, may_tell = False, False, True
     while True:
         pause = RENEW_SECONDS * random.uniform(1 - _JITTER, 1 + _JITTER)
         told = refusals.told() if may_tell else ""
         try:
             lease = await _renew(cluster, namespace, node_name, identity, told, lease)
-            if is_failing:
+            if is_said:
                 log.info("lease renewed again", extra={"lease": node_name})
-            is_failing = False
+            is_failing = is_said = False
         except ApiError as exc:
             if told and isinstance(exc, ApiForbidden):
                 # by a policy older than this agent: that it lives is more than what it has to tell
                 log.warning("refused registrations cannot be told on the lease", extra={"error": str(exc)})
                 lease, may_tell = None, False
                 continue
-            if not is_failing:
-                log.warning("lease cannot be renewed; trying again", extra={"lease": node_name, "error": str(exc)})
+            is_said = is_said or complain("lease cannot be renewed; trying again", exc, lease=node_name)
             is_failing, pause = True, _RETRY_SECONDS
             if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):
                 lease = None

@@ -2,13 +2,15 @@
 
 One object a resource, watched by its own name (the API server indexes names, not fields). What stands in the API is compared
 before anything is written, so that a restart writes nothing and a hand edit is put right. The first change goes at once;
-more that follow within the pause go together.
+more that follow within the pause go together. A write that fails is tried again with growing pauses, and at once when the watch
+has come back or the object was deleted.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +18,8 @@ from nodedevice_api.names import node_device_name
 
 from nodedevice_agent.edges import metrics
 from nodedevice_agent.edges.cluster import Cluster, NodeDeviceObject
-from nodedevice_agent.edges.retry import forever, pause_seconds
+from nodedevice_agent.edges.contest import Contest
+from nodedevice_agent.edges.retry import complain, forever, pause_seconds
 from nodedevice_agent.edges.standing import cordoned_ids, well_formed
 from nodedevice_agent.errors import ApiError, ApiNotFound, ApiRefused
 
@@ -54,11 +57,14 @@ class NodeDevice:
         self._saved = saved
         self._dirty = asyncio.Event()
         self._synced = asyncio.Event()
+        # the API server is known to answer again, or the object is gone: no reason to wait out the pause after a failure
+        self._hurry = asyncio.Event()
         self._standing: dict[str, Any] | None = None
         self._version = 0
         # our own word: what is known to have stood, then what was sent since and may stand; empty while nothing is known
         self._ours: tuple[dict[str, Any], ...] = ()
         self._is_owned = True
+        self._contest = Contest(self.name)
         # since when something may be unpublished (monotonic seconds)
         self._touched_at: float | None = None
 
@@ -81,6 +87,7 @@ class NodeDevice:
         async def on_list(objects: list[NodeDeviceObject]) -> None:
             self._seen(objects[0] if objects else None)
             self._synced.set()
+            self._hurry.set()
 
         async def on_change(event: str, found: NodeDeviceObject) -> None:
             self._seen(None if event == "DELETED" else found)
@@ -96,9 +103,10 @@ class NodeDevice:
             return
         if found is None:
             self._ours = ()
+            self._hurry.set()
         elif self._is_edited(found.status):
-            log.warning("status was changed by somebody else; it is put right", extra={"nodedevice": self.name})
-            # said once, until it is right again
+            self._contest.edited()
+            # counted once, until it is right again
             self._ours = ()
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._standing = found.status if found is not None else None
@@ -114,10 +122,11 @@ class NodeDevice:
 
     async def _write(self) -> None:
         await self._synced.wait()
-        failures = 0
+        failures, is_said = 0, False
         while True:
             await self._dirty.wait()
             self._dirty.clear()
+            self._hurry.clear()
             pause = 0.0
             # what is touched from here on is published by the next turn
             touched_at, self._touched_at = self._touched_at, None
@@ -126,8 +135,8 @@ class NodeDevice:
                     if touched_at is not None:
                         metrics.PUBLISH_SECONDS.observe(time.monotonic() - touched_at)
                     listed = len(well_formed(self._standing or {}).get("devices", ()))
-                    pause = PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed
-                failures = 0
+                    pause = max(PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed, self._contest.pause_seconds())
+                failures, is_said = 0, False
             except ApiRefused as exc:
                 # the same object again would be refused again: wait for a change, and look once a minute
                 log.error("api server refuses the status", extra={"nodedevice": self.name, "error": str(exc)})
@@ -135,13 +144,18 @@ class NodeDevice:
                 self._touch_again(touched_at)
             except ApiError as exc:
                 failures += 1
-                if failures == 1:
-                    log.warning(
-                        "status cannot be written; trying again", extra={"nodedevice": self.name, "error": str(exc)}
-                    )
+                is_said = is_said or complain("status cannot be written; trying again", exc, nodedevice=self.name)
                 pause = pause_seconds(failures)
                 self._touch_again(touched_at)
-            await asyncio.sleep(pause)
+            await self._pause(pause)
+
+    async def _pause(self, seconds: float) -> None:
+        """The shortest one always: whoever deletes the object each time it is made has it back no faster."""
+        await asyncio.sleep(min(seconds, PAUSE_SECONDS))
+        if seconds > PAUSE_SECONDS:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds - PAUSE_SECONDS):
+                    await self._hurry.wait()
 
     async def _publish(self) -> bool:
         """Write what differs from what stands. Returns whether anything was written."""

@@ -6,6 +6,7 @@ A plugin that is connected again by then keeps a second name for its socket, und
 Source: kubelet pkg/kubelet/cm/devicemanager/manager.go, removeContents.
 """
 
+import errno
 import fcntl
 import os
 import stat
@@ -27,31 +28,51 @@ _KEPT = ".kept-"
 class PluginDirectory:
     """The directory, held for this process alone until closed."""
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.registration_socket = path / REGISTRATION_SOCKET
-        self._lock = lock
+        self._lock = -1
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Make the directory (0750) and lock it; what is in it stays until clear(). Raises DirectoryServed, SettingsError."""
-        registration_socket = path / REGISTRATION_SOCKET
-        if is_too_long(registration_socket):
+        """Make the directory and lock it; what is in it stays until clear(). Raises DirectoryServed, SettingsError."""
+        directory = cls(path)
+        if is_too_long(directory.registration_socket):
             raise SettingsError(f"--plugin-dir {path} is too long: a socket's path has at most {MAX_PATH_BYTES} bytes")
+        directory.hold()
+        if is_served(directory.registration_socket):
+            directory.close()
+            raise DirectoryServed(str(path), f"it answers on {REGISTRATION_SOCKET}")
+        return directory
+
+    def hold(self) -> None:
+        """Make the directory (0750) and lock it, where it is not: it may have been removed.
+
+        Raises DirectoryServed, SettingsError.
+        """
+        if self._is_held():
+            return
+        self.close()
         try:
-            path.mkdir(mode=0o750, parents=True, exist_ok=True)
-            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
+            lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            raise SettingsError(f"--plugin-dir {path} cannot be used: {exc.strerror}") from exc
+            # in a mount whose directory was removed on the host nothing can be made any more
+            remedy = "; it was removed where it is mounted from: restart this pod" if exc.errno == errno.ENOENT else ""
+            raise SettingsError(f"--plugin-dir {self.path} cannot be used: {exc.strerror}{remedy}") from exc
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
             os.close(lock)
-            raise DirectoryServed(str(path), "it holds the directory's lock") from exc
-        if is_served(registration_socket):
-            os.close(lock)
-            raise DirectoryServed(str(path), f"it answers on {REGISTRATION_SOCKET}")
-        return cls(path, lock)
+            raise DirectoryServed(str(self.path), "it holds the directory's lock") from exc
+        self._lock = lock
+
+    def _is_held(self) -> bool:
+        """Whether the lock is that of the file that is there now."""
+        try:
+            return self._lock >= 0 and os.path.samestat(os.fstat(self._lock), os.lstat(self.path / _LOCK))
+        except OSError:
+            return False
 
     def clear(self, but: Collection[str] = ()) -> None:
         """Remove every socket except those with these file names. Raises SettingsError."""

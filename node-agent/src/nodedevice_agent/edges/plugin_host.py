@@ -44,7 +44,10 @@ _MOST_KEPT = 8
 
 
 class PluginHost:
-    """One plugin directory and its manager. publish: told the name of each resource whose snapshot may have changed."""
+    """One plugin directory and its manager. publish: told the name of each resource whose snapshot may have changed.
+
+    in_the_way: told why plugins cannot register, or "" when they can.
+    """
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class PluginHost:
         directory: PluginDirectory,
         publish: Callable[[str], None],
         were_connected: Iterable[PluginSocket] = (),
+        in_the_way: Callable[[str], None] = lambda problem: None,
     ) -> None:
         self.manager = manager
         self._directory = directory
@@ -63,6 +67,7 @@ class PluginHost:
         self.refusals = Refusals()
         self._server = RegistrationServer(directory.registration_socket, self._register, self.refusals)
         self._were_connected = tuple(were_connected)
+        self._in_the_way = in_the_way
         # by endpoint, with the path the plugin registered
         self._connections: dict[int, tuple[Path, PluginConnection]] = {}
         # being dialled: path and resource name
@@ -91,6 +96,8 @@ class PluginHost:
             )
         await self._server.start()
         self.is_serving.set()
+        self._in_the_way("")
+        tasks.create_task(self._server.keep(self._directory.hold, self._in_the_way))
         log.info("serving device plugins", extra={"directory": str(self._directory.path)})
 
     async def _notice_the_end(self) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from nodedevice_agent.errors import ApiError, ApiGone
+from nodedevice_agent.errors import ApiAway, ApiError, ApiGone
 
 T = TypeVar("T")
 
@@ -24,31 +24,37 @@ def pause_seconds(failures: int) -> float:
     )
 
 
+def complain(event: str, error: ApiError, **where: str) -> bool:
+    """Warn, and return whether that was done: that there is no connection is said by edges/cluster, for all who find out."""
+    is_said = not isinstance(error, ApiAway)
+    log.log(logging.WARNING if is_said else logging.DEBUG, event, extra={**where, "error": str(error)})
+    return is_said
+
+
 async def forever(what: str, once: Callable[[], Awaitable[None]]) -> None:
     """Call `once` again and again until cancelled: anew at once when it returns, after a pause when it raises ApiError.
 
     What had worked for longer than the longest pause begins again with the shortest.
     """
-    failures = 0
+    failures, is_said = 0, False
     while True:
         started = time.monotonic()
         try:
             await once()
-            failures = 0
+            failures, is_said = 0, False
         except ApiGone:
-            failures = 0
+            failures, is_said = 0, False
         except ApiError as exc:
             if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
-                failures = 0
+                failures, is_said = 0, False
             failures += 1
-            if failures == 1:
-                log.warning("api server: connection lost; trying again", extra={"what": what, "error": str(exc)})
+            is_said = is_said or complain("api server: trying again", exc, what=what)
             await asyncio.sleep(pause_seconds(failures))
 
 
 async def until_done(what: str, once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
     """Call `once` until it does not raise ApiError (`but` for one kind), with the same pauses. Returns what it returned."""
-    failures = 0
+    failures, is_said = 0, False
     while True:
         try:
             return await once()
@@ -56,6 +62,5 @@ async def until_done(what: str, once: Callable[[], Awaitable[T]], but: type[ApiE
             raise
         except ApiError as exc:
             failures += 1
-            if failures == 1:
-                log.warning("api server: trying again", extra={"what": what, "error": str(exc)})
+            is_said = is_said or complain("api server: trying again", exc, what=what)
             await asyncio.sleep(pause_seconds(failures))

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,21 @@ def test_a_kill_at_any_step_loses_nothing_that_was_saved(lives: list[tuple[list[
             number = saved = found
 
 
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_kill_while_the_journal_is_emptied_loses_nothing(
+    tmp_path: Path, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a file is replaced in six steps, and then the journal emptied
+    for step, percent in product((7, 8), range(0, 101, 2)):
+        store = CheckpointStore(tmp_path)
+        for number in range(lines + 1):
+            store.save(state(number))
+        with killed_at(step, percent / 100, monkeypatch):
+            store.save(state(lines), whole=True)
+        assert number_of(checkpoint_file.read(tmp_path)) == lines
+        store.close()
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CheckpointStore]:
     store = CheckpointStore(tmp_path)
@@ -147,7 +163,7 @@ class TestSaving:
         steps.clear()
         store.save(state(1), whole=True)
         replacing = ["open", "write", "fsync", "replace", "open", "fsync"]
-        assert steps == [*replacing, "pwrite", "fdatasync"]
+        assert steps == [*replacing, "pwrite", "pwrite", "fdatasync"]
 
     def test_what_is_saved_already_is_not_written_again(self, tmp_path: Path, store: CheckpointStore) -> None:
         for number in (0, 1):

@@ -1,5 +1,6 @@
 """Whose plugin directory it is, what is cleared out of it, and what is said when it cannot be had."""
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -154,3 +155,21 @@ def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     # /proc takes no new files, not even from root
     with pytest.raises(SettingsError, match=r"--plugin-dir /proc/self cannot be used"):
         PluginDirectory.take(Path("/proc/self"))
+
+
+def test_one_that_was_removed_below_its_mount_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mount is still there, and nothing can be made in it."""
+    with PluginDirectory.take(tmp_path / "p") as directory:
+        directory.hold()
+        (directory.path / ".nodedevice-agent.lock").unlink()
+
+        def gone(*args: object) -> int:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+        with monkeypatch.context() as mounted:
+            mounted.setattr(os, "open", gone)
+            with pytest.raises(SettingsError, match=r"--plugin-dir .*No such file or directory; .*restart this pod"):
+                directory.hold()
+        directory.hold()
+        with pytest.raises(DirectoryServed):
+            PluginDirectory.take(directory.path)

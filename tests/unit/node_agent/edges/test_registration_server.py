@@ -3,23 +3,28 @@
 import asyncio
 import logging
 import os
+import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_agent.edges import plugin_connection
+from nodedevice_agent.edges import plugin_connection, registration_server
 from nodedevice_agent.edges.plugin_connection import PluginConnection
+from nodedevice_agent.edges.plugin_directory import PluginDirectory
 from nodedevice_agent.edges.refusals import Refusals
 from nodedevice_agent.edges.registration_server import RegistrationServer
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import DirectoryServed, SettingsError
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.plugin_knobs import RpcFailure
 
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT
+# Far above anything seen, so that it ends a test that hangs and decides nothing else.
+PATIENCE_SECONDS = 30
 NOT_REACHED = grpc.StatusCode.FAILED_PRECONDITION
 
 
@@ -191,3 +196,142 @@ class TestTheSocketsPlace:
         with pytest.raises(SettingsError, match=r"--plugin-dir .*gone: kubelet\.sock cannot be made"):
             await server.start()
         await server.stop()
+
+    async def test_what_another_serves_is_never_taken(self, tmp_path: Path, server: RegistrationServer) -> None:
+        with serving(tmp_path / "kubelet.sock"):
+            with pytest.raises(DirectoryServed, match=r"it answers on kubelet\.sock"):
+                await server.start()
+            await server.stop()
+            assert (tmp_path / "kubelet.sock").is_socket()
+
+    async def test_what_comes_there_at_the_last_moment_is_not_taken_either(
+        self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "kubelet.sock").touch()
+        monkeypatch.setattr(registration_server, "_make_room", lambda socket: None)
+        with pytest.raises(SettingsError, match="File exists"):
+            await server.start()
+        await server.stop()
+        assert os.listdir(tmp_path) == ["kubelet.sock"]
+
+    async def test_a_file_system_without_hard_links(
+        self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def link(*args: object, **options: object) -> None:
+            raise PermissionError("not here")
+
+        monkeypatch.setattr(os, "link", link)
+        await server.start()
+        assert os.listdir(tmp_path) == ["kubelet.sock"]
+        await server.stop()
+        assert os.listdir(tmp_path) == []
+
+
+def serving(path: Path) -> socket.socket:
+    """Somebody else's; its file stays when it ends."""
+    other = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    other.bind(str(path))
+    other.listen()
+    return other
+
+
+class Kept:
+    """A server of a directory, looked after; `said`: what was in the way, in order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.manager = Manager(folder)
+        self.directory = PluginDirectory.take(folder)
+        self.socket = self.directory.registration_socket
+        self.server = RegistrationServer(self.socket, self.manager.connect, self.manager.refusals)
+        self.said: list[str] = []
+        self._looked = asyncio.Event()
+
+    def hold(self) -> None:
+        self._looked.set()
+        self.directory.hold()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Asked after every look."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not holds():
+                self._looked.clear()
+                await self._looked.wait()
+
+    async def register(self) -> None:
+        """A plugin that comes now is taken in."""
+        plugin = FakePlugin("example.com/fake", {"d0": FakeDevice()})
+        await plugin.start(self.manager.folder)
+        await plugin.register()
+        await plugin.stop()
+
+
+@asynccontextmanager
+async def kept(folder: Path) -> AsyncIterator[Kept]:
+    found = Kept(folder)
+    with found.directory:
+        await found.server.start()
+        keeping = asyncio.create_task(found.server.keep(found.hold, found.said.append))
+        try:
+            yield found
+        finally:
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
+            await found.server.stop()
+            for connection in found.manager.connections:
+                await connection.close()
+
+
+class TestTheSocketStays:
+    @pytest.fixture
+    async def kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Kept]:
+        monkeypatch.setattr(registration_server, "LOOK_SECONDS", 0.01)
+        async with kept(tmp_path / "p") as found:
+            yield found
+
+    async def test_one_that_was_removed_is_made_anew_and_said_once(
+        self, kept: Kept, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept.socket.unlink()
+        await kept.until(kept.socket.exists)
+        assert kept.socket.stat().st_mode & 0o777 == 0o600
+        await kept.register()
+        assert [record.getMessage() for record in caplog.records] == ["registration socket was gone; made anew"]
+        assert kept.said == []
+
+    async def test_a_directory_that_was_removed_is_made_and_held_anew(self, kept: Kept) -> None:
+        shutil.rmtree(kept.directory.path)
+        await kept.until(kept.socket.exists)
+        await kept.register()
+        with pytest.raises(DirectoryServed, match="lock"):
+            PluginDirectory.take(kept.directory.path)
+
+    async def test_anothers_is_left_alone_and_said_until_it_ends(
+        self, kept: Kept, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept.socket.unlink()
+        with serving(kept.socket):
+            taken = kept.socket.stat().st_ino
+            await kept.until(lambda: len(kept.said) == 1)
+            assert "it answers on kubelet.sock" in kept.said[0]
+            assert kept.socket.stat().st_ino == taken
+        await kept.until(lambda: len(kept.said) == 2)
+        await kept.register()
+        assert kept.said[1] == ""
+        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+    async def test_another_that_took_the_directory_has_it(self, kept: Kept) -> None:
+        shutil.rmtree(kept.directory.path)
+        # whoever is quicker; nothing is awaited in between
+        with PluginDirectory.take(kept.directory.path):
+            await kept.until(lambda: kept.said != [])
+            assert "it holds the directory's lock" in kept.said[0]
+            assert not kept.socket.exists()
+        await kept.until(lambda: kept.said[1:] == [""])
+        await kept.register()
+
+    async def test_an_end_leaves_anothers_there(self, kept: Kept) -> None:
+        kept.socket.unlink()
+        with serving(kept.socket):
+            await kept.server.stop()
+            assert kept.socket.is_socket()

@@ -1,0 +1,119 @@
+"""Where the API server is and as whom the agent speaks: a kubeconfig file, or the pod's ServiceAccount. Talks to nobody.
+
+The library reads a file as if it were right. What is wrong with one is looked for first, and said without a word of the file's
+content, which may be a secret.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from lightkube import KubeConfig
+from lightkube.config.kubeconfig import SERVICE_ACCOUNT, SingleConfig
+from lightkube.core.exceptions import ConfigError
+
+from nodedevice_agent.errors import SettingsError
+
+_REMEDY = "mend it, or give another with --kubeconfig"
+
+
+class _Entry(msgspec.Struct):
+    name: str
+
+
+class _Cluster(_Entry):
+    cluster: dict[str, Any]
+
+
+class _Context(_Entry):
+    context: dict[str, Any]
+
+
+class _User(_Entry):
+    user: dict[str, Any]
+
+
+class _Kubeconfig(msgspec.Struct, rename="kebab"):
+    """As far as the library takes it for granted."""
+
+    clusters: list[_Cluster]
+    contexts: list[_Context]
+    current_context: str
+    users: list[_User] = []
+
+
+def read(kubeconfig: Path | None) -> SingleConfig:
+    """The current context of that file, else of the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises SettingsError."""
+    if kubeconfig is None and Path(SERVICE_ACCOUNT, "token").exists():
+        return _of_pod()
+    file = (kubeconfig or Path(os.environ.get("KUBECONFIG") or "~/.kube/config")).expanduser()
+    try:
+        found = _parsed(file)
+        config = KubeConfig.from_dict(found, fname=file).get()
+    except LookupError as exc:
+        raise unusable(file, f"its current context names {exc}, which is not in it") from exc
+    except (ConfigError, msgspec.ValidationError, TypeError, ValueError) as exc:
+        raise unusable(file, str(exc)) from exc
+    if config is None or config.user is None:
+        raise unusable(file, "no current context with a user")
+    _check(file, config)
+    return config
+
+
+def unusable(file: Path | None, why: str) -> SettingsError:
+    """file: None for the pod's ServiceAccount."""
+    where = file or "(from the environment)"
+    return SettingsError(f"cannot use kubeconfig {where}: {' '.join(why.split())}; {_REMEDY}")
+
+
+def _of_pod() -> SingleConfig:
+    try:
+        config = KubeConfig.from_service_account().get()
+    except LookupError as exc:
+        why = f"{SERVICE_ACCOUNT} is there, and {exc} is not in the environment"
+        raise unusable(None, why) from exc
+    except (ConfigError, OSError, ValueError) as exc:
+        raise unusable(None, str(exc)) from exc
+    assert config is not None
+    return config
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    """Raises SettingsError."""
+    try:
+        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise unusable(file, exc.strerror or str(exc)) from exc
+    except yaml.MarkedYAMLError as exc:
+        line = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
+        raise unusable(file, f"it is not YAML: {exc.problem}{line}") from exc
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        raise unusable(file, "it is not YAML") from exc
+    if raw is None:
+        raise unusable(file, "it is empty")
+    try:
+        msgspec.convert(raw, _Kubeconfig)
+    except msgspec.ValidationError as exc:
+        raise unusable(file, f"it is no kubeconfig: {exc}") from exc
+    return dict(raw)
+
+
+def _check(file: Path, config: SingleConfig) -> None:
+    """Raises SettingsError for an address that is none, and for a file that cannot be read."""
+    if not config.cluster.server.startswith(("https://", "http://")):
+        raise unusable(file, "the server of its cluster must begin with https:// or http://")
+    assert config.user is not None
+    named = {
+        "certificate-authority": config.cluster.certificate_auth,
+        "client-certificate": config.user.client_cert,
+        "client-key": config.user.client_key,
+    }
+    for key, name in named.items():
+        if name:
+            path = Path(config.abs_file(name))
+            try:
+                path.open("rb").close()
+            except OSError as exc:
+                raise unusable(file, f"its {key} {path}: {exc.strerror}") from exc

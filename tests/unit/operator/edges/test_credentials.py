@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 from kubernetes import config
 from nodedevice_operator.__main__ import main
-from nodedevice_operator.edges import credentials
+from nodedevice_operator.edges import credentials, log
 from nodedevice_operator.errors import CredentialsError
 
 
@@ -57,7 +57,11 @@ NO_CERTIFICATE = base64.b64encode(b"no certificate").decode()
         ),
     ],
 )
-def test_a_kubeconfig_that_is_none_ends_the_program_with_one_line(tmp_path: Path, content: str, problem: str) -> None:
+def test_a_kubeconfig_that_is_none_ends_the_program_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, problem: str
+) -> None:
+    # the logging of this process is not the program's
+    monkeypatch.setattr(log, "set_up", lambda level, form: None)
     file = tmp_path / "kubeconfig"
     file.write_text(content)
     done = CliRunner().invoke(main, ["run", "--kubeconfig", str(file), "--http-address", "127.0.0.1:0"])

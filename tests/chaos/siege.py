@@ -37,6 +37,8 @@ RESOURCE = "chaos.example.com/gpu"
 DEVICES = 8
 PODS = 3
 RIGHT_SECONDS = 2.0
+# What an API server that starts asks of clients that come before it serves their paths (Retry-After): so long they may be deaf.
+_API_ASKS_SECONDS = 5.0
 # Processes start anew and etcd catches up, on a machine that may be slow; it takes some seconds on others.
 _CALM_SECONDS = 120.0
 # A device that changes more often is flapping, and held back on purpose.
@@ -61,6 +63,7 @@ class Siege:
         # what is killed and not started again yet
         self._dead: list[Program] = []
         self._is_etcd_paused = False
+        self._is_heard_at = 0.0
         self._to_calm: list[float] = []
         self._to_right: list[float] = []
         self._undo = ExitStack()
@@ -132,7 +135,7 @@ class Siege:
         assert isinstance(control_plane, ControlPlane)
         if step.what == schedule.API_SERVER:
             control_plane.stop_apiserver()
-            return control_plane.start_apiserver
+            return partial(self._start_api_server, control_plane)
         etcd = control_plane.pids()["etcd"]
         os.kill(etcd, signal.SIGSTOP)
         self._is_etcd_paused = True
@@ -141,6 +144,10 @@ class Siege:
     def _resume(self, etcd: int) -> None:
         os.kill(etcd, signal.SIGCONT)
         self._is_etcd_paused = False
+
+    def _start_api_server(self, control_plane: ControlPlane) -> None:
+        control_plane.start_apiserver()
+        self._is_heard_at = time.monotonic() + _API_ASKS_SECONDS
 
     def _start(self, program: Program) -> None:
         program.process.start()
@@ -204,6 +211,8 @@ class Siege:
         found = [f"{name}: {text}" for name, program in programs.items() if (text := _missing(program))]
         if not found and not _leads(self._stack.operator):
             found.append("no operator leads")
+        if time.monotonic() < self._is_heard_at:
+            found.append("who asked the API server too early may still wait, as it bade them")
         try:
             found += [f"{node} has not published" for node in self.nodes if not self._is_published(node)]
         except _AWAY as exc:

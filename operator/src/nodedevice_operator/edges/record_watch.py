@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 # The API server sends a bookmark each minute when nothing else is to be said; silence beyond that is a dead connection.
 _SILENCE_SECONDS: Final = 90.0
 _CONNECT_SECONDS: Final = 5.0
+_BUSY: Final = 429
 # the version is too old, or the kind itself went away, with all objects
 _NOT_FROM_HERE: Final = frozenset({404, 410})
 
@@ -100,8 +101,7 @@ class RecordWatch:
                 except ApiError as error:
                     self._health.failed(error)
                     log.debug("watch cannot be had", extra={"kind": kind, "problem": error.problem})
-                    later = error.retry_after_seconds if isinstance(error, Unavailable) else None
-                    await place.pauses.pause(later or 0.0)
+                    await place.pauses.pause(_asked_for(error))
 
     async def _follow(self, session: aiohttp.ClientSession, kind: str, version: int, place: _Place) -> bool:
         """One watch from that version on, until the API server ends it; whether it brought anything.
@@ -165,6 +165,13 @@ class RecordWatch:
         form = item(names.POD_DEVICE, line, wire_forms.PodDevice)
         if form is not None:
             self._intake.pod_device(form, is_end=is_end)
+
+
+def _asked_for(error: ApiError) -> float:
+    """Seconds that one which is busy asks for. One that starts asks for five, of all, and serves a moment later."""
+    if isinstance(error, Unavailable) and error.status == _BUSY:
+        return error.retry_after_seconds or 0.0
+    return 0.0
 
 
 async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -60,7 +60,7 @@ class Server:
         self.tokens.add(request.headers.get("Authorization"))
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, int):
-            return web.Response(status=answer)
+            return web.Response(status=answer, headers={"Retry-After": "5"})
         response = web.StreamResponse()
         await response.prepare(request)
         for piece in answer or ():
@@ -202,11 +202,11 @@ async def test_the_more_watches_brought_nothing_the_longer_the_pause_and_never_l
 
     monkeypatch.setattr(Pauses, "pause", pause)
     monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
-    # one that ends in order, with nothing in it, is no better than one that is refused
-    watched.server.answers = [503, 410, [ERROR], [], 503, 503, [event(205, 1)], 503, [LAST]]
+    # one that ends in order, with nothing in it, is no better than one that is refused; one that is busy is waited for as it asks
+    watched.server.answers = [503, 410, [ERROR], [], 503, 429, [event(205, 1)], 503, [LAST]]
     watched.start()
     await watched.until(2)
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.1]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 5.0, 0.1]
 
 
 @pytest.mark.parametrize(

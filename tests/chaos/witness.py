@@ -36,9 +36,11 @@ class Witness:
         while not self._ended.is_set():
             try:
                 if version is None:
-                    version = "0"
-                    for node in self._client.list(Node):
-                        version = self._judge(node)
+                    listed = self._client.list(Node)
+                    for node in listed:
+                        self._judge(node)
+                    # the list's own: from a Node's, what others were before they were listed would be told again
+                    version = listed.resourceVersion
                 for _, node in self._client.watch(Node, resource_version=version, server_timeout=30):
                     version = self._judge(node)
                     if self._ended.is_set():

@@ -5,6 +5,7 @@ It does what the edges do: decide, apply, take the answer, decide anew, and stor
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from nodedevice_api import names
 from nodedevice_operator.core import conditions
@@ -114,3 +115,12 @@ def settle(model: OperatorModel, records: Iterable[NodeDeviceRecord]) -> Capacit
     for record in records:
         model.publish(record)
     return model.look()
+
+
+def advertising(available: int = 4, **fields: Any) -> OperatorModel:
+    """An operator whose Node shows that many GPUs, with nothing told and nothing counted so far."""
+    model = OperatorModel()
+    settle(model, [node_device(available=available, **fields)])
+    assert model.node.seen(GPU).capacity == available + int(fields.get("allocated", 0))
+    model.applies.clear()
+    return model

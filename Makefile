@@ -10,7 +10,7 @@ export GRPC_VERBOSITY ?= ERROR
 VENV := .venv
 BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
-CODE := proto operator node-agent charts tests docs
+CODE := proto operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
@@ -62,7 +62,7 @@ verify-generate: generate ## Fail when what is checked in is not what generate m
 
 .PHONY: binaries
 binaries: setup ## Build the control plane that tests run against, once (or KUBEBUILDER_ASSETS)
-	$(BIN)/python -m tests.cluster build
+	$(BIN)/python -m hack.cluster build
 
 .PHONY: lint
 lint: setup ## Ruff: style, bugs, import order, format
@@ -77,7 +77,7 @@ format: setup ## Let ruff put the code in order
 .PHONY: types
 types: setup ## mypy, strict
 	$(BIN)/mypy proto/src operator/src node-agent/src
-	$(BIN)/mypy charts tests docs
+	$(BIN)/mypy charts tests hack docs
 
 .PHONY: imports
 imports: setup ## Which way imports may point
@@ -93,7 +93,7 @@ conformance: setup ## The kubelet's own device manager beside ours: random seque
 
 .PHONY: test
 test: setup ## All tests, fast ones first; a real control plane is built once and started for them
-	$(BIN)/pytest tests/unit tests/conformance tests/nvml tests/fuzz tests/cluster tests/chart tests/monitoring tests/integration tests/crash tests/e2e \
+	$(BIN)/pytest tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring tests/integration tests/robustness/crash tests/e2e \
 	  --ignore tests/e2e/real_node --ignore tests/e2e/chart
 
 .PHONY: e2e
@@ -113,7 +113,7 @@ check: lint types imports verify-generate test ## What CI runs: everything but t
 
 .PHONY: demo
 demo: setup ## The whole main job, told in a few lines, on a real control plane; ends by itself (CLUSTER=current: on yours; GPU=dgx-h100: with GPUs)
-	@$(BIN)/python -m $(if $(filter command line,$(origin GPU)),tests.e2e.gpu_demo $(GPU),tests.e2e.demo)
+	@$(BIN)/python -m $(if $(filter command line,$(origin GPU)),hack.demo.gpu_demo $(GPU),hack.demo.demo)
 
 .PHONY: transcripts
 transcripts: setup ## Make the transcripts in docs/operations.md anew, on a real control plane; two minutes
@@ -121,11 +121,11 @@ transcripts: setup ## Make the transcripts in docs/operations.md anew, on a real
 
 .PHONY: up
 up: setup ## A local cluster with agents and operator that stays; prints its KUBECONFIG (CLUSTER=current: in yours)
-	@$(BIN)/python -m tests.cluster.local up
+	@$(BIN)/python -m hack.cluster.local.local up
 
 .PHONY: down
 down: setup ## End the local cluster
-	@$(BIN)/python -m tests.cluster.local down
+	@$(BIN)/python -m hack.cluster.local.local down
 
 .PHONY: images
 images: ## Build the images of agent and operator with docker, podman or buildah (BUILDER, BASE, TAG)
@@ -137,23 +137,23 @@ images: ## Build the images of agent and operator with docker, podman or buildah
 
 .PHONY: bench
 bench: setup ## Measure the budgets; prints a table, writes build/bench.json
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m hack.bench
 
 .PHONY: bench-operator
 bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-operator.json, plots (BENCH_NODES, BENCH_SECONDS)
-	$(BIN)/python -m tests.bench.operator_bench
+	$(BIN)/python -m hack.bench.operator.bench
 
 .PHONY: bench-node
 bench-node: setup ## What the agent costs a real node, beside a bare kubelet; as root: table, build/bench-node.json
-	$(BIN)/python -m tests.bench.node_bench
+	$(BIN)/python -m hack.bench.node.bench
 
 .PHONY: fake-nvml
 fake-nvml: setup ## Build the NVML library that tests and the demo use instead of a driver, once; prints where it is
-	@$(BIN)/python -m tests.fakes.fake_nvml
+	@$(BIN)/python -m hack.fake_nvml.library
 
 .PHONY: gpu-check
 gpu-check: setup ## What NVML there is here, as a table, and how it differs from the fake; build/gpu-check.json
-	@$(BIN)/python -m tests.gpu_check
+	@$(BIN)/python -m hack.gpu_check
 
 .PHONY: clean
 clean: ## Remove what make made in this folder (binaries stay in the cache folder)
@@ -162,12 +162,12 @@ clean: ## Remove what make made in this folder (binaries stay in the cache folde
 
 .PHONY: crash
 crash: setup ## kill -9 the agent at 200 random points under load; then look for leaks (CRASH_POINTS, LEAK_CYCLES)
-	CRASH_POINTS=$${CRASH_POINTS:-200} LEAK_CYCLES=$${LEAK_CYCLES:-10000} $(BIN)/pytest -q tests/crash
+	CRASH_POINTS=$${CRASH_POINTS:-200} LEAK_CYCLES=$${LEAK_CYCLES:-10000} $(BIN)/pytest -q tests/robustness/crash
 
 .PHONY: fuzz
 fuzz: setup ## Feed the agent garbage wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
-	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/fuzz
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/robustness/fuzz
 
 .PHONY: chaos
 chaos: setup ## Kill, pause, cut and contradict everything, and look whether capacity is right (CHAOS_SECONDS, CHAOS_SEED)
-	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} $(BIN)/pytest -q -s tests/chaos
+	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} $(BIN)/pytest -q -s tests/robustness/chaos

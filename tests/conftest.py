@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.binaries import find
-from tests.cluster.chart import install_chart
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.loopback import reach_loopback_directly
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import install_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.processes.loopback import reach_loopback_directly
 
 
 def pytest_configure() -> None:

@@ -10,10 +10,10 @@ import yaml
 from click.testing import CliRunner
 from nodedevice_operator.__main__ import main as operator_main
 
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import HOOK_OF, Command, Said, hook_manifests
-from tests.cluster.binaries import find
-from tests.cluster.chart import SYSTEM_NAMESPACE
-from tests.cluster.control_plane import ControlPlane
 
 
 @pytest.fixture(scope="session")

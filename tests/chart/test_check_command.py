@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from nodedevice_api import names
 from nodedevice_operator import __version__
-from nodedevice_operator.edges.definitions import NAMES
+from nodedevice_operator.cli.crd_objects import NAMES
 
+from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Command
-from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
-from tests.cluster.control_plane import ControlPlane
 from tests.integration.operator_process import NIC, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster

@@ -14,16 +14,16 @@ from lightkube.resources.core_v1 import Node, Pod
 from lightkube.types import PatchType
 from nodedevice_api import names
 from nodedevice_operator.__main__ import main as operator_main
-from nodedevice_operator.core.node_marks import TAINT
-from nodedevice_operator.core.required_plugins import BINDINGS, NAME, POLICIES
-from nodedevice_operator.edges import cleanup
+from nodedevice_operator.cli import cleanup_steps as cleanup
+from nodedevice_operator.nodelabels.desired import TAINT
+from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
+from hack.cluster.accounts import client_with_token
+from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart, render_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
 from tests.chart.values import Command, hook_manifests
-from tests.cluster.accounts import client_with_token
-from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart, render_chart
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.waiting import wait_until
-from tests.integration.custom_resources import NodeDevice
+from tests.integration.crds.custom_resources import NodeDevice
 from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster

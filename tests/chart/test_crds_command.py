@@ -9,13 +9,13 @@ import yaml
 from lightkube import ApiError
 from nodedevice_api.names import RELEASE_ANNOTATION
 from nodedevice_operator import __version__
-from nodedevice_operator.edges.definitions import NAMES
+from nodedevice_operator.cli.crd_objects import NAMES
 
+from hack.cluster.accounts import client_with_token
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Command
-from tests.cluster.accounts import client_with_token
-from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
-from tests.cluster.control_plane import ControlPlane
-from tests.integration.custom_resources import NodeDevice
+from tests.integration.crds.custom_resources import NodeDevice
 
 pytestmark = pytest.mark.cluster
 

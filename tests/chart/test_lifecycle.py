@@ -11,11 +11,11 @@ import pytest
 import yaml
 from nodedevice_api import names
 from nodedevice_operator import __version__
-from nodedevice_operator.edges.definitions import NAMES
+from nodedevice_operator.cli.crd_objects import NAMES
 
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Said
-from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
-from tests.cluster.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from nodedevice_agent.settings import Settings as AgentSettings
 
+from hack.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, render_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.errors import CommandError
 from tests.chart.values import DIGEST, HOOK_OF, VALUE_SETS, hook_manifests, manifests
-from tests.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, render_chart
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.errors import CommandError
 
 pytestmark = pytest.mark.cluster
 

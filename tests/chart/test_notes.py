@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from nodedevice_agent.__main__ import main as agent_main
 from nodedevice_operator.__main__ import main as operator_main
 
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, render_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import VALUE_SETS
-from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, render_chart
-from tests.cluster.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.chart import render_chart
-from tests.cluster.errors import CommandError
+from hack.cluster.chart import render_chart
+from hack.cluster.errors import CommandError
 
 pytestmark = pytest.mark.cluster
 

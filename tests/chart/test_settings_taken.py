@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent import settings as agent_settings
-from nodedevice_agent.edges.numa_nodes import read_topology
 from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.numa import read_topology
 from nodedevice_operator import settings as operator_settings
 from nodedevice_operator.errors import SettingsError as OperatorSettingsError
 
-from tests.cluster.chart import render_chart
-from tests.cluster.errors import CommandError
+from hack.cluster.chart import render_chart
+from hack.cluster.errors import CommandError
 
 pytestmark = pytest.mark.cluster
 

@@ -9,9 +9,9 @@ from nodedevice_agent import settings as agent_settings
 from nodedevice_operator import settings as operator_settings
 
 from charts import generate_schema, generate_values_table
+from hack.cluster.chart import render_chart
+from hack.cluster.errors import CommandError
 from tests.chart.values import VALUE_SETS, manifests
-from tests.cluster.chart import render_chart
-from tests.cluster.errors import CommandError
 
 pytestmark = pytest.mark.cluster
 

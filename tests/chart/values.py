@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from tests.cluster.chart import is_hook, render_chart
+from hack.cluster.chart import is_hook, render_chart
 
 # exit status and output of a command
 Said = tuple[int, str]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.stack import GPU, NODE_A, NODE_B, Stack
+from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
 
 
 @pytest.fixture(scope="module")

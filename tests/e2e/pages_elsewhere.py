@@ -7,8 +7,8 @@ _README: Final = ("tests/e2e/chart/test_readme.py", "texts(_SECTION")
 
 # How it begins: the file that tries it, and the words there that do. The first that fits.
 TRIED_ELSEWHERE: Final = {
-    "make demo GPU=": ("tests/e2e/test_gpu_demo.py", '"tests.e2e.gpu_demo"'),
-    "make demo": ("tests/e2e/test_demo.py", '"tests.e2e.demo"'),
+    "make demo GPU=": ("tests/e2e/test_gpu_demo.py", '"hack.demo.gpu_demo"'),
+    "make demo": ("tests/e2e/test_demo.py", '"hack.demo.demo"'),
     "CLUSTER=current make demo": ("tests/e2e/test_current_cluster.py", '"CLUSTER": "current"'),
     "make up": ("tests/e2e/test_demo.py", '[*_LOCAL, "up"]'),
     "make check": (".ci/run", "make check"),
@@ -20,9 +20,9 @@ TRIED_ELSEWHERE: Final = {
     "make test": ("Makefile", "check: lint types imports verify-generate test "),
     "make imports": ("Makefile", "check: lint types imports verify-generate test "),
     "make generate": ("Makefile", "verify-generate: generate "),
-    "make dashboards": ("Makefile", "tests/cluster tests/chart tests/monitoring"),
-    "make binaries": ("tests/cluster/binaries.py", "def find("),
-    ".venv/bin/pytest tests/integration/test_third_party.py": ("Makefile", "tests/integration"),
+    "make dashboards": ("Makefile", "tests/chart tests/monitoring"),
+    "make binaries": ("hack/cluster/build/binaries.py", "def find("),
+    ".venv/bin/pytest tests/integration/deviceplugin/test_third_party.py": ("Makefile", "tests/integration"),
     "helm install": _README,
     "helm upgrade nodedevice charts/nodedevice --namespace nodedevice-system --reuse-values": _README,
     "kubectl apply -f - <<'EOF'": _README,
@@ -36,13 +36,13 @@ TRIED_ELSEWHERE: Final = {
     "kubectl exec --namespace nodedevice-system POD": ("tests/e2e/chart/test_readme.py", '"runtime show"'),
     "kubectl rollout restart": ("tests/e2e/chart/test_readme.py", '"kubectl rollout restart '),
     "nodedevice-operator crds apply": ("tests/chart/test_crds_command.py", '"crds", "apply"'),
-    "kubectl get nodedevice NODE.nvidia.com.gpu": ("tests/e2e/gpu_demo.py", '"get", "nodedevice", _NODE_DEVICE'),
+    "kubectl get nodedevice NODE.nvidia.com.gpu": ("hack/demo/gpu_demo.py", '"get", "nodedevice", _NODE_DEVICE'),
     "nodedevice-operator cleanup": ("tests/chart/test_cleanup_command.py", '"cleanup"'),
     "nodedevice-operator check": ("tests/chart/test_check_command.py", '"check"'),
-    "nodedevice-agent run --config": ("tests/cluster/stack.py", '"run", "--config"'),
-    "nodedevice-agent runtime move": ("tests/unit/node_agent/edges/test_kept_runtime.py", '"move", "--to"'),
-    "nodedevice-agent gpu show": ("tests/unit/node_agent/test_gpu_command.py", '"show"'),
-    "nodedevice-agent gpu clear": ("tests/unit/node_agent/test_gpu_command.py", '"clear"'),
+    "nodedevice-agent run --config": ("hack/cluster/local/stack.py", '"run", "--config"'),
+    "nodedevice-agent runtime move": ("tests/unit/node_agent/runtime/test_selected_runtime.py", '"move", "--to"'),
+    "nodedevice-agent gpu show": ("tests/unit/node_agent/cli/test_gpu.py", '"show"'),
+    "nodedevice-agent gpu clear": ("tests/unit/node_agent/cli/test_gpu.py", '"clear"'),
 }
 
 # How it begins, and why nobody types it as it stands.
@@ -54,7 +54,7 @@ NOT_TRIED: Final = {
     "make bench": "measures, for minutes, and its figures are this machine's",
     "make gpu-check": "needs a GPU",
     "kind ": "needs kind and a container engine; the tests' own node imports the same images",
-    "containerd config dump": "reads /etc/containerd, which a test must not write; tests/cluster/containerd.py has those lines",
+    "containerd config dump": "reads /etc/containerd, which a test must not write; hack/cluster/node/containerd.py has those lines",
     "kubectl logs job/nodedevice-cleanup": "that Job is there only while `helm uninstall` waits for it",
     "nodedevice-agent simulate break|mend|remove": "a synopsis; the README's own line is typed",
 }

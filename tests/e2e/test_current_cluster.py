@@ -14,16 +14,16 @@ import psutil
 import pytest
 import yaml
 
-from tests.cluster import lent_things
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.current import CurrentCluster
-from tests.cluster.lent_marks import LABEL, Mark
-from tests.cluster.stack import NODE_A, NODE_B
-from tests.cluster.waiting import wait_until
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.local import lent_things
+from hack.cluster.local.current import CurrentCluster
+from hack.cluster.local.lent_marks import LABEL, Mark
+from hack.cluster.local.stack import NODE_A, NODE_B
+from hack.cluster.waiting import wait_until
 
 _ROOT = Path(__file__).parents[2]
-_DEMO = [sys.executable, "-u", "-m", "tests.e2e.demo"]
-_LOCAL = [sys.executable, "-m", "tests.cluster.local"]
+_DEMO = [sys.executable, "-u", "-m", "hack.demo.demo"]
+_LOCAL = [sys.executable, "-m", "hack.cluster.local.local"]
 _ELSEWHERE = Mark("0123456789ab", 1, 1)
 # about a Node that somebody had before
 _EARLIER_EVENT = {

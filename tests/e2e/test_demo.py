@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster.control_plane import ControlPlane
+from hack.cluster.control_plane.control_plane import ControlPlane
 
 _ROOT = Path(__file__).parents[2]
-_DEMO = [sys.executable, "-u", "-m", "tests.e2e.demo"]
-_LOCAL = [sys.executable, "-m", "tests.cluster.local"]
+_DEMO = [sys.executable, "-u", "-m", "hack.demo.demo"]
+_LOCAL = [sys.executable, "-m", "hack.cluster.local.local"]
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.control_plane import ControlPlane
+from hack.cluster.control_plane.control_plane import ControlPlane
 
 _ROOT = Path(__file__).parents[2]
-_DEMO = [sys.executable, "-u", "-m", "tests.e2e.gpu_demo"]
+_DEMO = [sys.executable, "-u", "-m", "hack.demo.gpu_demo"]
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.binaries import find
-from tests.cluster.processes import Process, reserved_ports
-from tests.cluster.stack import GPU, NODE_A, Stack
+from hack.cluster.build.binaries import find
+from hack.cluster.local.stack import GPU, NODE_A, Stack
+from hack.cluster.processes.processes import Process, reserved_ports
 from tests.e2e.page_commands import ROOT, PageCommand, page_commands
 from tests.e2e.pages_elsewhere import MENTIONED, NOT_TRIED, TRIED_ELSEWHERE
 
@@ -61,7 +61,7 @@ def test_it_does_what_the_page_says(command: PageCommand, stack: Stack, tmp_path
 
 
 def test_images_get_the_names_that_the_chart_asks_for(stack: Stack, tmp_path: Path) -> None:
-    """The target's own words, to a builder that only listens; what it would build is built by tests/cluster/product_images.py."""
+    """The target's own words, to a builder that only listens; what it would build, hack/cluster builds."""
     [command] = {command.text for command in COMMANDS if command.text.startswith("make images")}
     builder = _image_builder(tmp_path)
     done = _typed(command, _environment(stack, [builder]))

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.observe import Observer, capacity
-from tests.cluster.processes import Process
-from tests.cluster.stack import FILES, GPU, NODE_A, NODE_B, Stack
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
+from hack.cluster.observe import Observer, capacity
+from hack.cluster.processes.processes import Process
 from tests.e2e.conftest import gpus
-from tests.fakes import sample_plugin
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.third_party import sample_plugin
 
 _IDLE_SECONDS = 12.0
 _AGENT = "system:serviceaccount:nodedevice-system:nodedevice-agent"

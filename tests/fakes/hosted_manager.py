@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from nodedevice_agent.core.device_manager import DeviceManager
-from nodedevice_agent.core.pods import Pod
-from nodedevice_agent.core.snapshot import Snapshot, is_settling, snapshot
-from nodedevice_agent.edges import checkpoint_file
-from nodedevice_agent.edges.plugin_directory import PluginDirectory
-from nodedevice_agent.edges.plugin_host import PluginHost
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 30

@@ -11,15 +11,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from nodedevice_agent.core.mirror import Mirror
-from nodedevice_agent.core.pods import Container, Pod
-from nodedevice_agent.core.snapshot import Snapshot, snapshot
-from nodedevice_agent.core.topology import Topology
-from nodedevice_agent.edges import checkpoint_file
-from nodedevice_agent.edges.kubelet.backend import KubeletBackend
-from nodedevice_agent.edges.kubelet.directory import KubeletDirectory
-from nodedevice_agent.edges.plugin_directory import PluginDirectory
-from nodedevice_agent.edges.plugin_host import PluginHost
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.devicemanager.allocation.topology import Topology
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.kubelet.backend import KubeletBackend
+from nodedevice_agent.kubelet.directory import KubeletDirectory
+from nodedevice_agent.kubelet.mirror import Mirror
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 30

@@ -6,11 +6,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
-from nodedevice_agent.edges.nri.mux import Mux, frames
-from nodedevice_agent.edges.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_SERVICE, RUNTIME_STREAM
-from nodedevice_agent.edges.nri.ttrpc import CallFailed, Code
-from nodedevice_agent.edges.nri.ttrpc_client import Client
-from nodedevice_agent.edges.nri.ttrpc_server import Server
+from nodedevice_agent.nri.mux import Mux, frames
+from nodedevice_agent.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_SERVICE, RUNTIME_STREAM
+from nodedevice_agent.nri.ttrpc import CallFailed, Code
+from nodedevice_agent.nri.ttrpc_client import Client
+from nodedevice_agent.nri.ttrpc_server import Server
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 # long, so that a test that fails does so by its own doing

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from nodedevice_agent.core.container_edits import ContainerEdits
-from nodedevice_agent.core.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
 
 # long, so that a test that fails does so by its own doing
 PATIENCE_SECONDS = 30.0

@@ -26,10 +26,10 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 from nodedevice_api.names import node_device_name
 
-from tests.cluster.chart import SYSTEM_NAMESPACE
-from tests.cluster.control_plane import ControlPlane
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.integration.custom_resources import NodeDevice
+from tests.integration.crds.custom_resources import NodeDevice
 
 GPU = "example.com/gpu"
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.

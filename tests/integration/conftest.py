@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from tests.cluster.control_plane import ControlPlane
+from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent_process import AgentNode
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 

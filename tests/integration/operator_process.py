@@ -22,10 +22,10 @@ from lightkube import ApiError
 from lightkube.resources.core_v1 import Event, Node
 from nodedevice_api import names
 
-from tests.cluster.chart import SYSTEM_NAMESPACE
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.waiting import wait_until
-from tests.integration.custom_resources import NodeDevice, PodDevice, condition, device
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDevice, PodDevice, condition, device
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.binaries import find
-from tests.cluster.errors import BinaryError
-from tests.cluster.processes import Process, reserved_ports
+from hack.cluster.build.binaries import find
+from hack.cluster.errors import BinaryError
+from hack.cluster.processes.processes import Process, reserved_ports
 
 _READY_SECONDS = 30.0
 _ASK_EVERY_SECONDS = 0.25

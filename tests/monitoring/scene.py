@@ -16,13 +16,13 @@ from pathlib import Path
 from lightkube import ApiError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Node
-from nodedevice_agent.edges import checkpoint_file
-from nodedevice_agent.edges.nri.ttrpc import CallFailed
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api import names
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.waiting import wait_until
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.plugin_knobs import RpcFailure

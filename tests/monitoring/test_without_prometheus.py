@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.errors import BinaryError
+from hack.cluster.errors import BinaryError
 from tests.monitoring import prometheus
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.fake_nvml import FakeNvml
+from hack.fake_nvml.library import FakeNvml
 from tests.nvml.nvml_process import NvmlProcess
 
 

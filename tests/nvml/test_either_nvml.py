@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from tests.fakes.fake_nvml import FakeNvml
+from hack.fake_nvml.library import FakeNvml
 from tests.nvml.nvml_process import NvmlProcess, real_nvml_is_here
 
 REAL = "the real one"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.cluster.waiting import wait_until
-from tests.fakes.fake_nvml import FakeNvml, machines
+from hack.cluster.waiting import wait_until
+from hack.fake_nvml.library import FakeNvml, machines
 from tests.nvml.nvml_process import NvmlProcess
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST

@@ -9,7 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.fakes.fake_nvml import CONTROL_VARIABLE, DESCRIPTION_VARIABLE, SOURCES, FakeNvml, compiler
+from hack.fake_nvml.library import CONTROL_VARIABLE, DESCRIPTION_VARIABLE, SOURCES, FakeNvml, compiler
 from tests.nvml.nvml_process import NvmlProcess
 
 Start = Callable[[FakeNvml], NvmlProcess]

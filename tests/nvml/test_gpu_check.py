@@ -1,4 +1,4 @@
-"""`python -m tests.gpu_check`, with a fake machine in the place of the real one."""
+"""`python -m hack.gpu_check`, with a fake machine in the place of the real one."""
 
 import json
 import os
@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.fake_nvml import FakeNvml
-from tests.gpu_check.comparison import Finding, compare
+from hack.fake_nvml.library import FakeNvml
+from hack.gpu_check.comparison import Finding, compare
 from tests.nvml.nvml_process import real_nvml_is_here
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(environment: Mapping[str, str], folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.gpu_check", "--json", str(folder / "check.json"), *options]
+    command = [sys.executable, "-m", "hack.gpu_check", "--json", str(folder / "check.json"), *options]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=120)
 
 

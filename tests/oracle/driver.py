@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from nodedevice_agent.core.checkpoint import decode
-from nodedevice_agent.edges import checkpoint_file
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.format import decode
 
 from tests.oracle.differences import VANISHED, WAITS, Difference, Situation, differences
 from tests.oracle.kubelet import Kubelet, KubeletDied

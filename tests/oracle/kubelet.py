@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.cluster.binaries import find
+from hack.cluster.build.binaries import find
 from tests.oracle.maker import PATIENCE_SECONDS, Held, Numbers, Verdict, Why, container_name
 from tests.oracle.steps import Ctr, Machine
 

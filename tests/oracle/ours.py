@@ -9,17 +9,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nodedevice_agent.core.device_manager import DeviceManager
-from nodedevice_agent.core.devices import DeviceList
-from nodedevice_agent.core.effects import Effect
-from nodedevice_agent.core.flapping import FlappingLimits
-from nodedevice_agent.core.pods import Container, ContainerKind, Pod
-from nodedevice_agent.core.snapshot import snapshot
-from nodedevice_agent.core.topology import Policy, Scope, Topology
-from nodedevice_agent.core.waiting import Waiting
-from nodedevice_agent.edges import checkpoint_file
-from nodedevice_agent.edges.plugin_directory import PluginDirectory
-from nodedevice_agent.edges.plugin_host import PluginHost
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.devicemanager.allocation.pending import Waiting
+from nodedevice_agent.devicemanager.allocation.topology import Policy, Scope, Topology
+from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.effects import Effect
+from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_api.names import Reason
 
 from tests.oracle.maker import PATIENCE_SECONDS, Held, Numbers, Verdict, Why, container_name

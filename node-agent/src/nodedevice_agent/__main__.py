@@ -14,20 +14,20 @@ import click
 
 from nodedevice_agent import __version__, logs
 from nodedevice_agent.agent import Agent
-from nodedevice_agent.checkpoint_command import checkpoint
-from nodedevice_agent.edges import http
-from nodedevice_agent.edges.cluster import Cluster
-from nodedevice_agent.edges.http import Health
-from nodedevice_agent.edges.plugin_directory import PluginDirectory
-from nodedevice_agent.edges.retry import until_done
-from nodedevice_agent.edges.state_directory import held, make
+from nodedevice_agent.checkpoint.state_dir import held, make
+from nodedevice_agent.cli.checkpoint import checkpoint
+from nodedevice_agent.cli.gpu import gpu
+from nodedevice_agent.cli.runtime import runtime
+from nodedevice_agent.cli.simulate import simulate
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError, StateDirectoryUsed
-from nodedevice_agent.gpu_command import gpu
+from nodedevice_agent.kube.client import Cluster
+from nodedevice_agent.kube.retry import until_done
+from nodedevice_agent.lib import probes as http
+from nodedevice_agent.lib.probes import Health
 from nodedevice_agent.plugins.run import run_plugins
-from nodedevice_agent.runtime_command import runtime
-from nodedevice_agent.runtimes import with_runtime_settled
+from nodedevice_agent.runtime.settle import with_runtime_settled
 from nodedevice_agent.settings import Runtime, Settings, TopologyPolicy, TopologyScope, load
-from nodedevice_agent.simulate_command import simulate
 
 log = logging.getLogger(__name__)
 

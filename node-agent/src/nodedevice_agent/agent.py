@@ -12,33 +12,33 @@ from typing import Any
 
 from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
-from nodedevice_agent import __version__
-from nodedevice_agent.core.checkpoint import CheckpointCorrupt, PluginSocket
-from nodedevice_agent.core.device_manager import DeviceManager
-from nodedevice_agent.core.effects import Effect
-from nodedevice_agent.core.flapping import FlappingLimits
-from nodedevice_agent.core.mirror import Mirror
-from nodedevice_agent.core.resources import EndpointState
-from nodedevice_agent.core.snapshot import Snapshot, is_settling, snapshot
-from nodedevice_agent.core.status import node_device_status
-from nodedevice_agent.edges import checkpoint_file, metrics
-from nodedevice_agent.edges.cluster import Cluster
-from nodedevice_agent.edges.http import Health
-from nodedevice_agent.edges.injector import Bystander
-from nodedevice_agent.edges.kubelet.backend import KubeletBackend
-from nodedevice_agent.edges.kubelet.directory import KubeletDirectory
-from nodedevice_agent.edges.lease import keep_lease
-from nodedevice_agent.edges.node_devices import NodeDevice
-from nodedevice_agent.edges.nri.plugin import NriPlugin
-from nodedevice_agent.edges.nri_backend import NriBackend
-from nodedevice_agent.edges.numa_nodes import read_topology
-from nodedevice_agent.edges.plugin_directory import PluginDirectory
-from nodedevice_agent.edges.plugin_host import PluginHost
-from nodedevice_agent.edges.plugin_watcher import PluginWatcher
-from nodedevice_agent.edges.pod_resources import PodResourcesServer
-from nodedevice_agent.edges.pods import watch_pods
-from nodedevice_agent.edges.recovery import recover_checkpoint
+from nodedevice_agent import __version__, metrics
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.format import CheckpointCorrupt, PluginSocket
+from nodedevice_agent.devicemanager.effects import Effect
+from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.resource import EndpointState
+from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.kube.client import Cluster
+from nodedevice_agent.kube.lease import keep_lease
+from nodedevice_agent.kube.nodedevice import NodeDevice
+from nodedevice_agent.kube.pods import watch_pods
+from nodedevice_agent.kube.rebuild import recover_checkpoint
+from nodedevice_agent.kube.status import node_device_status
+from nodedevice_agent.kubelet.backend import KubeletBackend
+from nodedevice_agent.kubelet.directory import KubeletDirectory
+from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.lib.probes import Health
+from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.numa import read_topology
+from nodedevice_agent.podresources.server import PodResourcesServer
+from nodedevice_agent.runtime.backend import NriBackend
+from nodedevice_agent.runtime.injector import Bystander
 from nodedevice_agent.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import click
 
 from nodedevice_operator import __version__, settings
-from nodedevice_operator.check_command import check
-from nodedevice_operator.cleanup_command import cleanup
-from nodedevice_operator.crds_command import crds
-from nodedevice_operator.edges import log
+from nodedevice_operator import logs as log
+from nodedevice_operator.cli.check import check
+from nodedevice_operator.cli.cleanup import cleanup
+from nodedevice_operator.cli.crds import crds
 from nodedevice_operator.errors import Behind, CredentialsError, SettingsError, TaskEnded
 from nodedevice_operator.operator import Operator
 

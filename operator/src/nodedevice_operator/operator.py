@@ -9,39 +9,40 @@ from typing import Any, Final
 from nodedevice_api import names
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.core.election import Timing
-from nodedevice_operator.core.events import Event, transitions
-from nodedevice_operator.core.records import NodeDeviceRecord
-from nodedevice_operator.core.required_plugins import BINDINGS, POLICIES
-from nodedevice_operator.edges import credentials, http
-from nodedevice_operator.edges.cache import Cache
-from nodedevice_operator.edges.capacity_work import CapacityWork
-from nodedevice_operator.edges.client import THREADS, Client
-from nodedevice_operator.edges.cluster import Cluster
-from nodedevice_operator.edges.election import Election, identity
-from nodedevice_operator.edges.eviction_work import EvictionWork
-from nodedevice_operator.edges.gate import WriteGate
-from nodedevice_operator.edges.handover import Handover
-from nodedevice_operator.edges.health import ApiHealth, Health
-from nodedevice_operator.edges.intake import Intake
-from nodedevice_operator.edges.leader_lease import LeaderLeases
-from nodedevice_operator.edges.lease_watch import LeaseWatch
-from nodedevice_operator.edges.mark_work import MarkWork
-from nodedevice_operator.edges.metrics import Metrics
-from nodedevice_operator.edges.node_work import NodeWork
-from nodedevice_operator.edges.pod_device_work import PodDeviceWork
-from nodedevice_operator.edges.policy_objects import PolicyObjects
-from nodedevice_operator.edges.reconciler import Reconciler
-from nodedevice_operator.edges.record_watch import RecordWatch
-from nodedevice_operator.edges.recorder import Recorder
-from nodedevice_operator.edges.required_plugins import RequiredPlugins
-from nodedevice_operator.edges.sync import Sync
-from nodedevice_operator.edges.unbound_pods import UnboundPods
-from nodedevice_operator.edges.waiting_pods import WaitingPods
-from nodedevice_operator.edges.watch import Watch
-from nodedevice_operator.edges.watchdog import Watchdog
+from nodedevice_operator import probes as http
+from nodedevice_operator.agents.monitor import LeaseWatch
+from nodedevice_operator.capacity.reconciler import CapacityWork
 from nodedevice_operator.errors import ApiError, NotFound, OperatorError, TaskEnded
+from nodedevice_operator.events.recorder import Recorder
+from nodedevice_operator.events.transitions import Event, transitions
+from nodedevice_operator.evictions.controller import EvictionWork
+from nodedevice_operator.informers.informer import RecordWatch
+from nodedevice_operator.informers.intake import Intake
+from nodedevice_operator.informers.kopf_nodes import Watch
+from nodedevice_operator.informers.relist import Sync
+from nodedevice_operator.informers.staleness import Watchdog
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.kube.client import THREADS, Client
+from nodedevice_operator.kube.health import ApiHealth, Health
+from nodedevice_operator.kube.write_fence import WriteGate
+from nodedevice_operator.leader.election import Timing
+from nodedevice_operator.leader.elector import Election, identity
+from nodedevice_operator.leader.lease import LeaderLeases
+from nodedevice_operator.leader.takeover import Handover
+from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.nodelabels.controller import MarkWork
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.poddevices.reconciler import PodDeviceWork
+from nodedevice_operator.reconcile.node import NodeWork
+from nodedevice_operator.requiredplugins.annotate_pods import WaitingPods
+from nodedevice_operator.requiredplugins.controller import RequiredPlugins
+from nodedevice_operator.requiredplugins.objects import PolicyObjects
+from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
+from nodedevice_operator.requiredplugins.unbound_pods import UnboundPods
 from nodedevice_operator.settings import Settings
+from nodedevice_operator.workqueue import Reconciler
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from msgspec import Meta
 from nodedevice_api import names
 from nodedevice_api.resource_names import resource_name_problem
 
-from nodedevice_operator.core.election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
-from nodedevice_operator.core.evictions import ANY_RESOURCE, Policy
 from nodedevice_operator.errors import SettingsError
+from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
+from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]

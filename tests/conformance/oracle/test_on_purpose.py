@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from nodedevice_agent.core.checkpoint import CheckpointCorrupt, decode
+from nodedevice_agent.checkpoint.format import CheckpointCorrupt, decode
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.conformance.oracle.conftest import Both
@@ -20,7 +20,7 @@ from tests.oracle.sides import Side
 from tests.oracle.steps import Admit, Ctr, Dev, Machine
 from tests.oracle.strategies import GPU
 
-_CHECKPOINTS = Path(__file__).parents[2] / "unit" / "node_agent" / "core" / "checkpoints"
+_CHECKPOINTS = Path(__file__).parents[2] / "unit" / "node_agent" / "checkpoint" / "checkpoints"
 _NONE = Machine()
 
 

@@ -17,16 +17,16 @@ import yaml
 from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
-from tests.cluster import node_network
-from tests.cluster.binaries import find
-from tests.cluster.chart import SYSTEM_NAMESPACE
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.images import write_program_archive
-from tests.cluster.in_cluster_api import reachable_from_pods
-from tests.cluster.node_layout import NodeOptions
-from tests.cluster.product_images import REGISTRY, ProductImage, product_images
-from tests.cluster.real_node import RealNode
-from tests.cluster.waiting import wait_until
+from hack.cluster.build.binaries import find
+from hack.cluster.build.images import write_program_archive
+from hack.cluster.build.product_images import REGISTRY, ProductImage, product_images
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.node import network as node_network
+from hack.cluster.node.in_cluster_api import reachable_from_pods
+from hack.cluster.node.layout import NodeOptions
+from hack.cluster.node.real_node import RealNode
+from hack.cluster.waiting import wait_until
 from tests.e2e.chart.release import Release
 from tests.e2e.chart.workloads import VENDOR_IMAGE
 

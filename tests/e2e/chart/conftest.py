@@ -8,8 +8,9 @@ from tempfile import mkdtemp
 
 import pytest
 
-from tests.cluster import node_checks, product_images
-from tests.cluster.processes import removed_at_the_end
+from hack.cluster.build import product_images
+from hack.cluster.node import checks as node_checks
+from hack.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import ChartCluster
 
 Say = Callable[[str], None]

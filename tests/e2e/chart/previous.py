@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.chart import CHART
+from hack.cluster.chart import CHART
 
 VERSION = "0.0.9"
 DEFINITION = "nodedevices.nodedevice.io"

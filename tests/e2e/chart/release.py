@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.binaries import find
-from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.errors import CommandError
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.errors import CommandError
 
 NAME = "nodedevice"
 # Hooks and workloads: a Python process takes seconds to start on a busy machine.

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.binaries import find
-from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
-from tests.cluster.images import TEST_IMAGE
+from hack.cluster.build.binaries import find
+from hack.cluster.build.images import TEST_IMAGE
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.e2e.chart.cluster import AGENT, ChartCluster
 from tests.e2e.page_commands import ROOT, texts
 

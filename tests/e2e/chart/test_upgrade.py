@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.chart import SYSTEM_NAMESPACE
-from tests.cluster.observe import Observer, Seen
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.observe import Observer, Seen
 from tests.e2e.chart.cluster import AGENT, NODE, OPERATOR, ChartCluster
 from tests.e2e.chart.previous import DEFINITION, LACKED, RELEASE_ANNOTATION, VERSION, previous_chart
 from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin

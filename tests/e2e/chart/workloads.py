@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.cluster.images import TEST_IMAGE
-from tests.fakes import sample_plugin
+from hack.cluster.build.images import TEST_IMAGE
+from tests.fakes.third_party import sample_plugin
 
 Json = dict[str, Any]
 VENDOR_IMAGE = "vendor.example/sample-device-plugin:1"

@@ -14,7 +14,7 @@ from pathlib import Path
 from inotify_simple import INotify, flags
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.cluster.machine import MachineProcess
+from hack.cluster.node.machine import MachineProcess
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 
 # The runtime's folder of what it runs: one entry for each sandbox and each container, made when its shim is told of it.

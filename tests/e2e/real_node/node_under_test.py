@@ -19,15 +19,15 @@ from typing import Any
 from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
-from tests.cluster.chart import SYSTEM_NAMESPACE
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
-from tests.cluster.machine import MachineProcess
-from tests.cluster.observe import Observer
-from tests.cluster.processes import reserved_ports
-from tests.cluster.real_node import RealNode
-from tests.cluster.stack import program_path
-from tests.cluster.waiting import wait_until
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.local.stack import program_path
+from hack.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
+from hack.cluster.node.machine import MachineProcess
+from hack.cluster.node.real_node import RealNode
+from hack.cluster.observe import Observer
+from hack.cluster.processes.processes import reserved_ports
+from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.given import Kind, Plugins, kinds
 from tests.e2e.real_node.pods import Json
 from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS, PodsOnNode

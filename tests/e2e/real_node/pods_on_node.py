@@ -18,10 +18,10 @@ import yaml
 from lightkube import ApiError
 from lightkube.resources.core_v1 import Pod
 
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.kubelet import MANIFESTS
-from tests.cluster.real_node import RealNode
-from tests.cluster.waiting import wait_until
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.node.kubelet import MANIFESTS
+from hack.cluster.node.real_node import RealNode
+from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.pods import CONTAINER_ENV, HELD, REPORTS, UID_ENV, Json, Seen
 
 # A folder of the node for what tests put there.

@@ -1,9 +1,9 @@
 """The node itself, before anything of ours is on it: what the rest of these tests stands on."""
 
-from tests.cluster.binaries import find
+from hack.cluster.build.binaries import find
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
-from tests.fakes import sample_plugin
+from tests.fakes.third_party import sample_plugin
 
 
 def test_a_pod_runs_and_can_be_looked_into(bare_node: NodeUnderTest) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.cluster.binaries import find
+from hack.cluster.build.binaries import find
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
-from tests.fakes import sample_plugin
+from tests.fakes.third_party import sample_plugin
 
 # What a DaemonSet does with a hostPath: the agent's directory, at the path that the plugin insists on.
 _SCRIPT = 'mount --bind "$1" /var/lib/kubelet/device-plugins; shift; exec /usr/bin/env "$@"'

@@ -10,14 +10,17 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_agent.plugins import file_watcher, registered_socket, run, serving
-from nodedevice_agent.plugins.control import set_health
-from nodedevice_agent.plugins.core.resource_names import socket_name
-from nodedevice_agent.plugins.file_watcher import FileWatcher
-from nodedevice_agent.plugins.registration import SocketIdentity, socket_identity
-from nodedevice_agent.plugins.server import Pace, PluginHost
+from nodedevice_agent.lib import file_watcher
+from nodedevice_agent.lib.deviceplugin_server import registered_socket
+from nodedevice_agent.lib.deviceplugin_server import server as serving
+from nodedevice_agent.lib.deviceplugin_server.registration_client import SocketIdentity, socket_identity
+from nodedevice_agent.lib.deviceplugin_server.socket_names import socket_name
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins import run
+from nodedevice_agent.plugins.builtin_plugin import Pace, PluginHost
 from nodedevice_agent.plugins.settings import SimulatedSettings
-from nodedevice_agent.plugins.simulated import SimulatedSource
+from nodedevice_agent.plugins.simulated.control import set_health
+from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 from tests.fakes.device_manager import PATIENCE_SECONDS, Manager
 from tests.integration.builtin_plugins.plugins import GPU, SERIAL, gpus, running, serial

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodedevice_agent.plugins.backoff import Backoff
-from nodedevice_agent.plugins.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic import GenericSource
+from nodedevice_agent.lib.backoff import Backoff
+from nodedevice_agent.lib.deviceplugin_server.source import DeviceSource
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.builtin_plugin import CannotServe, PluginHost
+from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.server import CannotServe, PluginHost
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.plugins.simulated import SimulatedSource
-from nodedevice_agent.plugins.source import DeviceSource
+from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 if TYPE_CHECKING:
     from nodedevice_agent.plugins.nvml.source import NvmlSource

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Meta, Struct, field
 from nodedevice_api.resource_names import resource_name_problem
 
-from nodedevice_agent.plugins.core.generic import DeviceGroup, DevicePath
-from nodedevice_agent.plugins.core.patterns import wildcard_count
-from nodedevice_agent.plugins.core.simulated import MAX_SIMULATED
-from nodedevice_agent.plugins.core.values import Mount
+from nodedevice_agent.lib.deviceplugin_server.values import Mount
+from nodedevice_agent.plugins.generic.devices import DeviceGroup, DevicePath
+from nodedevice_agent.plugins.generic.patterns import wildcard_count
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED
 
 PERMISSIONS = re.compile(r"[rwm]{1,3}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

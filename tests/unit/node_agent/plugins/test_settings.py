@@ -1,8 +1,8 @@
 from typing import Any
 
 import pytest
-from nodedevice_agent.plugins.core.generic import DeviceGroup, DevicePath
-from nodedevice_agent.plugins.core.values import Mount
+from nodedevice_agent.lib.deviceplugin_server.values import Mount
+from nodedevice_agent.plugins.generic.devices import DeviceGroup, DevicePath
 from nodedevice_agent.plugins.settings import PluginSettings, PluginSettingsError, plugin_settings
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 from nodedevice_api.resource_names import resource_name_problem
 
-from nodedevice_agent.plugins.core.nvml.health import HealthRules
-from nodedevice_agent.plugins.core.nvml.xids import XidPolicy
+from nodedevice_agent.plugins.nvml.health.health import HealthRules
+from nodedevice_agent.plugins.nvml.health.xids import XidPolicy
 
 # a word of LD_LIBRARY_PATH, and of an environment, which ends at a NUL
 LIBRARY_DIR = re.compile(r"/[^:;\x00-\x1f\x7f]*")

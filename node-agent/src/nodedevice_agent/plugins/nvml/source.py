@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from nodedevice_agent.plugins.core.nvml.devices import device_scores, devices_of, gpu_uuid
-from nodedevice_agent.plugins.core.nvml.fleet import Fleet
-from nodedevice_agent.plugins.core.nvml.gpu import Gpu
-from nodedevice_agent.plugins.core.nvml.handover import CONTROL_NODES, allocation
-from nodedevice_agent.plugins.core.nvml.preference import preferred
-from nodedevice_agent.plugins.core.values import ContainerAllocation, UnknownDevices
+from nodedevice_agent.lib.deviceplugin_server.source import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, UnknownDevices
+from nodedevice_agent.plugins.nvml.container_edits import CONTROL_NODES, allocation
+from nodedevice_agent.plugins.nvml.devices import device_scores, devices_of, gpu_uuid
+from nodedevice_agent.plugins.nvml.fleet import Fleet
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.preference import preferred
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.source import DeviceList
 
 
 class NvmlSource:

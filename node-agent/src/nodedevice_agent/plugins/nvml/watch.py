@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 
-from nodedevice_agent.plugins.backoff import Backoff
-from nodedevice_agent.plugins.core.nvml.fleet import Change, Fleet
-from nodedevice_agent.plugins.core.nvml.health import Trouble
-from nodedevice_agent.plugins.core.nvml.storms import XidStorms
-from nodedevice_agent.plugins.core.nvml.xids import meaning
-from nodedevice_agent.plugins.file_watcher import FileWatcher
-from nodedevice_agent.plugins.nvml.clears import Clears
-from nodedevice_agent.plugins.nvml.hardware import has_gpu
-from nodedevice_agent.plugins.nvml.memory import Memory, clear_dir
-from nodedevice_agent.plugins.nvml.messages import (
+from nodedevice_agent.lib.backoff import Backoff
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
+from nodedevice_agent.plugins.nvml.health.boot_memory import Memory, clear_dir
+from nodedevice_agent.plugins.nvml.health.clears import Clears
+from nodedevice_agent.plugins.nvml.health.health import Trouble
+from nodedevice_agent.plugins.nvml.health.xid_log import XidStorms
+from nodedevice_agent.plugins.nvml.health.xids import meaning
+from nodedevice_agent.plugins.nvml.reader.hardware import has_gpu
+from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
     Changed,
     EccError,
@@ -31,10 +31,10 @@ from nodedevice_agent.plugins.nvml.messages import (
     Readings,
     Xid,
 )
-from nodedevice_agent.plugins.nvml.process import ReaderFailed
+from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed
+from nodedevice_agent.plugins.nvml.reader.succession import Succession
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import NvmlSource
-from nodedevice_agent.plugins.nvml.succession import Succession
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,92 @@
+"""`make bench`: the budgets of the design, measured on the real thing, as a table and as build/bench.json.
+
+All in one run, on one control plane, so that ratios mean something on a noisy machine. What is measured how is in
+docs/performance.md.
+"""
+
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from hack.bench import footprint, gpus, latency, manager
+from hack.bench.allocation import allocation
+from hack.bench.load import GPUS, MANY_GPUS
+from hack.bench.results import Result, show, write
+from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+from hack.cluster.observe import Observer
+
+_OUT = Path(__file__).parents[2] / "build" / "bench.json"
+_PLUGINS: dict[str, dict[str, Any]] = {
+    node_name: {"simulated": [{"resourceName": GPU, "count": count}]}
+    for node_name, count in {NODE_A: GPUS, NODE_B: MANY_GPUS}.items()
+}
+# real pynvml on the library that stands in for a driver; an agent of its own, so that the others stay what they were
+_PLUGINS[gpus.NODE] = {"nvml": {"pollSeconds": 5}}
+
+Say = Callable[[str], None]
+
+
+def measure(say: Say) -> dict[str, Result]:
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-"))
+    try:
+        return _without_cluster(folder, say) | _with_cluster(folder, say)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _without_cluster(folder: Path, say: Say) -> dict[str, Result]:
+    """First, while no other process of ours runs."""
+    say("measuring the device manager")
+    results = {
+        "allocate_8": manager.allocate(8, 200, 20_000),
+        "allocate_1000": manager.allocate(1000, 20, 2_000),
+    }
+    say("measuring allocations through a plugin")
+    return results | allocation(folder)
+
+
+def _with_cluster(folder: Path, say: Say) -> dict[str, Result]:
+    with ExitStack() as opened:
+        fake = gpus.machine(folder)
+        stack = opened.enter_context(Stack.start(folder, say, _PLUGINS))
+        kubeconfig = stack.control_plane.admin_kubeconfig
+        nodes = opened.enter_context(Observer.nodes(kubeconfig))
+        devices = opened.enter_context(Observer.node_devices(kubeconfig))
+        pods = opened.enter_context(Observer.pods(kubeconfig))
+        nodes.wait(latency.has(NODE_A, GPU, GPUS), since=0)
+        nodes.wait(latency.has(NODE_B, GPU, MANY_GPUS), since=0)
+        say("measuring a minute without events")
+        results = footprint.idle(stack, devices)
+        say("measuring changes of health")
+        results["health_to_node"] = latency.health_to_node(stack, nodes)
+        say("measuring Xids")
+        results |= gpus.xids(stack, nodes, fake)
+        say("measuring ends of pods")
+        results["pod_end_to_available"] = latency.pod_end_to_available(stack, devices, pods)
+        say("measuring 1,000 devices")
+        results |= footprint.many_devices(stack, devices)
+        # last: each of its resources stays known to the agent, with a watch of its own
+        say("measuring registrations")
+        results["registration_to_node"] = latency.registration_to_node(stack, nodes)
+        return results
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    results = measure(lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+    write(results, _OUT)
+    show(results)
+    print(f"written to {_OUT.relative_to(Path.cwd()) if _OUT.is_relative_to(Path.cwd()) else _OUT}")
+    missed = [name for name, measured in results.items() if not measured.ok]
+    print(f"missed: {', '.join(missed)}" if missed else "every budget is met")
+    # a slow machine is news, not an error
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""What an allocation costs over its one unavoidable part, the plugin's own Allocate call; and over one durable write.
+
+The agent's path without the API server: a pod is seen, the plugin (a process of its own, on its Unix socket) is asked, the
+allocation is committed and on disk. Compared with a bare gRPC call to the same plugin, and with the replacing of a file as big as
+the whole checkpoint, each in turn, so that ratios hold on a noisy machine. The node fills up with 110 pods, one device each.
+"""
+
+import asyncio
+import contextlib
+import os
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import grpc.aio
+from nodedevice_agent.checkpoint.format import encode
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from prometheus_client import REGISTRY
+
+from hack.bench.load import PODS
+from hack.bench.results import Result, judged, ratio, result, worst
+from hack.cluster.processes.processes import Process
+from tests.fakes.device_manager import OPTIONS
+
+if TYPE_CHECKING:
+    from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import DevicePluginAsyncStub
+
+_NAME = "example.com/fake"
+_SOCKET = "example.com-fake.sock"
+_BURSTS = 50
+_PATIENCE_SECONDS = 30
+
+
+class Node:
+    """A plugin host with one plugin. changed_at: when something last changed that would be published, by perf_counter."""
+
+    def __init__(self, folder: Path, directory: PluginDirectory) -> None:
+        self.folder = folder
+        self.manager = DeviceManager(asyncio.get_running_loop().time())
+        self.changed = asyncio.Event()
+        self.changed_at = 0.0
+        self.host = PluginHost(self.manager, folder, directory, self._change)
+
+    @property
+    def held(self) -> int:
+        return len(self.manager.book.holders(_NAME))
+
+    def see(self, uid: str) -> None:
+        pod = Pod(uid, "default", uid, (Container("main", limits={_NAME: 1}),))
+        self.host.do(self.manager.pod_seen(pod, self.host.now()))
+
+    def end(self, uid: str) -> None:
+        self.host.do(self.manager.pod_gone(uid, self.host.now()))
+
+    async def until_held(self, count: int) -> None:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while self.held != count:
+                self.changed.clear()
+                await self.changed.wait()
+
+    def _change(self, resource_name: str) -> None:
+        self.changed_at = time.perf_counter()
+        self.changed.set()
+
+    async def until_listed(self) -> None:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while _NAME not in self.manager.resources or not self.manager.resources[_NAME].is_live:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+def allocation(folder: Path) -> dict[str, Result]:
+    return asyncio.run(_measure(folder))
+
+
+async def _measure(folder: Path) -> dict[str, Result]:
+    async with _node(folder) as node:
+        results = await _against_bare_parts(node)
+        for number in range(PODS):
+            node.end(f"uid-{number}")
+        results["checkpoint_writes_110_pods"] = await _bursts(node)
+    return results
+
+
+async def _against_bare_parts(node: Node) -> dict[str, Result]:
+    bare, writes, committed, durable = [], [], [], []
+    async with grpc.aio.insecure_channel(f"unix:{node.folder / 'plugins' / _SOCKET}", options=OPTIONS) as channel:
+        stub = cast("DevicePluginAsyncStub", api_pb2_grpc.DevicePluginStub(channel))
+        await _bare(stub)
+        for number in range(PODS):
+            writes.append(_durable_write(node.folder, encode(node.manager.checkpoint()).encode()))
+            # who comes first after the write finds cold caches: that is each of them in turn
+            if number % 2:
+                bare.append(await _bare(stub))
+            began = time.perf_counter()
+            node.see(f"uid-{number}")
+            await node.until_held(number + 1)
+            committed.append(node.changed_at - began)
+            await node.host.saved()
+            durable.append(time.perf_counter() - began)
+            if not number % 2:
+                bare.append(await _bare(stub))
+    over = (statistics.median(durable) - statistics.median(bare)) / statistics.median(writes)
+    over_p99 = (worst(durable) - statistics.median(bare)) / worst(writes)
+    return {
+        "allocation_over_bare_rpc": ratio(committed, bare, 1.5),
+        "allocation_durable": judged(over, over_p99, "writes", 1.5, len(durable)),
+    }
+
+
+async def _bursts(node: Node) -> Result:
+    """110 pods are bound at once: how many durable writes, lines and whole files, until all of them are durable."""
+    measured = []
+    for burst in range(_BURSTS):
+        await node.until_held(0)
+        before = _writes_so_far()
+        for number in range(PODS):
+            node.see(f"burst-{burst}-{number}")
+        await node.until_held(PODS)
+        await node.host.saved()
+        measured.append(_writes_so_far() - before)
+        for number in range(PODS):
+            node.end(f"burst-{burst}-{number}")
+    return result(measured, "writes", PODS / 5)
+
+
+async def _bare(stub: "DevicePluginAsyncStub") -> float:
+    request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=["dev-0"])])
+    began = time.perf_counter()
+    await stub.Allocate(request, timeout=_PATIENCE_SECONDS)
+    return time.perf_counter() - began
+
+
+def _durable_write(folder: Path, content: bytes) -> float:
+    """A file, replaced so that it outlives a power cut."""
+    temporary, path = folder / ".compared.tmp", folder / "compared"
+    began = time.perf_counter()
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(descriptor, content)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    os.replace(temporary, path)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    return time.perf_counter() - began
+
+
+def _writes_so_far() -> float:
+    names = ("nodedevice_agent_checkpoint_write_seconds_count", "nodedevice_agent_journal_write_seconds_count")
+    return sum(REGISTRY.get_sample_value(name) or 0.0 for name in names)
+
+
+@contextlib.asynccontextmanager
+async def _node(folder: Path) -> AsyncIterator[Node]:
+    """Running, its plugin registered and listed, the checkpoint written once."""
+    plugin_dir = folder / "plugins"
+    command = [sys.executable, "-m", "tests.fakes.plugin_process", "--plugin-dir", str(plugin_dir)]
+    plugin = Process("device plugin", [*command, "--resource", _NAME, "--count", str(PODS)], folder / "plugin.log")
+    with PluginDirectory.take(plugin_dir) as directory:
+        node = Node(folder, directory)
+        serving = asyncio.create_task(_serve(node))
+        try:
+            await node.host.is_serving.wait()
+            plugin.start()
+            await node.until_listed()
+            # an allocation before the measured ones, so that connection and code are warm
+            node.see("warm")
+            await node.until_held(1)
+            await node.host.saved()
+            node.end("warm")
+            yield node
+        finally:
+            plugin.kill()
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+
+async def _serve(node: Node) -> None:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            await node.host.start(tasks)
+            await asyncio.Event().wait()
+    finally:
+        await node.host.drain()

@@ -1,0 +1,87 @@
+"""How long it takes until the API shows what happened on a node. Seconds, as a client of the API sees them."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from nodedevice_agent.plugins.simulated import control
+
+from hack.bench.load import GPUS, MANY_GPUS, a_pod, available, event_loop
+from hack.bench.results import Result, result
+from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
+from hack.cluster.observe import Observer, Seen, capacity
+from tests.fakes.plugin import FakeDevice, FakePlugin
+
+RUNS = 60
+_NAMESPACE = "bench"
+
+
+def health_to_node(stack: Stack, nodes: Observer) -> Result:
+    """A device's health changes in the plugin -> the Node's capacity has changed.
+
+    Each device breaks and is mended once: one that does it again and again is flapping, and waits on purpose.
+    """
+    state_dir = stack.agents[NODE_B].folder
+    measured = []
+    for run in range(RUNS):
+        healthy = run % 2 == 1
+        nodes.forget()
+        began = time.monotonic()
+        control.set_health(state_dir, GPU, f"gpu-{run // 2}", healthy)
+        wanted = MANY_GPUS if healthy else MANY_GPUS - 1
+        measured.append(nodes.wait(has(NODE_B, GPU, wanted), since=began).at - began)
+        time.sleep(0.1)  # so that no run waits for the write pause of the one before
+    return result(measured, "s", 0.15)
+
+
+def registration_to_node(stack: Stack, nodes: Observer) -> Result:
+    """A device plugin calls Register -> its devices are in the Node's capacity."""
+    measured = []
+    with event_loop() as call:
+        for run in range(RUNS):
+            name = f"bench.example.com/r{run}"
+            plugin = FakePlugin(name, {f"d{i}": FakeDevice() for i in range(4)})
+            call(plugin.start(stack.agents[NODE_B].plugin_dir))
+            nodes.forget()
+            began = time.monotonic()
+            call(plugin.register())
+            measured.append(nodes.wait(has(NODE_B, name, 4), since=began).at - began)
+            call(plugin.stop())
+    return result(measured, "s", 0.3)
+
+
+def pod_end_to_available(stack: Stack, devices: Observer, pods: Observer) -> Result:
+    """The API says that a pod is gone -> its device is available again in the NodeDevice."""
+    control_plane = stack.control_plane
+    control_plane.add_namespace(_NAMESPACE)
+    measured = []
+    for run in range(RUNS):
+        pod = a_pod(f"p{run}", _NAMESPACE, NODE_A, {GPU: 1})
+        began = time.monotonic()
+        control_plane.apply(yaml.safe_dump(pod))
+        devices.wait(_available(GPUS - 1), since=began)
+        began = time.monotonic()
+        control_plane.kubectl("delete", "pod", f"p{run}", "-n", _NAMESPACE, "--wait=false", "--grace-period=0")
+        gone = pods.wait(_deleted(f"p{run}"), since=began)
+        free = devices.wait(_available(GPUS), since=began)
+        measured.append(max(0.0, free.at - gone.at))
+        devices.forget()
+        pods.forget()
+    return result(measured, "s", 0.2)
+
+
+def has(node_name: str, resource_name: str, count: int) -> Callable[[Seen], bool]:
+    return lambda seen: capacity(seen, node_name, resource_name) == count
+
+
+def _available(count: int) -> Callable[[Seen], bool]:
+    return lambda seen: available(seen, NODE_A, GPU) == count
+
+
+def _deleted(name: str) -> Callable[[Seen], bool]:
+    def is_it(seen: Seen) -> bool:
+        pod: Any = seen.object
+        return seen.kind == "DELETED" and bool(pod.metadata.name == name)
+
+    return is_it

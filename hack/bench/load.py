@@ -1,0 +1,79 @@
+"""What benchmarks put on a node: pods, plugins, and looks at what becomes of them."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import yaml
+from nodedevice_api.names import node_device_name
+
+from hack.cluster.local.stack import Stack
+from hack.cluster.observe import Observer, Seen
+
+GPUS = 8
+MANY_GPUS = 32
+# the kubelet's default bound of pods on a node
+PODS = 110
+
+
+def a_pod(name: str, namespace: str, node_name: str, limits: Mapping[str, int]) -> dict[str, Any]:
+    """A pod of one container that is bound already."""
+    container = {"name": "main", "image": "registry.example/app", "resources": {"limits": dict(limits)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": node_name, "containers": [container]},
+    }
+
+
+@contextlib.contextmanager
+def full_node(
+    stack: Stack, devices: Observer, node_name: str, resource_name: str, total: int, holders: int
+) -> Iterator[None]:
+    """A node with 110 pods, so many of them with one device each, for the length of the block.
+
+    total: devices of the resource.
+    """
+    namespace = f"full-{node_name}"
+    stack.control_plane.add_namespace(namespace)
+    limits: list[dict[str, int]] = [{}] * (PODS - holders) + [{resource_name: 1}] * holders
+    pods = [a_pod(f"pod-{i}", namespace, node_name, limit) for i, limit in enumerate(limits)]
+    began = time.monotonic()
+    stack.control_plane.apply(yaml.safe_dump_all(pods))
+    devices.wait(lambda seen: available(seen, node_name, resource_name) == total - holders, began, 60)
+    try:
+        yield
+    finally:
+        began = time.monotonic()
+        stack.control_plane.remove_namespace(namespace)
+        devices.wait(lambda seen: available(seen, node_name, resource_name) == total, began, 60)
+
+
+def status(seen: Seen, node_name: str, resource_name: str) -> dict[str, Any]:
+    """Of a NodeDevice event; empty for another object or one without status."""
+    if seen.object.metadata.name != node_device_name(node_name, resource_name):
+        return {}
+    found: dict[str, Any] = seen.object.status or {}
+    return found
+
+
+def available(seen: Seen, node_name: str, resource_name: str) -> int | None:
+    return status(seen, node_name, resource_name).get("available")
+
+
+@contextlib.contextmanager
+def event_loop() -> Iterator[Callable[[Any], Any]]:
+    """An event loop in a thread, for plugins that serve while this thread waits. Gives a function that runs a coroutine."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="plugins", daemon=True)
+    thread.start()
+    try:
+        yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

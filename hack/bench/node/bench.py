@@ -1,0 +1,101 @@
+"""`make bench-node`: what the agent costs a real node, beside a bare kubelet with the same plugin.
+
+A table, and build/bench-node.json. All in one run and in turn, on one control plane, so that differences mean something on a noisy
+machine. Needs root, as `make e2e` does.
+"""
+
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from hack.bench.node import away as node_away
+from hack.bench.node import create as node_create
+from hack.bench.node import footprint as node_footprint
+from hack.bench.node import health as node_health
+from hack.bench.node import pods as node_pods
+from hack.bench.results import Result, show, write
+from hack.cluster.chart import install_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.local.stack import operator_program
+from hack.cluster.node.checks import why_not_here
+from hack.cluster.node.layout import NodeOptions
+from hack.cluster.node.real_node import RealNode
+from hack.cluster.processes.processes import reserved_ports
+from tests.e2e.real_node.given import Kind, device_files, event_loop
+from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
+
+_OUT = Path(__file__).parents[3] / "build" / "bench-node.json"
+_DEVICES = 16
+
+Say = Callable[[str], None]
+
+
+def measure(folder: Path, say: Say) -> dict[str, Result]:
+    """Raises ClusterError when the cluster or a node does not come up."""
+    with ExitStack() as opened:
+        control_plane = opened.enter_context(ControlPlane.start(folder / "c", say))
+        install_chart(control_plane)
+        (port,) = opened.enter_context(reserved_ports(1))
+        operator = operator_program(control_plane, folder, port)
+        opened.callback(operator.process.kill)
+        operator.start()
+        loop = opened.enter_context(event_loop())
+        nodes = {
+            runtime: opened.enter_context(_node(control_plane, folder, runtime, loop, say))
+            for runtime in (BARE, NRI, KUBELET)
+        }
+        say("measuring starts of pods")
+        results = node_pods.starts(nodes)
+        say("measuring starts of pods while the agent is away")
+        results |= node_away.starts_meanwhile(nodes)
+        say("measuring answers to the runtime")
+        results |= node_create.create_container(nodes[NRI])
+        say("measuring changes of health")
+        results |= node_health.health_to_node(nodes[NRI], nodes[BARE])
+        say("measuring the agent beside 110 pods")
+        return results | node_footprint.full(nodes[NRI])
+
+
+@contextmanager
+def _node(
+    control_plane: ControlPlane, folder: Path, runtime: str, loop: asyncio.AbstractEventLoop, say: Say
+) -> Iterator[NodeUnderTest]:
+    name = f"bench-{runtime}"
+    control_plane.add_namespace(name)
+    file = device_files()[0]
+    # more IDs than changes are measured: a device that breaks again and again is damped on purpose
+    kind = Kind("many", {f"many-{number}": file for number in range(_DEVICES)})
+    # pods that ask are marked all over the cluster, and on the bare node nobody would answer for them
+    options = NodeOptions(validator=runtime != BARE)
+    with RealNode.start(control_plane, name, folder / runtime, say, options) as node:
+        under_test = NodeUnderTest(control_plane, node, runtime, loop, [kind])
+        with under_test.running():
+            yield under_test
+
+
+def main() -> int:
+    if reason := why_not_here():
+        print(f"not measured: {reason}")
+        return 0
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, signal.default_int_handler)
+    folder = Path(tempfile.mkdtemp(prefix="nd-"))
+    try:
+        results = measure(folder, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    write(results, _OUT)
+    show(results)
+    missed = [name for name, measured in results.items() if not measured.ok]
+    print(f"missed: {', '.join(missed)}" if missed else "every budget is met")
+    # a slow machine is news, not an error
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Stands between a container runtime and its NRI plugin, and tells how long the plugin took for each call.
+
+    python -m hack.bench.node.nri_relay LISTEN RUNTIME      one connection; JSON lines when it has ended
+
+Bytes are passed on as they come, with the time; what they were is found out at the end, so that looking costs nobody time. What is
+measured is the plugin's work and its way through the kernel; the relay's own part is some hundredths of a millisecond.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from nodedevice_agent.nri.mux import FrameDecoder
+from nodedevice_agent.nri.session import PLUGIN_STREAM
+from nodedevice_agent.nri.ttrpc import Message, MessageDecoder
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+from nodedevice_api.upstream.ttrpc import ttrpc_pb2
+
+_READ_BYTES = 1 << 16
+_METHOD = "CreateContainer"
+
+
+class Passed(NamedTuple):
+    """at: perf_counter seconds."""
+
+    at: float
+    data: bytes
+
+
+class Creation(NamedTuple):
+    """One container's creation. seconds: from the call's last byte to the answer's."""
+
+    pod: str
+    container: str
+    seconds: float
+
+
+def creations(to_plugin: list[Passed], from_plugin: list[Passed]) -> Iterator[Creation]:
+    """Calls with their answers; one that was never answered is left out."""
+    answered = {message.number: at for at, message in _messages(from_plugin)}
+    for at, message in _messages(to_plugin):
+        call = ttrpc_pb2.Request.FromString(message.payload)
+        if call.method == _METHOD and message.number in answered:
+            request = api_pb2.CreateContainerRequest.FromString(call.payload)
+            yield Creation(request.pod.name, request.container.name, answered[message.number] - at)
+
+
+def _messages(passed: list[Passed]) -> Iterator[tuple[float, Message]]:
+    """Those of the stream on which the runtime calls and the plugin answers, each with the time of its last byte."""
+    frames, messages = FrameDecoder(), MessageDecoder()
+    for at, data in passed:
+        for stream_id, payload in frames.feed(data):
+            if stream_id == PLUGIN_STREAM:
+                for message in messages.feed(payload):
+                    yield at, message
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passed: list[Passed]) -> None:
+    try:
+        while data := await reader.read(_READ_BYTES):
+            passed.append(Passed(time.perf_counter(), data))
+            writer.write(data)
+    except ConnectionError:
+        pass  # a plugin that is killed resets the connection
+    finally:
+        writer.close()
+
+
+async def main(listen: Path, runtime: Path) -> None:
+    """One connection, then what it showed."""
+    ended: asyncio.Future[list[Creation]] = asyncio.get_running_loop().create_future()
+
+    async def accept(from_plugin: asyncio.StreamReader, to_plugin: asyncio.StreamWriter) -> None:
+        from_runtime, to_runtime = await asyncio.open_unix_connection(runtime)
+        calls: list[Passed] = []
+        answers: list[Passed] = []
+        await asyncio.gather(
+            _pass_on(from_runtime, to_plugin, calls),
+            _pass_on(from_plugin, to_runtime, answers),
+        )
+        ended.set_result(list(creations(calls, answers)))
+
+    async with await asyncio.start_unix_server(accept, listen):
+        print("listening", flush=True)
+        for creation in await ended:
+            print(json.dumps(creation._asdict()))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

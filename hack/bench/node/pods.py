@@ -1,0 +1,53 @@
+"""How long a pod takes to start, with and without a device, by each way of giving it one. Seconds."""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from hack.bench.results import Result, judged, worst
+from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
+from tests.e2e.real_node.pods import container, pod
+
+# six times each way is first, second, ... of a round
+_RUNS = 30
+# what is added by us, at the median, with one device and with none
+ADDED_SECONDS = 0.005
+_WAYS = ((BARE, 0), (NRI, 0), (BARE, 1), (NRI, 1), (KUBELET, 1))
+
+T = TypeVar("T")
+
+
+def starts(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
+    """A pod is created -> its process runs. Each goal is the bare kubelet's median of the same run and what may be added.
+
+    Each round begins with another way: what the pod before leaves to be cleaned up slows down the next one's start.
+    """
+    measured: dict[tuple[str, int], list[float]] = {way: [] for way in _WAYS}
+    for run in range(_RUNS):
+        for runtime, count in turned(_WAYS, run):
+            measured[runtime, count].append(start(nodes[runtime], f"start-{count}-{run}", count))
+    bare = {count: statistics.median(measured[BARE, count]) for count in (0, 1)}
+    return {
+        f"pod_start_{runtime}_{count}": judged(
+            statistics.median(values), worst(values), "s", round(bare[count] + ADDED_SECONDS, 5), len(values)
+        )
+        for (runtime, count), values in measured.items()
+    }
+
+
+def turned(ways: Sequence[T], by: int) -> Sequence[T]:
+    """The same ways in the same order, beginning with another one."""
+    first = by % len(ways)
+    return (*ways[first:], *ways[:first])
+
+
+def start(on: NodeUnderTest, name: str, count: int) -> float:
+    """Of one pod, which is gone again when this returns."""
+    resource = on.kinds["many"].resource
+    body = pod(name, [container("main", {resource: count} if count else None)])
+    began = time.time()
+    on.create(body)
+    started = on.started_at(name)
+    on.delete(name)
+    return started - began

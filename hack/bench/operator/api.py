@@ -1,0 +1,86 @@
+"""The least of a client that a benchmark can load an API server with: one connection pool, JSON, applies and watches.
+
+Knows no kinds of objects. What it costs is not the operator's cost, so it is kept small.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import aiohttp
+import msgspec
+from nodedevice_operator.kube import credentials
+
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """The API server did not do what a benchmark needs."""
+
+
+class Api:
+    """Requests as the admin, so many of them side by side at most."""
+
+    def __init__(self, kubeconfig: Path, in_flight: int = 24) -> None:
+        login = credentials.load(str(kubeconfig))
+        self._server = login.server
+        connector = aiohttp.TCPConnector(limit=0, ssl=login.ssl_context())
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+        self._slots = asyncio.Semaphore(in_flight)
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        return await self._request("GET", path, None, query or {})
+
+    async def post(self, path: str, body: Any, manager: str) -> bytes:
+        return await self._request("POST", path, body, {"fieldManager": manager})
+
+    async def put(self, path: str, body: Any, manager: str) -> bytes:
+        return await self._request("PUT", path, body, {"fieldManager": manager})
+
+    async def merge(self, path: str, body: Any, manager: str) -> bytes:
+        return await self._request("PATCH", path, body, {"fieldManager": manager}, _MERGE)
+
+    async def apply(self, path: str, body: Any, manager: str) -> bytes:
+        """Server-side apply, with force."""
+        return await self._request("PATCH", path, body, {"fieldManager": manager, "force": "true"}, _APPLY)
+
+    async def watch(self, path: str, form: type[T], query: Mapping[str, str]) -> AsyncIterator[T]:
+        """Events until the API server ends the watch, each decoded as `form`."""
+        decoder = msgspec.json.Decoder(form)
+        parameters = {"watch": "1", "allowWatchBookmarks": "true", **query}
+        async with self._session.get(f"{self._server}{path}", params=parameters) as answer:
+            if answer.status != 200:
+                raise Refused(f"watch {path}: HTTP {answer.status}")
+            rest = b""
+            async for chunk in answer.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield decoder.decode(line)
+
+    async def _request(
+        self, verb: str, path: str, body: Any, query: Mapping[str, str], content_type: str = "application/json"
+    ) -> bytes:
+        data = None if body is None else msgspec.json.encode(body)
+        async with (
+            self._slots,
+            self._session.request(
+                verb, f"{self._server}{path}", params=query, data=data, headers={"Content-Type": content_type}
+            ) as answer,
+        ):
+            content = await answer.read()
+        if answer.status >= 300:
+            raise Refused(f"{verb} {path}: HTTP {answer.status}: {content[:300].decode(errors='replace')}")
+        return content
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()

@@ -1,0 +1,86 @@
+"""How long a change waits for its Node when the leading operator ends: killed, or asked to.
+
+Two operators, of which the one that was ended stands by in the next round. The change is sent right after the end, so that the
+rest of a lease that nobody renews any more is in the figure, and so is what the next one does before it comes to that Node.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+from hack.bench.operator.counts import metric
+from hack.bench.operator.generator import Command, Report
+from hack.bench.operator.observer import NodeObserver
+from hack.cluster.local.stack import Program
+from hack.cluster.processes.processes import Process
+
+ROUNDS = 3
+_READY_SECONDS = 300.0
+_TAKEN_OVER_SECONDS = 300.0
+_RATE = 50.0
+_LOOK_SECONDS = 0.05
+_LEADS = "nodedevice_operator_leader"
+_WAITING = "nodedevice_operator_waiting_nodes"
+
+
+class Pair:
+    """Two operators, the first of which leads and runs already. `ask` has the generator do something."""
+
+    def __init__(self, leader: Program, other: Program, ask: Callable[[Command], Awaitable[Report]]) -> None:
+        self._leader = leader
+        self._other = other
+        self._ask = ask
+        self._alive: tuple[Program, ...] = (leader,)
+
+    def verify(self) -> None:
+        """Raise ComponentError when one that is to run has ended by itself."""
+        for program in self._alive:
+            program.process.verify_alive()
+
+    async def crashes(self, observer: NodeObserver) -> list[float]:
+        """Seconds from the kill of the leader until the Node shows what was sent right after it."""
+        return [await self._take_over(observer, Process.kill) for _ in range(ROUNDS)]
+
+    async def clean_ends(self, observer: NodeObserver) -> list[float]:
+        """Seconds from the SIGTERM of the leader until the Node shows what was sent right after it."""
+        return [await self._take_over(observer, _terminate) for _ in range(ROUNDS)]
+
+    def end(self) -> None:
+        """Kill what runs."""
+        for program in (self._leader, self._other):
+            program.process.kill()
+
+    async def _take_over(self, observer: NodeObserver, end: Callable[[Process], None]) -> float:
+        if self._other.process.pid is None:
+            self._other.process.start()
+        self._alive = (self._leader, self._other)
+        await self._until("both are ready", self._is_settled)
+        ended = self._leader
+        self._alive = (self._other,)
+        ended_at = time.monotonic()
+        end(ended.process)
+        report = await self._ask(Command("change", seconds=1 / _RATE, rate=_RATE))
+        [waited] = await observer.wait_changes(report.changes, _TAKEN_OVER_SECONDS)
+        [change] = report.changes
+        assert waited is not None, "the only change cannot be followed by another"
+        await self._until("the other one has ended", lambda: ended.process.pid is None)
+        self._leader, self._other = self._other, ended
+        return change.sent_at + waited - ended_at
+
+    def _is_settled(self) -> bool:
+        """Whether one leads and has nothing to do, and the other has seen everything."""
+        leads = metric(self._leader.address, _LEADS) == 1 and metric(self._leader.address, _WAITING) == 0
+        return leads and self._other.is_ready()
+
+    async def _until(self, what: str, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        while not is_so():
+            self.verify()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not so within {_READY_SECONDS:.0f} s")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _terminate(process: Process) -> None:
+    process.signal(signal.SIGTERM)

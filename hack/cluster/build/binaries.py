@@ -1,0 +1,71 @@
+"""Where the programs of a control plane and of a node come from.
+
+`KUBEBUILDER_ASSETS` when it is set, by the convention of envtest (a folder with etcd, kube-apiserver and kubectl). What
+is not in it, or everything without it, is built once from the modules pinned in hack/cluster/build/go, or taken from Debian's
+packages, and kept in the user's cache folder.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from hack.cluster.build import debian
+from hack.cluster.build.builder import build, built_path, lock
+from hack.cluster.build.pins import ALL_BINARIES
+from hack.cluster.errors import BinaryError
+
+ALL_PROGRAMS = (*ALL_BINARIES, *debian.PACKAGES)
+
+
+def find(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
+    """Path of each named program, built now where need be.
+
+    say: told about progress, a line at a time. A build takes minutes the first time, nothing later.
+    Raises BinaryError, which says what to do.
+    """
+    paths = {name: _asset(name) or _kept_path(_known(name)) for name in names}
+    missing = [name for name, path in paths.items() if not path.exists()]
+    to_fetch = [name for name in missing if name in debian.PACKAGES]
+    if to_fetch:
+        with lock(cache_folder(), say):
+            debian.fetch(to_fetch, _kept_path, say)
+    to_build = [name for name in missing if name not in debian.PACKAGES]
+    if to_build:
+        build(to_build, cache_folder(), say)
+    return paths
+
+
+def cache_folder() -> Path:
+    """`nodedevice` in the user's cache folder (XDG_CACHE_HOME, default ~/.cache). Raises BinaryError where there is none."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    # the XDG specification: a relative path is invalid and to be ignored
+    if configured.startswith("/"):
+        return Path(configured) / "nodedevice"
+    try:
+        return Path.home() / ".cache" / "nodedevice"
+    except RuntimeError as exc:
+        raise BinaryError(
+            "cache folder", "this user has no home", "set XDG_CACHE_HOME to a folder that you can write to"
+        ) from exc
+
+
+def _asset(name: str) -> Path | None:
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    if not folder:
+        return None
+    if not Path(folder).is_dir():
+        raise BinaryError(name, f"KUBEBUILDER_ASSETS names {folder}, which is no folder", "correct it or unset it")
+    asset = Path(folder).absolute() / name
+    return asset if os.access(asset, os.X_OK) else None
+
+
+def _kept_path(name: str) -> Path:
+    if name in debian.PACKAGES:
+        return cache_folder() / "bin" / debian.PACKAGES[name].key / name
+    return built_path(name, cache_folder())
+
+
+def _known(name: str) -> str:
+    if name not in ALL_PROGRAMS:
+        raise BinaryError(name, "is not a program of a cluster", f"name one of {', '.join(ALL_PROGRAMS)}")
+    return name

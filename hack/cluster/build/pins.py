@@ -1,0 +1,209 @@
+"""Which programs the control plane is made of, and exactly which version of each: what hack/cluster/build/go pins.
+
+Builds nothing. One Go module per family, because the families' dependencies do not agree with each other.
+`KUBERNETES=1.36.4` in the environment asks for another version of that family than the pinned one.
+"""
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hack.cluster.errors import BinaryError
+
+_GO_MODULES = Path(__file__).parent / "go"
+_ORACLE = Path(__file__).parents[3] / "tests" / "oracle"
+_CUT_DEBUG_INFO = "-s -w"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Programs that one Go module pins together.
+
+    name: of its folder under go/, unless `folder` names another, where sources of our own may lie beside go.mod.
+    module: the Go module whose version is the family's; empty for a program that is all our own.
+    packages: for each program, the Go package it is built from.
+    version_variables: linker variables that hold the version, where the source does not (or the program says v0.0.0).
+    tags: build tags, as a rule to leave something out.
+    asked_by: environment variable that may ask for another version than the pinned one.
+    """
+
+    name: str
+    module: str
+    packages: Mapping[str, str]
+    version_variables: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    asked_by: str | None = None
+    folder: Path | None = None
+
+    @property
+    def pinned_folder(self) -> Path:
+        return self.folder or _GO_MODULES / self.name
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """Go files of our own that are built with the module, sorted."""
+        return tuple(sorted(self.pinned_folder.glob("*.go")))
+
+    @property
+    def pinned_version(self) -> str:
+        if not self.module:
+            return "v0.0.0"
+        found = re.search(rf"^\s*{re.escape(self.module)} (v\S+)", self._pinned_go_mod(), re.MULTILINE)
+        assert found, f"{self.pinned_folder}/go.mod does not require {self.module}"
+        return found[1]
+
+    @property
+    def version(self) -> str:
+        """Version to build, as `v1.37.1`. Raises BinaryError when what the environment asks for is no version."""
+        asked = os.environ.get(self.asked_by, "") if self.asked_by else ""
+        if not asked:
+            return self.pinned_version
+        if not re.fullmatch(r"v?\d+\.\d+\.\d+", asked):
+            raise BinaryError(
+                self.name, f"{self.asked_by}={asked} is no version", f"write it as {self.pinned_version[1:]}"
+            )
+        return f"v{asked.removeprefix('v')}"
+
+    @property
+    def is_pinned(self) -> bool:
+        """False when another version was asked for: then go.mod is only a proposal, and there is no go.sum."""
+        return self.version == self.pinned_version
+
+    @property
+    def go_mod(self) -> str:
+        return self._pinned_go_mod() if self.is_pinned else self._go_mod_of_other_version()
+
+    @property
+    def go_version(self) -> tuple[int, ...]:
+        """The oldest Go that may build it, as (1, 26, 0)."""
+        found = re.search(r"^go (\S+)$", self._pinned_go_mod(), re.MULTILINE)
+        assert found, f"{self.pinned_folder}/go.mod has no go line"
+        return tuple(int(part) for part in found[1].split("."))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Arguments of `go build`: small, reproducible programs that know their version."""
+        major, minor = self.version.removeprefix("v").split(".")[:2]
+        values = {"version": self.version, "major": major, "minor": minor}
+        variables = [f"-X {variable}={value.format(**values)}" for variable, value in self.version_variables.items()]
+        # -buildvcs=false: the state of *this* repository says nothing about them
+        tags = ("-tags", ",".join(self.tags)) if self.tags else ()
+        return "-trimpath", "-buildvcs=false", *tags, "-ldflags", " ".join([_CUT_DEBUG_INFO, *variables])
+
+    @property
+    def key(self) -> str:
+        """Name of the cache folder: another one as soon as a pin, a source, a flag or the machine's kind changes."""
+        go_sum = (self.pinned_folder / "go.sum").read_text() if self.is_pinned else ""
+        sources = (source.read_text() for source in self.sources)
+        content = [self.go_mod, go_sum, *sources, *self.flags, platform.machine()]
+        digest = hashlib.sha256("\0".join(content).encode()).hexdigest()[:12]
+        return f"{self.name}-{self.version}-{digest}"
+
+    def _pinned_go_mod(self) -> str:
+        return (self.pinned_folder / "go.mod").read_text()
+
+    def _go_mod_of_other_version(self) -> str:
+        """The pinned tools and replacements at the other version; what they require, `go mod tidy` finds out.
+
+        The staging modules of Kubernetes v1.X.Y are published as v0.X.Y.
+        """
+        text = re.sub(r"^require \(\n.*?^\)\n", "", self._pinned_go_mod(), flags=re.MULTILINE | re.DOTALL)
+        text = text.replace(re.sub(r"^v1\.", "v0.", self.pinned_version), re.sub(r"^v1\.", "v0.", self.version))
+        return f"{text}\nrequire {self.module} {self.version}\n"
+
+
+_COMPONENT_VERSION = "k8s.io/component-base/version"
+_KUBERNETES_VERSION = {
+    f"{_COMPONENT_VERSION}.gitVersion": "{version}",
+    f"{_COMPONENT_VERSION}.gitMajor": "{major}",
+    f"{_COMPONENT_VERSION}.gitMinor": "{minor}",
+}
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_CNI = "github.com/containernetworking/plugins/plugins"
+
+FAMILIES = (
+    Family(
+        name="etcd",
+        module="go.etcd.io/etcd/server/v3",
+        packages={"etcd": "go.etcd.io/etcd/server/v3"},
+    ),
+    Family(
+        name="kubernetes",
+        module="k8s.io/kubernetes",
+        packages={
+            "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+            "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+            "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+            "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+            "sample-device-plugin": "k8s.io/kubernetes/test/images/sample-device-plugin",
+        },
+        version_variables=_KUBERNETES_VERSION,
+        asked_by="KUBERNETES",
+    ),
+    Family(
+        # apart from the rest of Kubernetes: a control plane alone, which most tests need, is built without it
+        name="kubelet",
+        module="k8s.io/kubernetes",
+        packages={"kubelet": "k8s.io/kubernetes/cmd/kubelet"},
+        version_variables=_KUBERNETES_VERSION,
+        asked_by="KUBERNETES",
+    ),
+    Family(
+        name="containerd",
+        module=_CONTAINERD,
+        packages={
+            "containerd": f"{_CONTAINERD}/cmd/containerd",
+            "containerd-shim-runc-v2": f"{_CONTAINERD}/cmd/containerd-shim-runc-v2",
+            "ctr": f"{_CONTAINERD}/cmd/ctr",
+        },
+        version_variables={f"{_CONTAINERD}/version.Version": "{version}"},
+        # snapshotters that want a disk of their own kind
+        tags=("no_btrfs", "no_devmapper", "no_zfs"),
+    ),
+    Family(
+        name="cni",
+        module="github.com/containernetworking/plugins",
+        packages={
+            "bridge": f"{_CNI}/main/bridge",
+            "host-local": f"{_CNI}/ipam/host-local",
+            "loopback": f"{_CNI}/main/loopback",
+        },
+    ),
+    Family(
+        name="oracle",
+        module="k8s.io/kubernetes",
+        # the kubelet's internal packages change from release to release, so it is of the pinned one alone
+        packages={"oracle": "nodedevice.io/tests/oracle"},
+        folder=_ORACLE,
+    ),
+    Family(
+        name="checker",
+        module="",
+        packages={"checker": "nodedevice.io/tests/cluster/checker"},
+    ),
+    Family(
+        name="kwok",
+        module="sigs.k8s.io/kwok",
+        packages={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
+    ),
+    Family(
+        name="helm",
+        module="helm.sh/helm/v4",
+        packages={"helm": "helm.sh/helm/v4/cmd/helm"},
+        version_variables={"helm.sh/helm/v4/internal/version.version": "{version}"},
+    ),
+)
+
+ALL_BINARIES = tuple(name for family in FAMILIES for name in family.packages)
+
+
+def family_of(binary: str) -> Family:
+    """The family that a program belongs to. Raises KeyError for a name that none has."""
+    for family in FAMILIES:
+        if binary in family.packages:
+            return family
+    raise KeyError(binary)

@@ -1,0 +1,75 @@
+"""Puts the project's own chart into a control plane: definitions, roles, policies; by server-side apply, as the admin.
+
+Its workloads are switched off: KWOK would play their pods, and claim that an agent runs where none does. Whoever tests
+starts the programs as processes.
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
+
+from hack.cluster.build.binaries import find
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import CommandError
+
+CHART = Path(__file__).parents[2] / "charts" / "nodedevice"
+SYSTEM_NAMESPACE = "nodedevice-system"
+HOOK = "helm.sh/hook"
+_NO_WORKLOADS = {"agents": {"enabled": False}, "operator": {"enabled": False}}
+
+
+def install_chart(control_plane: Cluster, values: Mapping[str, Any] | None = None) -> None:
+    """Apply the rendered chart, without its workloads, and wait until the API serves its kinds. There already: brought up to date.
+
+    values: as in a values file of Helm. Raises CommandError with what helm or kubectl said.
+    """
+    for namespace in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE):
+        control_plane.apply(yaml.safe_dump(_namespace(namespace)))
+    control_plane.apply(yaml.safe_dump_all(installed_manifests(values)))
+    for kind in CHART.glob("crds/*.yaml"):
+        name = yaml.safe_load(kind.read_text())["metadata"]["name"]
+        assert name.endswith(GROUP), f"{kind} is not of the group {GROUP}"
+        control_plane.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+
+
+def installed_manifests(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """What install_chart applies: all but workloads, and but what Helm makes only while a hook runs."""
+    return [each for each in render_chart(_merged(values or {}, _NO_WORKLOADS)) if not is_hook(each)]
+
+
+def is_hook(manifest: Mapping[str, Any]) -> bool:
+    """Whether Helm makes it at install, upgrade, test or uninstall only, and not as a part of the release."""
+    return HOOK in (manifest["metadata"].get("annotations") or {})
+
+
+def render_chart(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """All manifests of the chart, CRDs first and hooks included. Raises CommandError with what helm said."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        # not as YAML, of which helm's reader and our writer think differently: what one calls a word the other takes for a number
+        json.dump(dict(values or {}), file)
+        file.flush()
+        command = [str(find(["helm"])["helm"]), "template", "nodedevice", str(CHART), "--include-crds"]
+        command += ["--namespace", SYSTEM_NAMESPACE, "--values", file.name]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise CommandError(command, done.returncode, done.stdout, done.stderr)
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+
+
+def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with others over them, map by map, as Helm merges several files."""
+    both = dict(values)
+    for key, value in over.items():
+        is_map = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
+        both[key] = _merged(both[key], value) if is_map else value
+    return both
+
+
+def _namespace(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -1,0 +1,130 @@
+"""What can be asked of any cluster, whoever started it: kubectl, Nodes played by KWOK, namespaces, tokens."""
+
+import os
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lightkube import Client
+from lightkube.models.authentication_v1 import BoundObjectReference, TokenRequestSpec
+from lightkube.models.core_v1 import Taint
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Node, ServiceAccountToken
+
+from hack.cluster import namespaces, nodes
+from hack.cluster.control_plane import kubeconfigs
+from hack.cluster.errors import CommandError
+
+# a cluster of `make up` stays until it is told to go, and nobody renews these
+_TOKEN_SECONDS = 365 * 24 * 3600
+
+
+class Cluster(ABC):
+    """A cluster with an admin's kubeconfig. Use it as a context manager, or call stop()."""
+
+    # by which label value KWOK knows the Nodes that it plays
+    played_by = nodes.PLAYED_BY_KWOK
+    # of each Node and namespace that is made
+    labels: Mapping[str, str] = {}
+    # of each Node that is made
+    taints: Sequence[Taint] = ()
+
+    def __init__(self, folder: Path, admin_kubeconfig: Path, client: Client, kubectl: Path, version: str) -> None:
+        self.folder = folder
+        self.admin_kubeconfig = admin_kubeconfig
+        self.client = client
+        self.version = version
+        self._kubectl = kubectl
+        self._undo = ExitStack()
+
+    @abstractmethod
+    def verify_alive(self) -> None:
+        """Raise ComponentError, with the tail of its log, when a process of ours has ended by itself."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Block until a process of ours ends by itself, and raise ComponentError then."""
+
+    def stop(self) -> None:
+        """End what was started, and remove what was made. Stopped already: nothing happens."""
+        self._undo.close()
+
+    def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run kubectl as the admin and return what it printed to stdout.
+
+        Raises CommandError when it ends with an error and `check` is set, and ComponentError when a process is gone.
+        """
+        done = subprocess.run(
+            [str(self._kubectl), *args],
+            check=False,
+            input="" if stdin is None else stdin,
+            capture_output=True,
+            text=True,
+            # its discovery cache would otherwise be shared with the user's own clusters
+            env={**os.environ, "KUBECONFIG": str(self.admin_kubeconfig), "HOME": str(self.folder)},
+        )
+        if done.returncode != 0:
+            self.verify_alive()
+        if done.returncode != 0 and check:
+            raise CommandError(["kubectl", *args], done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def apply(self, manifest: str) -> None:
+        """Server-side apply of one or more YAML documents, as the admin."""
+        self.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
+
+    def add_node(self, name: str, wait_ready: bool = True) -> None:
+        """Make a Node played by KWOK: Ready and schedulable when this returns, if wait_ready. Raises TimeoutError."""
+        self.add_nodes([name], wait_ready)
+
+    def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
+        """Make many Nodes played by KWOK; they get ready side by side."""
+        for name in names:
+            nodes.create_node(self.client, name, self.version, self.played_by, self.labels, self.taints)
+        if wait_ready:
+            nodes.wait_schedulable(self.client, names)
+
+    def remove_node(self, name: str) -> None:
+        """Delete a Node; its pods are deleted by the controller manager some time after."""
+        self.client.delete(Node, name)
+
+    def add_namespace(self, name: str) -> None:
+        """Make a namespace in which pods can be made when this returns. Raises TimeoutError."""
+        namespaces.create_namespace(self.client, name, self.labels)
+
+    def remove_namespace(self, name: str, grace_seconds: int | None = None) -> None:
+        """Delete a namespace: its pods are gone when this returns, all else follows soon. Raises TimeoutError.
+
+        grace_seconds: of its pods; 0 where no kubelet ends them.
+        """
+        namespaces.remove_namespace(self.client, name, grace_seconds)
+
+    def service_account_kubeconfig(self, namespace: str, name: str, path: Path, node_name: str | None = None) -> Path:
+        """Write a kubeconfig (mode 0600) with a fresh token of a ServiceAccount, valid for a year. Returns `path`.
+
+        node_name: the token is bound to that Node, as a mounted one of a pod on it is: it carries the claim
+        `authentication.kubernetes.io/node-name`, and ends with the Node object.
+        """
+        bound_to = None
+        if node_name is not None:
+            node = self.client.get(Node, node_name)
+            assert node.metadata is not None
+            bound_to = BoundObjectReference(apiVersion="v1", kind="Node", name=node_name, uid=node.metadata.uid)
+        # no audience named: that of the API server itself
+        spec = TokenRequestSpec(audiences=[], expirationSeconds=_TOKEN_SECONDS, boundObjectRef=bound_to)
+        issued = self.client.create(ServiceAccountToken(metadata=ObjectMeta(), spec=spec), name, namespace=namespace)
+        assert issued.status is not None
+        assert issued.status.token is not None
+        return kubeconfigs.write_for_token(path, self.admin_kubeconfig, issued.status.token)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

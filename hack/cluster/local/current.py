@@ -1,0 +1,209 @@
+"""The cluster that you have, of the current kubeconfig (kind, minikube, a test cluster), lent for as long as somebody needs it.
+
+Only with CLUSTER=current. Into it come Nodes of our own, played by a KWOK that runs here, and the project's chart; agents and
+operator run here too. All of it bears a mark, and is taken away again at the end, or, after kill -9, by the next who uses that
+cluster. One that has any of it from somebody else is left alone.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+from lightkube import Client, KubeConfig
+from lightkube.core.exceptions import ConfigError
+from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
+
+from hack.cluster import nodes
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.cluster import Cluster
+from hack.cluster.control_plane import components
+from hack.cluster.control_plane.certificates import write_private
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.control_plane.health import answers
+from hack.cluster.control_plane.layout import HERE, claim
+from hack.cluster.errors import ClusterError, CommandError
+from hack.cluster.local import lent_things
+from hack.cluster.local.lent_marks import LABEL, Holder, Mark
+from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
+
+_READY_SECONDS = 60.0
+_OLDEST_MINOR: Final = 33
+
+
+class CurrentClusterError(ClusterError):
+    """The cluster of the current kubeconfig cannot be used."""
+
+
+def open_cluster(folder: Path, say: Callable[[str], None]) -> Cluster:
+    """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError."""
+    wanted = os.environ.get("CLUSTER", "")
+    if wanted == "current":
+        return CurrentCluster.start(folder, say)
+    if wanted:
+        raise CurrentClusterError(
+            f"CLUSTER is {wanted!r}: leave it empty for a cluster made for this, or say `current`"
+        )
+    return ControlPlane.start(folder, say)
+
+
+class CurrentCluster(Cluster):
+    """Made by `start`. It knows what it has put into the cluster, and takes that away in stop()."""
+
+    # another KWOK in that cluster, if there is one, leaves our Nodes alone
+    played_by = "nodedevice"
+    # and the pods of those who use that cluster stay off them
+    taints = (nodes.LENT_TAINT,)
+
+    def __init__(
+        self, folder: Path, kubeconfig: Path, client: Client, kubectl: Path, version: str, kwok: Process
+    ) -> None:
+        super().__init__(folder, kubeconfig, client, kubectl, version)
+        self._kwok = kwok
+        self._mark = Mark.own()
+        self.labels = {LABEL: str(self._mark)}
+
+    @classmethod
+    def start(cls, folder: Path, say: Callable[[str], None] = lambda _: None) -> Self:
+        """Look at the cluster, and begin to play Nodes in it. folder: made for it, and removed at the end.
+
+        Raises CurrentClusterError, with a remedy, when there is none, or it is not to be used; BinaryError; ComponentError.
+        """
+        binaries = find(["kubectl", "kwok"], say)
+        folder = folder.absolute()
+        claim(folder)
+        with ExitStack() as undo:
+            undo.enter_context(removed_at_the_end(folder))
+            kubeconfig, context = _take_kubeconfig(binaries["kubectl"], folder)
+            [port] = undo.enter_context(reserved_ports(1))
+            command = components.kwok(
+                binaries["kwok"], kubeconfig, HERE / "kwok.yaml", port, nodes.node_selector(cls.played_by)
+            )
+            kwok = Process("kwok", command, folder / "kwok.log")
+            client = undo.enter_context(Client(_config(kubeconfig), trust_env=False))
+            cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", kwok)
+            cluster.version = cluster._usable_version(context)
+            cluster._take_leftovers(context, say)
+            say(f"using the cluster of the context {context}, Kubernetes {cluster.version}")
+            undo.callback(kwok.kill)
+            kwok.start()
+            kwok.wait_ready(lambda: answers(port, "/readyz", tls=None), _READY_SECONDS)
+            undo.callback(cluster._clean_up, say)
+            cluster._undo = undo.pop_all()
+            return cluster
+
+    def verify_alive(self) -> None:
+        self._kwok.verify_alive()
+
+    def wait(self) -> None:
+        pid = self._kwok.pid
+        if pid is not None:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        self.verify_alive()
+
+    def apply(self, manifest: str) -> None:
+        """As for any cluster, each document with our mark; pods tolerate our Nodes' taint."""
+        documents = [document for document in yaml.safe_load_all(manifest) if document]
+        for document in documents:
+            document["metadata"]["labels"] = {**(document["metadata"].get("labels") or {}), **self.labels}
+            if document["kind"] == "Pod":
+                document["spec"].setdefault("tolerations", []).append(nodes.toleration())
+        super().apply(yaml.safe_dump_all(documents))
+
+    def add_nodes(self, names: Sequence[str], wait_ready: bool = True) -> None:
+        """As for any cluster. Raises CurrentClusterError, with nothing made, when it has a Node of one of these names."""
+        if taken := [name for name in self._names("nodes") if name in names]:
+            raise CurrentClusterError(
+                f"the cluster has a Node {' and '.join(taken)} already, which is left alone: use another cluster"
+            )
+        super().add_nodes(names, wait_ready)
+
+    def add_namespace(self, name: str) -> None:
+        if self._names("namespaces", f"--field-selector=metadata.name={name}"):
+            raise CurrentClusterError(
+                f"the cluster has a namespace {name} already: delete it first, or use another cluster"
+            )
+        super().add_namespace(name)
+
+    def _usable_version(self, context: str) -> str:
+        """Its version. Raises CurrentClusterError when it is too old, or has anything of ours that somebody else brought."""
+        unmarked = f"--selector=!{LABEL}"
+        try:
+            version = yaml.safe_load(self.kubectl("version", "-o", "yaml"))["serverVersion"]
+            taken = [name for name in self._names("crds", unmarked) if name.endswith(f".{GROUP}")]
+            spaces = self._names("namespaces", unmarked)
+        except CommandError as exc:
+            # not what it printed to stdout: kubectl tells its own version there even when no server answers
+            raise CurrentClusterError(
+                f"the cluster of the context {context} cannot be used: {exc.stderr.strip()}\n"
+                "  remedy: is the cluster running, and may you list what is in it? Start it, or choose another one with"
+                " `kubectl config use-context`"
+            ) from exc
+        taken += [name for name in spaces if name in (SYSTEM_NAMESPACE, AGENTS_NAMESPACE)]
+        if int("".join(filter(str.isdigit, version["minor"]))) < _OLDEST_MINOR:
+            raise CurrentClusterError(
+                f"the cluster of the context {context} has Kubernetes {version['gitVersion']}; 1.{_OLDEST_MINOR} or newer is needed"
+            )
+        if taken:
+            raise CurrentClusterError(
+                f"the cluster of the context {context} has nodedevice already ({', '.join(taken)}), and is left alone: use"
+                ' another one, or uninstall it there, kinds and namespace too ("Remove" in charts/nodedevice/README.md)'
+            )
+        return str(version["gitVersion"])
+
+    def _take_leftovers(self, context: str, say: Callable[[str], None]) -> None:
+        """Take away what a run that was killed has left. Raises CurrentClusterError when it may be one that goes on."""
+        things = lent_things.found(self)
+        for mark in things:
+            if mark.holder() is Holder.RUNS:
+                raise CurrentClusterError(
+                    f"process {mark.pid} of this machine, another demo or `make up`, is using the cluster of the context"
+                    f" {context}: end it first (`make down`), or use another cluster"
+                )
+            if mark.holder() is Holder.IS_ELSEWHERE:
+                raise CurrentClusterError(
+                    f"the cluster of the context {context} has what a demo brought ({', '.join(things[mark])}), from another"
+                    " machine or before this one was booted. Where that is over, take it away:\n  "
+                    + "\n  ".join(lent_things.commands(mark))
+                )
+        for mark, names in things.items():
+            say(f"taking away what process {mark.pid} left when it was killed: {', '.join(names)}")
+            lent_things.take_away(self, mark)
+
+    def _names(self, kind: str, *flags: str) -> list[str]:
+        path = '{range .items[*]}{.metadata.name}{"\\n"}{end}'
+        return self.kubectl("get", kind, *flags, "-o", f"jsonpath={path}").split()
+
+    def _clean_up(self, say: Callable[[str], None]) -> None:
+        """Everything that came from us; programs have ended before."""
+        # a second Ctrl-C would leave half of it there
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        say("taking everything out of the cluster again")
+        lent_things.take_away(self, self._mark)
+
+
+def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:
+    """A copy with the current context alone, and that context's name: whatever is made current meanwhile changes nothing."""
+    view = [str(kubectl), "config", "view", "--minify", "--flatten", "--raw", "-o", "yaml"]
+    done = subprocess.run(view, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    content: dict[str, Any] = (yaml.safe_load(done.stdout) or {}) if done.returncode == 0 else {}
+    if not content.get("clusters"):
+        said = done.stderr.strip() or "it names no cluster"
+        raise CurrentClusterError(
+            f"no current kubeconfig: {said}\n  remedy: set KUBECONFIG, or `kubectl config use-context`"
+        )
+    path = folder / "admin.kubeconfig"
+    write_private(path, done.stdout.encode())
+    return path, str(content["current-context"])
+
+
+def _config(kubeconfig: Path) -> Any:
+    try:
+        return KubeConfig.from_file(kubeconfig).get()
+    except ConfigError as exc:
+        raise CurrentClusterError(f"the current kubeconfig cannot be used: {exc}") from exc

@@ -1,0 +1,113 @@
+"""What was brought into a cluster that is not ours, found by its marks and taken away again; nothing else there is touched."""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from nodedevice_operator.requiredplugins import policy as required_plugins
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.local.lent_marks import LABEL, Mark
+from hack.cluster.waiting import wait_until
+
+# Nodes first, so that nothing is started there any more; namespaces last, with all that is in them.
+_KINDS: Final = (
+    *("nodes", "validatingadmissionpolicybindings", "validatingadmissionpolicies"),
+    *("clusterrolebindings", "clusterroles", "crds", "namespaces"),
+)
+# The operator keeps these, and writes no mark; a cluster with an operator of somebody else's is not used at all.
+_OPERATORS: Final = ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies")
+# The node controller looks every 5 s which Nodes are gone, and tells of each.
+_LAST_EVENT: Final = "RemovingNode"
+_LAST_EVENT_SECONDS: Final = 8.0
+
+
+def found(cluster: Cluster) -> dict[Mark, list[str]]:
+    """What is there, as kind/name, by who brought it. Raises CommandError."""
+    things: dict[Mark, list[str]] = {}
+    for item in json.loads(cluster.kubectl("get", ",".join(_KINDS), "-l", LABEL, "-o", "json"))["items"]:
+        mark = Mark.parse(item["metadata"]["labels"][LABEL])
+        if mark is not None:
+            things.setdefault(mark, []).append(f"{item['kind']}/{item['metadata']['name']}")
+    return things
+
+
+def take_away(cluster: Cluster, mark: Mark) -> None:
+    """Everything with that mark, objects of our kinds with their definitions. What cannot be deleted does not keep the rest."""
+    path = '{range .items[*]}{.metadata.name} {.metadata.uid}{"\\n"}{end}'
+    listed = cluster.kubectl("get", "nodes", "-l", _selector(mark), "-o", f"jsonpath={path}", check=False)
+    nodes = dict(line.split() for line in listed.splitlines())
+    first, *rest = _KINDS
+    for name in nodes:
+        # also where the Node itself cannot be deleted, no pod that is deleted now is followed there by another
+        cluster.kubectl("cordon", name, check=False)
+    _delete(cluster, first, mark)
+    _delete_pods(cluster, nodes)
+    for kind in _OPERATORS:
+        # an API server without them has none
+        cluster.kubectl("delete", kind, required_plugins.NAME, "--ignore-not-found", check=False)
+    for kind in rest:
+        _delete(cluster, kind, mark)
+    _delete_events(cluster, nodes)
+    # what the scheduler was binding while the Nodes went
+    _delete_pods(cluster, nodes)
+
+
+def commands(mark: Mark) -> list[str]:
+    """How a person takes it away; pods on a Node that is gone are deleted by the cluster itself, and Events after an hour."""
+    return [
+        f"kubectl delete {','.join(_OPERATORS)} {required_plugins.NAME} --ignore-not-found",
+        f"kubectl delete {','.join(_KINDS)} -l {_selector(mark)}",
+    ]
+
+
+def _delete(cluster: Cluster, kind: str, mark: Mark) -> None:
+    cluster.kubectl("delete", kind, "-l", _selector(mark), "--wait", "--timeout=60s", check=False)
+
+
+def _delete_pods(cluster: Cluster, nodes: Iterable[str]) -> None:
+    """Also what DaemonSets of the cluster have started on these Nodes, as if on real ones; no kubelet will ever end it."""
+    for name in nodes:
+        on_it = f"--field-selector=spec.nodeName={name}"
+        cluster.kubectl("delete", "pods", "-A", on_it, "--grace-period=0", "--force", "--timeout=60s", check=False)
+
+
+def _delete_events(cluster: Cluster, nodes: Mapping[str, str]) -> None:
+    """What is told of these Nodes, by name their uid, and of their NodeDevices; the last of it comes when they are gone."""
+    # a cluster may have a node controller that looks more rarely: then a line stays for the hour that Events stay
+    with suppress(TimeoutError):
+        wait_until(partial(_is_all_told, cluster, nodes), "the node controller tells of it", _LAST_EVENT_SECONDS)
+    by_namespace: dict[str, list[str]] = {}
+    for event in _events(cluster, nodes):
+        by_namespace.setdefault(event["metadata"]["namespace"], []).append(event["metadata"]["name"])
+    for namespace, names in by_namespace.items():
+        cluster.kubectl("delete", "events", "-n", namespace, "--ignore-not-found", *names, check=False)
+
+
+def _is_all_told(cluster: Cluster, nodes: Mapping[str, str]) -> bool:
+    told = {event["involvedObject"]["name"] for event in _events(cluster, nodes) if event["reason"] == _LAST_EVENT}
+    return told >= set(nodes)
+
+
+def _events(cluster: Cluster, nodes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Those about these Nodes and their NodeDevices; none where the cluster does not answer."""
+    events: list[dict[str, Any]] = []
+    for kind in ("Node", "NodeDevice"):
+        about = f"--field-selector=involvedObject.kind={kind}"
+        listed = cluster.kubectl("get", "events", "-A", about, "-o", "json", check=False)
+        events += json.loads(listed)["items"] if listed else []
+    return [event for event in events if _is_about(event["involvedObject"], nodes)]
+
+
+def _is_about(thing: Mapping[str, Any], nodes: Mapping[str, str]) -> bool:
+    """A Node that somebody had under the same name has another uid. Of NodeDevices all in a cluster that is used are ours."""
+    name = thing["name"]
+    if thing["kind"] == "NodeDevice":
+        return any(name.startswith(f"{node}.") for node in nodes)
+    return name in nodes and thing.get("uid") == nodes[name]
+
+
+def _selector(mark: Mark) -> str:
+    return f"{LABEL}={mark}"

@@ -1,0 +1,206 @@
+"""`make up` and `make down`: the whole product as a local cluster that stays until it is told to go.
+
+`up` starts a keeper in the background that holds everything; what the keeper says goes to a log, and when all is ready its
+KUBECONFIG is printed. One cluster a checkout; a second `up` prints the first one's, and waits with the first while it comes up.
+Ctrl-C while it comes up ends it, keeper and all.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from hack.cluster.build.binaries import find
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
+from hack.cluster.local.current import open_cluster
+from hack.cluster.local.stack import GPU, NODE_A, Stack
+from hack.cluster.nodes import toleration
+
+_ROOT = Path(__file__).parents[3]
+_UP_SECONDS = 1800.0
+# taking everything out of a cluster that stays waits for namespaces to end
+_DOWN_SECONDS = 120.0
+_INTERRUPTED = 130
+
+
+@click.group()
+def main() -> None:
+    """The whole product as a local cluster that stays."""
+
+
+@main.command()
+def up() -> None:
+    """Start it, unless it runs, and say how to use it."""
+    folder = _folder()
+    running = _keeper(folder)
+    if running is None:
+        _start(folder)
+    elif not _is_ready(folder):
+        _follow(folder, lambda: not _is_alive(running))
+    click.echo((folder / "ready").read_text(), nl=False)
+
+
+@main.command()
+def down() -> None:
+    """End it; not there: nothing happens."""
+    folder = _folder()
+    keeper = _keeper(folder)
+    if keeper is None:
+        click.echo("no local cluster is up")
+        return
+    _end(folder, keeper)
+    click.echo("the local cluster is down")
+
+
+@main.command(hidden=True)
+def keep() -> None:
+    """Hold everything until SIGTERM. What `up` starts."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = _folder()
+    try:
+        with Stack.start(folder / "run", lambda line: print(line, flush=True), open_cluster=open_cluster) as stack:
+            _write_ready(folder, stack)
+            stack.control_plane.wait()
+    except ClusterError as exc:
+        print(exc, flush=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        pass
+
+
+def _write_ready(folder: Path, stack: Stack) -> None:
+    kubectl = find(["kubectl"])["kubectl"]
+    shown = stack.agents[NODE_A].folder
+    lines = [
+        f"export KUBECONFIG={shlex.quote(str(stack.control_plane.admin_kubeconfig))}",
+        f"export PATH={shlex.quote(str(kubectl.parent))}:$PATH   # kubectl of this cluster",
+        "# try: kubectl get nodedevices -o wide; kubectl get poddevices -A; kubectl get events -A",
+        *_tainted(stack.control_plane),
+        "# break a device, and mend it:",
+        f"#   .venv/bin/nodedevice-agent simulate break --state-dir {shown} {GPU} gpu-0",
+        f"#   .venv/bin/nodedevice-agent simulate mend --state-dir {shown} {GPU} gpu-0",
+        "# the folder of each agent, in whose plugins/ device plugins of your own register:",
+        *(f"#   {name}: {agent.folder}" for name, agent in stack.agents.items()),
+        f"# logs: {folder / 'run'}/*/log    end it: make down",
+    ]
+    temporary = folder / ".ready"
+    temporary.write_text("\n".join(lines) + "\n")
+    temporary.rename(folder / "ready")
+
+
+def _tainted(cluster: Cluster) -> list[str]:
+    """How a pod gets onto Nodes that keep pods off, in a cluster where they do."""
+    if not cluster.taints:
+        return []
+    image = "registry.example/app"
+    container = {"name": "try", "image": image, "resources": {"limits": {GPU: 1}}}
+    overrides = json.dumps({"spec": {"tolerations": [toleration()], "containers": [container]}})
+    return [
+        f"# nothing really runs on these Nodes, so pods are kept off, but for those with the toleration {toleration()['key']}:",
+        f"#   kubectl run try --image={image} --overrides={shlex.quote(overrides)}",
+    ]
+
+
+def _start(folder: Path) -> None:
+    """Start the keeper and wait until all is ready; Ctrl-C ends it. Raises ClickException when it does not come up."""
+    # SIGINT, too: a shell starts what it puts in the background with it ignored
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
+    keeper = _start_keeper(folder)
+    try:
+        _follow(folder, lambda: keeper.poll() is not None)
+    except KeyboardInterrupt:
+        _end(folder, keeper.pid)
+        click.echo("stopped; everything that was started has ended", err=True)
+        sys.exit(_INTERRUPTED)
+
+
+def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
+    """In a folder made anew. Raises ClickException when there can be none."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as exc:
+        raise click.ClickException(f"{folder}: {exc.strerror}; remove it, or name another place by TMPDIR") from exc
+    with (folder / "log").open("wb") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "hack.cluster.local.local", "keep"],
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    # written here, so that a second `up` in this moment finds it
+    (folder / "pid").write_text(str(keeper.pid))
+    return keeper
+
+
+def _follow(folder: Path, has_ended: Callable[[], bool]) -> None:
+    """Show the keeper's log until all is ready. Raises ClickException when it ends before."""
+    deadline = time.monotonic() + _UP_SECONDS
+    with (folder / "log").open(encoding="utf-8", errors="replace") as log:
+        while True:
+            is_ready, is_over = _is_ready(folder), has_ended()
+            for line in log:
+                click.echo(f"  {line}", nl=False, err=True)
+            if is_ready:
+                return
+            if is_over or time.monotonic() > deadline:
+                raise click.ClickException(f"the local cluster did not come up; its log is {folder / 'log'}")
+            time.sleep(0.1)
+
+
+def _end(folder: Path, keeper: int) -> None:
+    """End the keeper, in order, and remove its folder. Raises ClickException when it stays."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(keeper, signal.SIGTERM)
+    deadline = time.monotonic() + _DOWN_SECONDS
+    while _is_alive(keeper):
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"process {keeper} does not end; see {folder / 'log'}")
+        time.sleep(0.1)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_ready(folder: Path) -> bool:
+    return (folder / "ready").exists()
+
+
+def _folder() -> Path:
+    """One for each checkout and user; short, because it holds sockets."""
+    key = hashlib.sha256(str(_ROOT).encode()).hexdigest()[:8]
+    return Path(tempfile.gettempdir()) / f"nodedevice-{os.getuid()}-{key}"
+
+
+def _keeper(folder: Path) -> int | None:
+    """Process ID of the keeper that holds this folder's cluster, if it lives."""
+    try:
+        pid = int((folder / "pid").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return pid if _is_alive(pid) else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"hack.cluster.local.local" in arguments
+
+
+if __name__ == "__main__":
+    main()

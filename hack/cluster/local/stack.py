@@ -1,0 +1,206 @@
+"""The whole product on one machine: control plane, chart, two nodes, an agent on each, the operator; all as processes.
+
+Agent and operator run with the chart's accounts' own tokens, never as admin. The nodes are played by KWOK; their devices
+are real gRPC plugins: simulated GPUs on both, and on the first one device files of this machine.
+"""
+
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from hack.cluster.cluster import Cluster
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.errors import ComponentError
+from hack.cluster.processes.loopback import reach_loopback_directly
+from hack.cluster.processes.processes import Process, reserved_ports, tail
+
+GPU = "example.com/gpu"
+FILES = "example.com/dev"
+NODE_A, NODE_B = "node-a", "node-b"
+_READY_SECONDS = 30.0
+_STOP_SECONDS = 5.0
+
+# Device files that every Linux has; a real node would name its serial ports, cameras or accelerators here.
+_DEV_FILES = [
+    {"paths": [{"path": "/dev/null"}], "count": 2},
+    {"paths": [{"path": "/dev/zero"}]},
+    {"paths": [{"path": "/dev/full"}]},
+]
+PLUGINS: dict[str, dict[str, Any]] = {
+    NODE_A: {
+        "simulated": [{"resourceName": GPU, "count": 4, "numaNodes": 2}],
+        "generic": [{"resourceName": FILES, "groups": _DEV_FILES}],
+    },
+    NODE_B: {"simulated": [{"resourceName": GPU, "count": 2}]},
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """One of the project's own programs as a process, with where it answers over HTTP and keeps its files."""
+
+    process: Process
+    address: str
+    folder: Path
+
+    @property
+    def plugin_dir(self) -> Path:
+        return self.folder / "plugins"
+
+    def is_ready(self) -> bool:
+        return _answers(f"http://{self.address}/readyz")
+
+    def start(self) -> None:
+        """Start it and wait until it says that it is ready. Raises ComponentError."""
+        self.process.start()
+        self.process.wait_ready(self.is_ready, _READY_SECONDS)
+
+
+class Stack:
+    """Everything, running. Use start() as a context manager; all of it ends with it."""
+
+    def __init__(self, control_plane: Cluster, operator: Program, agents: dict[str, Program]) -> None:
+        self.control_plane = control_plane
+        self.operator = operator
+        self.agents = agents
+        self._undo = ExitStack()
+
+    @classmethod
+    def start(
+        cls,
+        folder: Path,
+        say: Callable[[str], None] = lambda _: None,
+        plugins: dict[str, dict[str, Any]] | None = None,
+        open_cluster: Callable[[Path, Callable[[str], None]], Cluster] = ControlPlane.start,
+    ) -> Self:
+        """Bring all of it up. folder: made for it, its path short (it holds sockets). plugins: by node name.
+
+        Raises ClusterError when a part does not come up, with the end of its log.
+        """
+        reach_loopback_directly()
+        plugins = PLUGINS if plugins is None else plugins
+        with ExitStack() as undo:
+            # the chart needs it when everything is up: a build then would keep all of it waiting, and say nothing
+            find(["helm"], say)
+            control_plane = undo.enter_context(open_cluster(folder / "cluster", say))
+            # first the Nodes: somebody's cluster may have one of these names, and then nothing comes into it
+            control_plane.add_nodes(list(plugins))
+            install_chart(control_plane)
+            say("chart and nodes are in")
+            first, *others = undo.enter_context(reserved_ports(1 + len(plugins)))
+            operator = operator_program(control_plane, folder, first)
+            agents = {
+                name: _agent(control_plane, folder, name, port, plugins[name])
+                for name, port in zip(plugins, others, strict=True)
+            }
+            for program in (operator, *agents.values()):
+                program.process.start()
+                undo.callback(_end, program.process)
+            for program in (operator, *agents.values()):
+                program.process.wait_ready(program.is_ready, _READY_SECONDS)
+            stack = cls(control_plane, operator, agents)
+            kinds = [kind for settings in plugins.values() for kind in settings.values()]
+            # hostRoot is no plugin
+            expected = sum(len(kind) for kind in kinds if not isinstance(kind, str))
+            stack.wait_for("every NodeDevice is Ready", lambda: stack.ready_count() == expected)
+            say("operator and agents are ready")
+            stack._undo = undo.pop_all()
+            return stack
+
+    def ready_count(self) -> int:
+        """How many NodeDevices are Ready."""
+        path = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
+        return self.control_plane.kubectl("get", "nodedevices", "-o", f"jsonpath={path}").split().count("True")
+
+    def wait_for(self, what: str, is_so: Callable[[], bool], timeout_seconds: float = 60.0) -> None:
+        """Poll until it is so. Raises TimeoutError that names it, or ComponentError when a program has died."""
+        deadline = time.monotonic() + timeout_seconds
+        while not is_so():
+            for program in (self.operator, *self.agents.values()):
+                program.process.verify_alive()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not so within {timeout_seconds:.0f} s\n{self._state()}")
+            time.sleep(0.05)
+
+    def _state(self) -> str:
+        """For a person who has to find out why: the NodeDevices, and what the programs said last."""
+        shown = self.control_plane.kubectl("get", "nodedevices", "-o", "wide", check=False)
+        return "\n".join([shown, *(tail(program.process.log) for program in (self.operator, *self.agents.values()))])
+
+    def stop(self) -> None:
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def operator_program(control_plane: Cluster, folder: Path, port: int) -> Program:
+    """The operator with its own account's token, not started yet. port: where it answers over HTTP."""
+    home = _home(folder, "operator")
+    kubeconfig = control_plane.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", home / "kubeconfig")
+    address = f"127.0.0.1:{port}"
+    command = [program_path("nodedevice-operator"), "run", "--kubeconfig", str(kubeconfig), "--http-address", address]
+    return Program(Process("nodedevice-operator", command, home / "log"), address, home)
+
+
+def _agent(control_plane: Cluster, folder: Path, node_name: str, port: int, plugins: dict[str, Any]) -> Program:
+    home = _home(folder, node_name)
+    kubeconfig = control_plane.service_account_kubeconfig(
+        SYSTEM_NAMESPACE, "nodedevice-agent", home / "kubeconfig", node_name=node_name
+    )
+    address = f"127.0.0.1:{port}"
+    settings = {
+        "nodeName": node_name,
+        "kubeconfig": str(kubeconfig),
+        "pluginDir": str(home / "plugins"),
+        "stateDir": str(home),
+        "httpAddress": address,
+        "plugins": plugins,
+    }
+    (home / "agent.yaml").write_text(yaml.safe_dump(settings))
+    command = [program_path("nodedevice-agent"), "run", "--config", str(home / "agent.yaml")]
+    return Program(Process(f"nodedevice-agent of {node_name}", command, home / "log"), address, home)
+
+
+def _end(process: Process) -> None:
+    """In order when it can, so that it tidies up after itself; else at once."""
+    try:
+        if process.pid is not None:
+            process.stop(_STOP_SECONDS)
+    except ComponentError:
+        process.kill()
+
+
+def _home(folder: Path, name: str) -> Path:
+    home = folder / name
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return home
+
+
+def program_path(name: str) -> str:
+    """Where one of the project's own programs is."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,113 @@
+"""containerd's configuration on a machine of its own: which settings, and why each.
+
+Starts nothing. Paths are those of a real node, inside the machine. TOML's strings and lists are JSON's.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack.cluster.build.images import SANDBOX_IMAGE
+
+SOCKET = "/run/containerd/containerd.sock"
+NRI_SOCKET = "/run/nri/nri.sock"
+CDI_DIR = "/run/cdi"
+
+_TEMPLATE = """\
+version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+
+[grpc]
+address = {socket}
+
+[plugins.'io.containerd.internal.v1.opt']
+path = "/var/lib/containerd/opt"
+
+[plugins.'io.containerd.cri.v1.images']
+snapshotter = "overlayfs"
+# a list of files is not worth a sync each: the images end with the run
+image_pull_with_sync_fs = false
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = {sandbox_image}
+
+[plugins.'io.containerd.cri.v1.runtime']
+# without CAP_SYS_RESOURCE runc cannot lower the score, and dies
+restrict_oom_score_adj = true
+disable_apparmor = true
+enable_cdi = true
+cdi_spec_dirs = {cdi_dirs}
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = {cni_bin_dirs}
+conf_dir = {cni_conf_dir}
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = {runc}
+SystemdCgroup = false
+
+[plugins.'io.containerd.nri.v1.nri']
+disable = {nri_disabled}
+socket_path = {nri_socket}
+plugin_path = "/var/lib/nri/plugins"
+plugin_config_path = "/var/lib/nri/conf.d"
+
+# what holds a container back whose pod requires a plugin that is not there
+[plugins.'io.containerd.nri.v1.nri'.default_validator]
+enable = {validator_enabled}
+"""
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    """What differs from run to run. nri: its socket is there. validator: required plugins are looked at."""
+
+    cni_bin_dirs: Sequence[Path]
+    cni_conf_dir: Path
+    runc: Path
+    nri: bool = True
+    validator: bool = True
+
+
+def configuration(settings: RuntimeSettings) -> str:
+    """The text of config.toml."""
+    values = {
+        "socket": SOCKET,
+        "sandbox_image": SANDBOX_IMAGE,
+        "cdi_dirs": [CDI_DIR],
+        "cni_bin_dirs": [str(folder) for folder in settings.cni_bin_dirs],
+        "cni_conf_dir": str(settings.cni_conf_dir),
+        "runc": str(settings.runc),
+        "nri_disabled": not settings.nri,
+        "nri_socket": NRI_SOCKET,
+        "validator_enabled": settings.validator,
+    }
+    return _TEMPLATE.format_map({name: json.dumps(value) for name, value in values.items()})
+
+
+def network(bridge: str, subnet: str, last_address: str) -> str:
+    """A CNI configuration: each pod gets an address on the bridge, and no way out."""
+    return json.dumps(
+        {
+            "cniVersion": "1.0.0",
+            "name": "nodedevice-test",
+            "plugins": [
+                {
+                    "type": "bridge",
+                    "bridge": bridge,
+                    "isGateway": False,
+                    "ipMasq": False,
+                    "ipam": {
+                        "type": "host-local",
+                        "ranges": [[{"subnet": subnet, "rangeEnd": last_address}]],
+                        "dataDir": "/run/cni/networks",
+                    },
+                }
+            ],
+        }
+    )

@@ -1,0 +1,36 @@
+"""Lets pods of a real node reach the API server at the address of the Service `kubernetes`, as on any cluster.
+
+There is no kube-proxy, and packet filters are not to be had everywhere: the Service's address is put on the node's own bridge,
+where pods find it without a route, and what comes in there is passed on to the API server on loopback. The control plane has
+to be started with the Services of the node's network (`NodeNetwork.services`), and the node with that network's number.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.control_plane.layout import HERE, api_address
+from hack.cluster.node import network as node_network
+from hack.cluster.node.real_node import RealNode
+from hack.cluster.processes.processes import Process, tail
+
+PORT = 443  # of the Service `kubernetes`: no flag changes it
+_READY_SECONDS = 10.0
+
+
+@contextmanager
+def reachable_from_pods(control_plane: ControlPlane, node: RealNode) -> Iterator[None]:
+    """For the length of the block. Raises CommandError or ComponentError."""
+    address, server = api_address(node.network.services), urlsplit(control_plane.url)
+    node_network.add_address(node.network, address)
+    log = node.folder / "logs" / "relay.log"
+    command = [sys.executable, "-I", "-S", str(HERE / "relay.py"), address, str(PORT)]
+    relay = Process("relay", [*command, str(server.hostname), str(server.port)], log)
+    relay.start()
+    try:
+        relay.wait_ready(lambda: "listening" in tail(log), _READY_SECONDS)
+        yield
+    finally:
+        relay.kill()

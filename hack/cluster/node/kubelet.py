@@ -1,0 +1,112 @@
+"""The kubelet's configuration on a machine of its own: which settings, and why each.
+
+Starts nothing. Paths are those of a real node, inside the machine.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hack.cluster.control_plane.certificates import Certificate
+from hack.cluster.node import containerd
+
+ROOT = "/var/lib/kubelet"
+PLUGIN_DIR = f"{ROOT}/device-plugins"
+POD_RESOURCES_SOCKET = f"{ROOT}/pod-resources/kubelet.sock"
+MANIFESTS = f"{ROOT}/manifests"
+HEALTH_PORT = 10248
+
+
+@dataclass(frozen=True)
+class KubeletSettings:
+    """What differs from run to run. status_seconds: how often it reports its Node (upstream's default is 10)."""
+
+    node_name: str
+    address: str
+    cgroup: str
+    kubeconfig: Path
+    authority: Path
+    serving: Certificate
+    status_seconds: int = 10
+
+
+def command(binary: Path, configuration_file: Path, settings: KubeletSettings) -> list[str]:
+    return [
+        str(binary),
+        f"--config={configuration_file}",
+        f"--kubeconfig={settings.kubeconfig}",
+        f"--hostname-override={settings.node_name}",
+        f"--node-ip={settings.address}",
+        f"--root-dir={ROOT}",
+        f"--cert-dir={ROOT}/pki",
+        "--v=2",
+    ]
+
+
+def configuration(settings: KubeletSettings) -> str:
+    """The text of its KubeletConfiguration."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            **_reachable(settings),
+            **_on_a_small_machine(settings),
+            "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
+            "staticPodPath": MANIFESTS,
+            # the folder is made when the first manifest comes, and one that is not there is not watched
+            "fileCheckFrequency": "1s",
+            "nodeStatusUpdateFrequency": f"{settings.status_seconds}s",
+            # many pods start at once in tests, and nothing here is a registry or a shared API server
+            "registryPullQPS": 0,
+            "kubeAPIQPS": 200,
+            "kubeAPIBurst": 400,
+            "eventRecordQPS": 0,
+        }
+    )
+
+
+def _reachable(settings: KubeletSettings) -> dict[str, Any]:
+    """Where it listens, and whom it believes."""
+    return {
+        "address": settings.address,
+        "healthzBindAddress": settings.address,
+        "healthzPort": HEALTH_PORT,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(settings.authority)},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(settings.serving.certificate),
+        "tlsPrivateKeyFile": str(settings.serving.key),
+        # no DNS is there, and the machine's own is nobody's business
+        "resolvConf": "",
+    }
+
+
+def _on_a_small_machine(settings: KubeletSettings) -> dict[str, Any]:
+    """Without systemd, iptables or CAP_SYS_RESOURCE, on whatever cgroup version there is."""
+    return {
+        "cgroupDriver": "cgroupfs",
+        # pods' groups lie below one of the run's own: runs do not meet, and its removal removes all
+        "cgroupRoot": settings.cgroup,
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "enforceNodeAllocatable": [],
+        "oomScoreAdj": 0,
+        "makeIPTablesUtilChains": False,
+        "localStorageCapacityIsolation": False,
+        # below its root: the default is among the machine's own programs
+        "volumePluginDir": f"{ROOT}/volume-plugins",
+        # a full disk of the machine is not what is tested
+        "evictionHard": {
+            "memory.available": "10Mi",
+            "nodefs.available": "0.1%",
+            "nodefs.inodesFree": "0.1%",
+            "imagefs.available": "0.1%",
+            "imagefs.inodesFree": "0.1%",
+        },
+        "imageGCHighThresholdPercent": 100,
+    }

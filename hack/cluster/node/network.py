@@ -1,0 +1,73 @@
+"""The one network link that a real node has outside: an empty bridge, whose address is the node's.
+
+A kubelet refuses an address on loopback; pods get theirs on the same bridge. Nothing is routed, no setting of the machine changes.
+"""
+
+import random
+import subprocess
+from dataclasses import dataclass
+
+from hack.cluster.errors import CommandError
+
+# Private addresses that hardly anybody uses; each run takes a network of its own among them.
+_NETWORKS = "10.213"
+
+
+@dataclass(frozen=True)
+class NodeNetwork:
+    """bridge: name of the link. number: as 7 for 10.213.7.0/24, whose lower half is the node's and its pods'.
+
+    The upper half is for Services of a control plane that lets this node's pods reach it: the kernel answers for an address of the
+    bridge, and a pod on the bridge needs no route to it.
+    """
+
+    bridge: str
+    number: int
+
+    @property
+    def address(self) -> str:
+        return f"{_NETWORKS}.{self.number}.1"
+
+    @property
+    def subnet(self) -> str:
+        return f"{_NETWORKS}.{self.number}.0/24"
+
+    @property
+    def last_pod_address(self) -> str:
+        return f"{_NETWORKS}.{self.number}.126"
+
+    @property
+    def services(self) -> str:
+        return f"{_NETWORKS}.{self.number}.128/25"
+
+
+def choose(key: str, number: int | None = None) -> NodeNetwork:
+    """key: of the run; makes the bridge's name. number: of the network; a free one unless it is given."""
+    return NodeNetwork(f"nd{key}", free_number() if number is None else number)
+
+
+def free_number() -> int:
+    """Of a network that no link of this machine has."""
+    in_use = _ip("-oneline", "-4", "address", "show")
+    free = [number for number in range(256) if f" {_NETWORKS}.{number}." not in in_use]
+    return random.choice(free)
+
+
+def create(network: NodeNetwork) -> None:
+    """Make the bridge. Raises CommandError with what ip said."""
+    _ip("link", "add", network.bridge, "type", "bridge")
+    _ip("address", "add", f"{network.address}/24", "dev", network.bridge)
+    _ip("link", "set", network.bridge, "up")
+
+
+def add_address(network: NodeNetwork, address: str) -> None:
+    """One more for the bridge; it goes with it. Raises CommandError with what ip said."""
+    _ip("address", "add", f"{address}/32", "dev", network.bridge)
+
+
+def _ip(*arguments: str) -> str:
+    command = ["ip", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise CommandError(command, done.returncode, done.stdout, done.stderr)
+    return done.stdout

@@ -1,0 +1,107 @@
+"""Nodes without a kubelet: made here, kept alive by KWOK.
+
+A Node is made as a kubelet makes it, with labels and under the field manager `kubelet`: a bare one has no managed fields, and what
+the kubelet owns would later be shown as `before-first-apply`.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any, Final
+
+from lightkube import ApiError, Client
+from lightkube.models.core_v1 import NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Node
+from lightkube.resources.core_v1 import NodeStatus as NodeStatusPart
+
+from hack.cluster.waiting import wait_until
+
+# not in nodedevice.io/ itself: what is there on a Node is the operator's, which takes away what it did not put there
+PLAYED_LABEL = "test.nodedevice.io/played-by"
+PLAYED_BY_KWOK = "kwok"
+# of Nodes in a cluster that others use: their pods would be bound there, and be shown as running where nothing runs
+LENT_TAINT: Final = Taint(key="test.nodedevice.io/demo", effect="NoSchedule")
+
+_FIELD_MANAGER = "kubelet"
+_CAPACITY = {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "250"}
+
+
+def node_selector(played_by: str = PLAYED_BY_KWOK) -> str:
+    """Which Nodes a KWOK plays."""
+    return f"{PLAYED_LABEL}={played_by}"
+
+
+def toleration() -> dict[str, Any]:
+    """What a pod's spec needs among its tolerations to be bound to a Node with LENT_TAINT."""
+    return {"key": LENT_TAINT.key, "operator": "Exists", "effect": LENT_TAINT.effect}
+
+
+def create_node(
+    client: Client,
+    name: str,
+    kubelet_version: str,
+    played_by: str = PLAYED_BY_KWOK,
+    more_labels: Mapping[str, str] = MappingProxyType({}),
+    taints: Sequence[Taint] = (),
+) -> None:
+    """Make the Node; KWOK sees its label and reports it Ready. It has cpu, memory and pods, and no devices.
+
+    In two writes, as a kubelet does it: only a write of the status makes its manager the owner of capacity.
+    """
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        PLAYED_LABEL: played_by,
+        **more_labels,
+    }
+    status = NodeStatus(
+        capacity=dict(_CAPACITY),
+        allocatable=dict(_CAPACITY),
+        addresses=[NodeAddress(type="Hostname", address=name)],
+        nodeInfo=_node_info(kubelet_version),
+    )
+    spec = NodeSpec(taints=list(taints) or None)
+    client.create(Node(metadata=ObjectMeta(name=name, labels=labels), spec=spec), field_manager=_FIELD_MANAGER)
+    client.patch(NodeStatusPart, name, NodeStatusPart(status=status), field_manager=_FIELD_MANAGER)
+
+
+def wait_schedulable(client: Client, names: Sequence[str], timeout_seconds: float = 60.0) -> None:
+    """Wait until the scheduler would use each Node: Ready, and the taints of its first seconds taken off.
+
+    Raises TimeoutError, naming the first that is not, when that takes longer than timeout_seconds.
+    """
+    for name in names:
+        wait_until(partial(is_schedulable, client, name), f"Node {name} is Ready and free of taints", timeout_seconds)
+
+
+def is_schedulable(client: Client, name: str) -> bool:
+    """Would the scheduler use it now, for pods that tolerate LENT_TAINT? Not there yet is no."""
+    try:
+        node = client.get(Node, name)
+    except ApiError as exc:
+        if exc.status.code == HTTPStatus.NOT_FOUND:
+            return False
+        raise
+    conditions = (node.status.conditions or []) if node.status else []
+    is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+    taints = (node.spec.taints or []) if node.spec else []
+    return is_ready and all(taint.key == LENT_TAINT.key for taint in taints)
+
+
+def _node_info(kubelet_version: str) -> NodeSystemInfo:
+    """What a Node says of its machine; the API wants every field, and a played one has nothing to say in most."""
+    return NodeSystemInfo(
+        architecture="amd64",
+        operatingSystem="linux",
+        kubeletVersion=kubelet_version,
+        containerRuntimeVersion="kwok://",
+        bootID="",
+        kernelVersion="",
+        kubeProxyVersion="",
+        machineID="",
+        osImage="",
+        systemUUID="",
+    )

@@ -1,0 +1,159 @@
+"""Processes of the control plane: started, watched, ended, and never left behind.
+
+Knows nothing of Kubernetes. Each process logs to a file of its own, is in a session of its own (so that Ctrl-C reaches
+only the starter, which then ends them in order) and dies with the starter by the kernel's hand.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from hack.cluster.errors import ComponentError
+
+_HERE = Path(__file__).parent
+_TAIL_LINES = 20
+_POLL_SECONDS = 0.05
+
+# The kernel's parent-death signal follows the *thread* that forked, and tests start servers from short-lived threads. This
+# one thread forks for all of them and ends with the interpreter.
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-starter")
+
+
+class Process:
+    """One program with its log file. `start` may be called again after it ended."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process ID while it runs; None before its start and after its end."""
+        return self._popen.pid if self._popen is not None and self._popen.poll() is None else None
+
+    def start(self) -> None:
+        """Start the program, its output appended to the log. Raises ComponentError when it cannot be started."""
+        with self.log.open("ab") as log:
+            try:
+                self._popen = _starter.submit(_fork, tied_to_us(self._command), log.fileno()).result()
+            except OSError as exc:
+                raise ComponentError(self.name, f"could not be started ({exc})", self.log, "") from exc
+
+    def verify_alive(self) -> None:
+        """Raise ComponentError, with the tail of the log, when the process has ended by itself."""
+        if self._popen is not None and self._popen.poll() is not None:
+            raise self.failure(f"ended with status {self._popen.returncode}")
+
+    def wait_ready(self, is_ready: Callable[[], bool], timeout_seconds: float) -> None:
+        """Ask `is_ready` until it says yes.
+
+        Raises ComponentError as soon as the process ends, or when it is not ready within timeout_seconds.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not is_ready():
+            self.verify_alive()
+            if time.monotonic() > deadline:
+                raise self.failure(f"was not ready within {timeout_seconds:.0f} s")
+            self._pause(_POLL_SECONDS)
+
+    def kill(self) -> None:
+        """End the process at once, without a chance to save anything. Ended already: nothing happens."""
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+            self._popen = None
+
+    def stop(self, timeout_seconds: float) -> int:
+        """Ask the process to end (SIGTERM) and wait. Returns its exit status. Raises ComponentError if it stays."""
+        assert self._popen is not None
+        self._popen.terminate()
+        try:
+            status = self._popen.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as exc:
+            raise self.failure(f"did not end within {timeout_seconds:.0f} s of SIGTERM") from exc
+        self._popen = None
+        return status
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal. Raises ComponentError when it has ended."""
+        pid = self.pid
+        if pid is None:
+            raise self.failure("is not running")
+        os.kill(pid, number)
+
+    def failure(self, why: str) -> ComponentError:
+        return ComponentError(self.name, why, self.log, tail(self.log))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than the process lives."""
+        assert self._popen is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(seconds)
+
+
+@contextlib.contextmanager
+def removed_at_the_end(folder: Path, first: Sequence[str] = ()) -> Iterator[None]:
+    """Remove `folder` when the block ends, and also when this process is killed inside it.
+
+    first: a command to be run before, for what is elsewhere.
+    """
+    janitor = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_HERE / "folder_janitor.py"), str(os.getpid()), str(folder), *first],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        janitor.kill()
+        janitor.wait()
+        if first:
+            subprocess.run(first, check=False, stdin=subprocess.DEVNULL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """The last lines of a log; empty when there is none."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""
+
+
+@contextlib.contextmanager
+def reserved_ports(count: int) -> Iterator[list[int]]:
+    """Ports of 127.0.0.1 that are ours for the length of the block, also while nothing of ours listens there.
+
+    A socket stays bound to each: neither another program nor the kernel, for an outgoing connection, can take the port while its
+    server is stopped for a test. Bound alone at first, and marked reusable only then: so it is nobody else's, and yet a server
+    that binds with SO_REUSEADDR, as Go's do, gets it.
+    """
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for holder in sockets:
+            holder.bind(("127.0.0.1", 0))
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield [holder.getsockname()[1] for holder in sockets]
+
+
+def tied_to_us(command: Sequence[str]) -> list[str]:
+    """The command that runs `command` so that it is killed when this process, or the thread that starts it, ends."""
+    return [sys.executable, "-I", "-S", str(_HERE / "die_with_starter.py"), str(os.getpid()), *command]
+
+
+def _fork(command: list[str], log: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )

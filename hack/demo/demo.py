@@ -1,0 +1,248 @@
+"""`make demo`: the whole main job, told in a few lines, on a real control plane with real plugins. Ends with a verdict."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+from nodedevice_agent.plugins.simulated import control
+from nodedevice_api import names
+
+from hack.cluster.errors import ClusterError
+from hack.cluster.local.current import open_cluster
+from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
+from hack.cluster.observe import Observer, capacity
+from hack.demo.telling import listen_for_stop, tell
+
+_NAMESPACE = "nodedevice-demo"
+_GPU_NODE_A = f"{NODE_A}.example.com.gpu"
+
+
+class Broken(Exception):
+    """The product did not do what this demo shows."""
+
+
+def main() -> int:
+    listen_for_stop()
+    began = time.monotonic()
+    # sockets need a short path, wherever this project lies
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-demo-"))
+    # what a client library puts aside (a CA file, say) is in there too: Ctrl-C can come between making and remembering it
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    try:
+        tell("A Kubernetes control plane, two nodes, an agent on each, the operator")
+        with Stack.start(folder, lambda line: print(f"  {line}", flush=True), open_cluster=open_cluster) as stack:
+            kubeconfig = stack.control_plane.admin_kubeconfig
+            with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as devices:
+                _Demo(stack, nodes, devices).run()
+    except (Broken, ClusterError, TimeoutError) as exc:
+        print(f"\nFAILED: {exc}", flush=True)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; everything that was started has ended", flush=True)
+        return 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(
+        f"\nOK: devices went from plugins to pods and back, nothing lost, nothing twice ({time.monotonic() - began:.0f} s)"
+    )
+    return 0
+
+
+class _Demo:
+    def __init__(self, stack: Stack, nodes: Observer, devices: Observer) -> None:
+        self._stack = stack
+        self._nodes = nodes
+        self._devices = devices
+        self._state_dir = stack.agents[NODE_A].folder
+
+    def run(self) -> None:
+        self._inventory()
+        self._pods()
+        self._one_too_many()
+        self._break_and_mend()
+        self._break_a_held_one()
+        self._crash()
+        self._events()
+        self._end()
+
+    # -- the story ------------------------------------------------------------------------------------------------------
+
+    def _inventory(self) -> None:
+        tell("What the nodes have: one NodeDevice for each resource on each node")
+        self._show("get", "nodedevices")
+        tell("The scheduler sees it as the Nodes' capacity")
+        columns = r"NAME:.metadata.name,GPU:.status.capacity.example\.com/gpu,DEV:.status.capacity.example\.com/dev"
+        self._wait("the capacity is there", lambda: self._capacity(NODE_A) == 4 and self._capacity(NODE_B) == 2)
+        self._show("get", "nodes", "-o", f"custom-columns={columns}")
+
+    def _pods(self) -> None:
+        tell("Pods ask for devices; the default scheduler binds them, the agents allocate")
+        self._stack.control_plane.add_namespace(_NAMESPACE)
+        self._apply(_pod("train", {GPU: 2}), _pod("infer", {GPU: 1}), _pod("logger", {FILES: 1}))
+        self._wait("three pods hold devices", lambda: len(self._json("get", "poddevices", "-A")) == 3)
+        self._show("get", "poddevices", "-A")
+        tell("The same from the node's side, exact and by container")
+        path = r'{range .items[*]}{range .status.allocations[*]}{.namespace}/{.name} {.container}: {.deviceIDs}{"\n"}{end}{end}'
+        self._show("get", "nodedevices", "-o", f"jsonpath={path}")
+
+    def _one_too_many(self) -> None:
+        tell("One pod too many stays Pending; the scheduler says why")
+        self._apply(_pod("one-too-many", {GPU: 4}))
+        path = '{.status.conditions[?(@.type=="PodScheduled")].message}'
+        self._wait(
+            "the scheduler has said why",
+            lambda: (
+                "Insufficient"
+                in self._kubectl("get", "pod", "one-too-many", "-n", _NAMESPACE, "-o", f"jsonpath={path}")
+            ),
+        )
+        self._show("get", "pod", "one-too-many", "-n", _NAMESPACE)
+        self._show("get", "pod", "one-too-many", "-n", _NAMESPACE, "-o", f"jsonpath={path}")
+
+    def _break_and_mend(self) -> None:
+        device = next(i for i in reversed(self._listed()) if i not in self._held(NODE_A))
+        tell(f"A free device breaks: {device} on {NODE_A}")
+        took = self._timed(device, healthy=False, becomes=3)
+        print(f"  capacity of {NODE_A} went from 4 to 3 in {took * 1000:.0f} ms")
+        self._show("get", "nodedevice", _GPU_NODE_A, "-o", "wide")
+        took = self._timed(device, healthy=True, becomes=4)
+        print(f"  it recovers: back to 4 in {took * 1000:.0f} ms")
+
+    def _break_a_held_one(self) -> None:
+        holders = self._held(NODE_A)
+        if not holders:
+            raise Broken(f"no pod holds a device on {NODE_A}")
+        device = sorted(holders)[0]
+        tell(f"A held device breaks: {device}. Its pod keeps it, the capacity stays, and it shows")
+        control.set_health(self._state_dir, GPU, device, healthy=False)
+        self._wait("it shows", lambda: any("Unhealthy" in health for health in self._pod_health()))
+        self._show("get", "poddevices", "-A")
+        if self._capacity(NODE_A) != 4:
+            raise Broken(f"the capacity of {NODE_A} fell under what is in use")
+        control.set_health(self._state_dir, GPU, device, healthy=True)
+        self._wait("it has recovered", lambda: set(self._pod_health()) == {"Healthy"})
+        # Events come a moment later: what breaks or recovers together is told as one
+        self._wait("that is told", lambda: self._recovery_told_on(device) == {names.NODE_DEVICE, "Pod"})
+
+    def _crash(self) -> None:
+        tell(f"The agent of {NODE_A} is killed with -9 and started again")
+        before = self._allocations()
+        version = self._json("get", "nodedevice", _GPU_NODE_A)[0]["metadata"]["resourceVersion"]
+        agent = self._stack.agents[NODE_A]
+        agent.process.kill()
+        agent.start()
+        self._wait(
+            "its plugins are back",
+            lambda: "4" in self._metric(agent.address, f'{{resource_name="{GPU}",state="total"}}'),
+        )
+        after = self._allocations()
+        twice = [key for key, times in Counter(key for key, _ in after).items() if times > 1]
+        if after != before or twice:
+            raise Broken(f"allocations were {before} and are {after}")
+        now = self._json("get", "nodedevice", _GPU_NODE_A)[0]["metadata"]["resourceVersion"]
+        print(
+            f"  {len(after)} devices held before and after, the same ones; resourceVersion {version} before, {now} after"
+        )
+        if now != version:
+            raise Broken("the restart wrote although nothing had changed")
+
+    def _events(self) -> None:
+        tell("What an administrator reads afterwards")
+        ours = f"reportingComponent={names.OPERATOR_FIELD_MANAGER}"
+        self._show("get", "events", "-A", "--field-selector", ours, "--sort-by", ".metadata.creationTimestamp")
+
+    def _end(self) -> None:
+        tell("The pods are deleted: their devices are free")
+        began = time.monotonic()
+        self._kubectl("delete", "pods", "--all", "-n", _NAMESPACE, "--wait=false", "--grace-period=0")
+        freed = self._devices.wait(lambda seen: self._all_free(), since=began)
+        print(f"  all free {(freed.at - began) * 1000:.0f} ms after kubectl delete began")
+        self._wait("no PodDevice is left", lambda: not self._json("get", "poddevices", "-A"))
+        self._show("get", "nodedevices")
+
+    # -- how it looks and listens ---------------------------------------------------------------------------------------
+
+    def _timed(self, device: str, *, healthy: bool, becomes: int) -> float:
+        began = time.monotonic()
+        control.set_health(self._state_dir, GPU, device, healthy)
+        return self._nodes.wait(lambda seen: capacity(seen, NODE_A, GPU) == becomes, since=began).at - began
+
+    def _pod_health(self) -> list[str]:
+        return [found["status"]["health"] for found in self._json("get", "poddevices", "-A")]
+
+    def _recovery_told_on(self, device: str) -> set[str]:
+        """Kinds of the objects on which an Event says that this device of NODE_A has recovered."""
+        found = self._json("get", "events", "-A", "--field-selector", "reason=DeviceRecovered")
+        on_node = [each for each in found if f" on {NODE_A} " in each["message"]]
+        return {each["involvedObject"]["kind"] for each in on_node if device in each["message"]}
+
+    def _capacity(self, node_name: str) -> int:
+        return int(self._json("get", "node", node_name)[0]["status"]["capacity"].get(GPU, -1))
+
+    def _listed(self) -> list[str]:
+        return [d["id"] for d in self._json("get", "nodedevice", _GPU_NODE_A)[0]["status"]["devices"]]
+
+    def _held(self, node_name: str) -> set[str]:
+        return {device for (name, device), _ in self._allocations() if name == f"{node_name}.example.com.gpu"}
+
+    def _allocations(self) -> list[tuple[tuple[str, str], str]]:
+        """((NodeDevice, device ID), pod) of every device held, sorted."""
+        return sorted(
+            ((o["metadata"]["name"], device), a["name"])
+            for o in self._json("get", "nodedevices")
+            for a in o["status"]["allocations"]
+            for device in a["deviceIDs"]
+        )
+
+    def _all_free(self) -> bool:
+        return not self._allocations()
+
+    def _metric(self, address: str, labels: str) -> str:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return " ".join(
+            line.split()[-1] for line in lines if line.startswith("nodedevice_agent_devices") and labels in line
+        )
+
+    def _apply(self, *pods: dict[str, Any]) -> None:
+        self._stack.control_plane.apply(yaml.safe_dump_all(pods))
+
+    def _wait(self, what: str, is_so: Any) -> None:
+        self._stack.wait_for(what, is_so)
+
+    def _kubectl(self, *arguments: str) -> str:
+        return self._stack.control_plane.kubectl(*arguments)
+
+    def _json(self, *arguments: str) -> list[dict[str, Any]]:
+        found = json.loads(self._kubectl(*arguments, "-o", "json"))
+        return list(found["items"]) if found["kind"].endswith("List") else [found]
+
+    def _show(self, *arguments: str) -> None:
+        """A kubectl command as a person would type it, and what it prints."""
+        typed = " ".join(a if "{" not in a and "\\" not in a else f"'{a}'" for a in arguments)
+        print(f"  $ kubectl {typed}")
+        for line in self._kubectl(*arguments).splitlines():
+            print(f"    {line}")
+        sys.stdout.flush()
+
+
+def _pod(name: str, limits: dict[str, int]) -> dict[str, Any]:
+    container = {"name": "main", "image": "registry.example/app", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": _NAMESPACE},
+        "spec": {"containers": [container]},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

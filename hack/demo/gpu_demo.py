@@ -1,0 +1,188 @@
+"""`make demo GPU=dgx-h100`: GPUs from driver to pod and back, on a real control plane; the driver is a library of ours.
+
+Everything else is real: pynvml in the plugin's own process, the agent, the operator, the scheduler. Ends with a verdict. Of a
+machine on which no GPU can be used it shows what is said of that.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hack.cluster.errors import ClusterError
+from hack.cluster.local.current import open_cluster
+from hack.cluster.local.stack import Stack
+from hack.cluster.observe import Observer, capacity
+from hack.demo.telling import listen_for_stop, tell
+from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
+from hack.fake_nvml.machines import described
+
+_GPU = "nvidia.com/gpu"
+_NODE = "gpu-node"
+_NODE_DEVICE = f"{_NODE}.nvidia.com.gpu"
+_NAMESPACE = "demo"
+# of the agent's log
+_IDLE = "no GPU here"
+
+
+class Broken(Exception):
+    """The product did not do what this demo shows."""
+
+
+def main() -> int:
+    listen_for_stop()
+    machine = sys.argv[1] if len(sys.argv) > 1 else "dgx-h100"
+    if machine not in machines():
+        print(f"there is no machine {machine!r}; there are: {', '.join(machines())}")
+        return 2
+    began = time.monotonic()
+    # sockets need a short path, wherever this project lies
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-demo-"))
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    try:
+        gpus = FakeNvml(folder / "nvml", machine)
+        os.environ.update(gpus.environment())
+        tell(f"A Kubernetes control plane, a node that is the machine {machine}, its agent, the operator")
+        plugins = {_NODE: _plugins(machine, folder / "host")}
+        with (
+            Stack.start(folder, lambda line: print(f"  {line}", flush=True), plugins, open_cluster) as stack,
+            Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
+        ):
+            verdict = _Demo(stack, nodes, gpus, machine).run()
+    except (Broken, ClusterError, TimeoutError) as exc:
+        print(f"\nFAILED: {exc}", flush=True)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; everything that was started has ended", flush=True)
+        return 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"\nOK: {verdict} ({time.monotonic() - began:.0f} s)")
+    return 0
+
+
+def _plugins(machine: str, host: Path) -> dict[str, Any]:
+    """Settings of the agent's plugins. A machine whose driver does not work has a GPU all the same: its PCI bus shows it."""
+    if described(machine)[1]:
+        return {"nvml": {"pollSeconds": 1}}
+    if machine != "none":
+        put_on_the_bus(host)
+    return {"nvml": {}, "hostRoot": str(host)}
+
+
+class _Demo:
+    def __init__(self, stack: Stack, nodes: Observer, gpus: FakeNvml, machine: str) -> None:
+        self._stack, self._nodes, self._gpus, self._machine = stack, nodes, gpus, machine
+        self._scores, self._numa_nodes = described(machine)
+        self._count = len(self._numa_nodes)
+
+    def run(self) -> str:
+        """Returns the verdict. Raises Broken, and what a cluster that is broken raises."""
+        if self._count == 0:
+            return self._no_gpu()
+        self._inventory()
+        self._pod()
+        uuid = self._xid()
+        self._recovery(uuid)
+        return "GPUs went from the driver to pods and back"
+
+    def _no_gpu(self) -> str:
+        if self._machine == "none":
+            tell("The driver finds no GPU: the agent says so once, and there is no NodeDevice")
+            log = self._stack.agents[_NODE].process.log
+            self._stack.wait_for("the agent says so", lambda: _IDLE in log.read_text())
+            print("  " + next(line for line in log.read_text().splitlines() if _IDLE in line))
+            self._show("get", "nodedevices")
+            return "a node without GPUs is left in peace"
+        tell("There is a GPU on the PCI bus, and its driver does not work: the NodeDevice says why")
+        why = '{.status.conditions[?(@.type=="Healthy")].message}'
+        command = ("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={why}", "--ignore-not-found")
+        self._stack.wait_for("the reason is told", lambda: "driver" in self._stack.control_plane.kubectl(*command))
+        self._show("get", "nodedevice", _NODE_DEVICE)
+        self._show(*command[:-1])
+        return "a driver that does not work is told of, with the remedy"
+
+    def _inventory(self) -> None:
+        tell("The GPUs as the driver describes them")
+        self._show("get", "nodedevice", _NODE_DEVICE)
+        columns = (
+            '{range .status.devices[*]}{.id}  {.attributes.model}  {.attributes.pciBusID}  {.numaNodes}{"\\n"}{end}'
+        )
+        self._show("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={columns}")
+        self._nodes.wait(lambda seen: capacity(seen, _NODE, _GPU) == self._count, since=0.0)
+
+    def _pod(self) -> None:
+        tell("A pod asks for two: it gets two that are joined best")
+        self._stack.control_plane.add_namespace(_NAMESPACE)
+        self._stack.control_plane.apply(yaml.safe_dump(_two_gpus()))
+        self._stack.wait_for("the pod has its GPUs", lambda: len(self._held()) == 2)
+        self._show("get", "poddevices", "-A")
+        one, other = sorted(self._held())
+        score, best = self._scores[(one, other)], max(self._scores.values())
+        print(f"  {one} and {other}: {score // 100} NVLinks, score {score}; the best pair of this machine has {best}")
+        if score != best:
+            raise Broken("another pair is joined better")
+
+    def _xid(self) -> str:
+        held = self._held()
+        uuid = min(self._numa_nodes, key=lambda gpu: (gpu in held, gpu))
+        tell(f"The driver reports Xid 79 on {uuid}, which {'the pod holds' if uuid in held else 'is free'}")
+        began = time.monotonic()
+        self._gpus.xid(uuid, 79)
+        self._until_healthy(self._count - 1, uuid, began)
+        path = '{range .status.devices[?(@.health=="Unhealthy")]}{.id} {.reason}: {.message}{"\\n"}{end}'
+        self._show("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={path}")
+        self._show("get", "nodedevice", _NODE_DEVICE)
+        return uuid
+
+    def _recovery(self, uuid: str) -> None:
+        tell("It is reset, as `nvidia-smi --gpu-reset` would: the driver's counters begin anew, and it counts again")
+        began = time.monotonic()
+        self._gpus.reset(uuid)
+        self._until_healthy(self._count, uuid, began)
+        self._show("get", "nodedevice", _NODE_DEVICE)
+
+    # -- how it looks ----------------------------------------------------------------------------------------------------
+
+    def _until_healthy(self, expected: int, changed: str, began: float) -> None:
+        if changed in self._held():
+            self._stack.wait_for(f"{expected} are healthy", lambda: self._healthy() == expected)
+            print(
+                f"  {expected} of {self._count} are healthy; the pod keeps what it holds, and capacity is what it was"
+            )
+            return
+        seen = self._nodes.wait(lambda now: capacity(now, _NODE, _GPU) == expected, since=began)
+        print(f"  capacity of {_NODE} is {expected} after {(seen.at - began) * 1000:.0f} ms")
+
+    def _held(self) -> list[str]:
+        return [device for held in self._status().get("allocations", ()) for device in held["deviceIDs"]]
+
+    def _healthy(self) -> int:
+        return int(self._status()["healthy"])
+
+    def _status(self) -> Any:
+        return json.loads(self._stack.control_plane.kubectl("get", "nodedevice", _NODE_DEVICE, "-o", "json"))["status"]
+
+    def _show(self, *arguments: str) -> None:
+        """A kubectl command as a person would type it, and what it prints."""
+        typed = " ".join(a if "{" not in a else f"'{a}'" for a in arguments)
+        print(f"  $ kubectl {typed}")
+        for line in self._stack.control_plane.kubectl(*arguments).splitlines() or ["No resources found"]:
+            print(f"    {line}")
+        sys.stdout.flush()
+
+
+def _two_gpus() -> dict[str, Any]:
+    container = {"name": "main", "image": "registry.example/train", "resources": {"limits": {_GPU: 2}}}
+    metadata = {"name": "train", "namespace": _NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

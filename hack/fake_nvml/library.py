@@ -1,0 +1,203 @@
+"""A machine with GPUs that are not there: a libnvidia-ml.so.1 of ours, which real pynvml loads through the real loader.
+
+The library is C (hack/fake_nvml/src) and is built once into the cache folder. A description says what the machine is; a control
+file, followed while it is written, says what happens to it. Both are lines of text, told in hack/fake_nvml/src/README.md.
+Nothing here loads the library: who uses it is another process, started with `environment()`.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack.cluster.build.binaries import cache_folder
+from hack.cluster.build.builder import lock
+from hack.cluster.errors import BinaryError
+
+NAME = "libnvidia-ml.so.1"
+SOURCES = Path(__file__).parent / "src"
+MACHINES = SOURCES / "machines"
+
+DESCRIPTION_VARIABLE = "NODEDEVICE_FAKE_NVML"
+CONTROL_VARIABLE = "NODEDEVICE_FAKE_NVML_CONTROL"
+CALLS_VARIABLE = "NODEDEVICE_FAKE_NVML_CALLS"
+
+_FLAGS = (
+    *("-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden"),
+    # nodelete: its watching thread must not find its code gone
+    *("-shared", "-pthread", f"-Wl,-soname,{NAME}", "-Wl,-z,nodelete"),
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that the library answered, or that hangs there.
+
+    milliseconds: of the monotonic clock. slot: None where the call is about no GPU. result: NVML's number; None: it hangs.
+    """
+
+    milliseconds: int
+    function: str
+    slot: int | None
+    result: int | None
+
+
+def machines() -> list[str]:
+    """The names of the descriptions that are shipped."""
+    return sorted(path.stem for path in MACHINES.glob("*.machine"))
+
+
+def library(extra_flags: Sequence[str] = ()) -> Path:
+    """Path of the library, built where it is not in the cache yet. Raises BinaryError with what the compiler says."""
+    path = _built_path(extra_flags)
+    if not path.exists():
+        with lock(cache_folder(), lambda _: None):
+            if not path.exists():
+                _build(path, extra_flags)
+    return path
+
+
+def exported_symbols() -> list[str]:
+    """The functions of NVML that the library has, as its sources name them."""
+    code = "".join(path.read_text() for path in SOURCES.glob("*.c"))
+    return sorted(set(re.findall(r"^(?:EXPORT [\w *]+?|(?:TEXT|NUMBER)_CALL\()(nvml\w+)[(,]", code, re.MULTILINE)))
+
+
+def compiler() -> str | None:
+    """Path of a C compiler (CC, gcc or cc), or None."""
+    return shutil.which(os.environ.get("CC") or "gcc") or shutil.which("cc")
+
+
+def put_on_the_bus(host: Path) -> None:
+    """Let this root of a host show an NVIDIA GPU on its PCI bus, whatever the driver says of it."""
+    device = host / "sys/bus/pci/devices/0000:1b:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x10de\n")
+    (device / "class").write_text("0x030200\n")
+
+
+def _built_path(extra_flags: Sequence[str]) -> Path:
+    digest = hashlib.sha256("\0".join([*_FLAGS, *extra_flags, platform.machine()]).encode())
+    for path in sorted((*SOURCES.glob("*.c"), *SOURCES.glob("*.h"))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return cache_folder() / "bin" / f"fake-nvml-{digest.hexdigest()[:12]}" / NAME
+
+
+def _build(path: Path, extra_flags: Sequence[str]) -> None:
+    """Under the lock; the library appears complete or not at all."""
+    program = compiler()
+    if program is None:
+        raise BinaryError(NAME, "there is no C compiler", "install gcc, or set CC")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
+    done = subprocess.run(
+        [program, *_FLAGS, *extra_flags, "-o", str(unfinished), *sources], check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise BinaryError(NAME, f"could not be built:\n{done.stderr.strip()}", "read what the compiler says above")
+    unfinished.replace(path)
+
+
+class FakeNvml:
+    """One such machine, in a folder of its own. Whatever is written shows in the very next call of whoever uses it."""
+
+    def __init__(self, folder: Path, machine: str | Path = "dgx-h100", *, library_path: Path | None = None) -> None:
+        """machine: the name of a shipped description, or the path of another. Raises FileNotFoundError, BinaryError."""
+        self.description = folder / "machine"
+        self.control = folder / "control"
+        self.calls = folder / "calls"
+        self._library = library_path or library()
+        folder.mkdir(parents=True, exist_ok=True)
+        source = machine if isinstance(machine, Path) else MACHINES / f"{machine}.machine"
+        if not source.is_file():
+            raise FileNotFoundError(f"no machine {machine!r}; there are: {', '.join(machines())}")
+        self.description.write_bytes(source.read_bytes())
+        self.control.write_bytes(b"")
+        self.calls.unlink(missing_ok=True)
+
+    def environment(self, inherited: Mapping[str, str] | None = None, *, records_calls: bool = False) -> dict[str, str]:
+        """The environment of a process that is to see this machine; inherited: default, that of this process."""
+        base = dict(os.environ if inherited is None else inherited)
+        folders = [str(self._library.parent), *filter(None, [base.get("LD_LIBRARY_PATH")])]
+        base |= {
+            "LD_LIBRARY_PATH": os.pathsep.join(folders),
+            DESCRIPTION_VARIABLE: str(self.description),
+            CONTROL_VARIABLE: str(self.control),
+        }
+        if records_calls:
+            base[CALLS_VARIABLE] = str(self.calls)
+        return base
+
+    def write(self, *lines: str) -> None:
+        """Append statements to the control file, all at once."""
+        with self.control.open("ab", buffering=0) as control:
+            control.write("".join(f"{line}\n" for line in lines).encode())
+
+    def rewrite(self, *lines: str) -> None:
+        """Let the control file hold these lines and no others: the machine is as described, and then they happen."""
+        written = self.control.with_suffix(".new")
+        written.write_text("".join(f"{line}\n" for line in lines))
+        written.replace(self.control)
+
+    def lose(self, gpu: int | str) -> None:
+        """It falls off the bus: NVML goes on listing it, and every call about it fails."""
+        self.write(f"lose {gpu}")
+
+    def remove(self, gpu: int | str) -> None:
+        """It is gone from the list of GPUs, from the next nvmlInit on; its handles fail at once."""
+        self.write(f"remove {gpu}")
+
+    def add(self, gpu: int | str) -> None:
+        """A lost or removed one is back, from the next nvmlInit on."""
+        self.write(f"add {gpu}")
+
+    def reset(self, gpu: int | str, uuid: str | None = None) -> None:
+        """It is reset: no longer lost, its volatile counters zero; with another UUID, if one is given."""
+        self.write(f"reset {gpu}" + (f" uuid={uuid}" if uuid else ""))
+
+    def set(self, gpu: int | str, **attributes: int | str) -> None:
+        """Change attributes; an underscore in a name stands for a dash."""
+        words = (f'{key.replace("_", "-")}="{value}"' for key, value in attributes.items())
+        self.write(f"set {gpu} {' '.join(words)}")
+
+    def xid(self, gpu: int | str, number: int, times: int = 1) -> None:
+        """The driver reports an Xid: whoever waits for events wakes."""
+        self.write(f"xid {gpu} {number} {times}")
+
+    def break_function(self, gpu: int | str, function: str, error: str) -> None:
+        """From now on this function fails with this error (UNKNOWN, NOT_SUPPORTED, ...) for this GPU."""
+        self.write(f"break {gpu} {function} {error}")
+
+    def hang(self, gpu: int | str, function: str, seconds: float | None = None) -> None:
+        """From now on this function hangs, each call for as long as is said or until `repair`."""
+        self.write(f"hang {gpu} {function}" + (f" {seconds}" if seconds else ""))
+
+    def repair(self, gpu: int | str, function: str = "") -> None:
+        """End what break_function and hang of the same words began; without a function, all of it for this GPU."""
+        self.write(f"repair {gpu} {function}".rstrip())
+
+    def recorded_calls(self) -> list[Call]:
+        """What was called so far, by processes that were started with records_calls."""
+        text = self.calls.read_text() if self.calls.exists() else ""
+        return [_call(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _call(line: str) -> Call:
+    milliseconds, function, slot, result = line.split()
+    return Call(
+        int(milliseconds), function, None if slot == "-" else int(slot), None if result == "hangs" else int(result)
+    )
+
+
+if __name__ == "__main__":
+    try:
+        print(library())
+    except BinaryError as error:
+        sys.exit(str(error))

@@ -1,0 +1,99 @@
+"""`python -m hack.gpu_check`: what real NVML there is, as a table, and how it differs from the fake one.
+
+Needs pynvml and, for the comparison, a C compiler; nothing has to be installed of this project. It only reads. What it found is
+written as JSON too. Ends with 0 where there is no NVML, so that it may stand anywhere; with 1 when types or functions differ from
+the fake's, or when the driver does not work.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hack.cluster.errors import BinaryError
+from hack.fake_nvml.library import FakeNvml, exported_symbols, machines
+
+_ROOT = Path(__file__).resolve().parents[2]
+# by NVML's number of the architecture: the description that is likest; any other GPU is newer
+_LIKEST = {5: "dgx1-v100", 6: "t4-pair", 7: "mixed-16", 8: "mixed-16"}
+_NEWEST = "dgx-h100"
+_LIBRARY_NOT_FOUND = 12
+
+
+class Trouble(Exception):
+    """It cannot be checked; the text says what to do."""
+
+
+def survey(environment: Mapping[str, str], symbols: Sequence[str], timeout_seconds: float) -> dict[str, Any]:
+    """Ask in a process of its own. Raises Trouble when that does not come to its end."""
+    command = [sys.executable, "-m", "hack.gpu_check.survey", *symbols]
+    try:
+        done = subprocess.run(
+            command, cwd=_ROOT, env=environment, check=False, capture_output=True, text=True, timeout=timeout_seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise Trouble(f"NVML did not answer within {timeout_seconds:g} s: look at the kernel's log for NVRM") from None
+    if done.returncode != 0:
+        raise Trouble(f"asking NVML ended with {done.returncode}:\n{done.stderr.strip()}")
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def likest_machine(real: Mapping[str, Any]) -> str:
+    """The name of the description to compare with."""
+    if not real["gpus"]:
+        return "none"
+    return _LIKEST.get(real["gpus"][0]["calls"]["nvmlDeviceGetArchitecture()"].get("value"), _NEWEST)
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Do all of it and print it; the exit status."""
+    from hack.gpu_check import tables
+    from hack.gpu_check.comparison import compare
+
+    symbols = exported_symbols()
+    real = survey(os.environ, symbols, arguments.timeout)
+    if real.get("init") == _LIBRARY_NOT_FOUND:
+        print("no NVML here: there is no libnvidia-ml.so.1, so there is nothing to check")
+        return 0
+    if "init" in real:
+        raise Trouble(f"NVML is here and does not work: {real['text']} (error {real['init']}): see nvidia-smi")
+    print("\n".join(tables.whole(real)))
+    machine = arguments.machine or likest_machine(real)
+    with tempfile.TemporaryDirectory() as folder:
+        fake = survey(FakeNvml(Path(folder), machine).environment(), symbols, arguments.timeout)
+    found = compare(real, fake)
+    print()
+    print("\n".join(tables.findings(found, machine)))
+    told = {"real": real, "machine": machine, "findings": [vars(finding) for finding in found]}
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(told, indent=1) + "\n")
+    print(f"\nall answers: {arguments.json}")
+    return int(any(finding.is_fault for finding in found))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m hack.gpu_check", description=__doc__)
+    parser.add_argument("--machine", choices=machines(), help="the fake's description to compare with")
+    parser.add_argument("--json", type=Path, default=_ROOT / "build" / "gpu-check.json", help="where to write it")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for all calls together")
+    arguments = parser.parse_args()
+    try:
+        import pynvml  # noqa: F401  # only whether it is there
+    except ImportError:
+        print("there is no module pynvml: pip install nvidia-ml-py, or make setup", file=sys.stderr)
+        return 1
+    try:
+        return check(arguments)
+    except (Trouble, BinaryError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

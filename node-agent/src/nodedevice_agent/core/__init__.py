@@ -1,1 +1,0 @@
-"""What the agent decides: values in, frozen effects out. No I/O, clock, logging or libraries; time comes in as `now`."""

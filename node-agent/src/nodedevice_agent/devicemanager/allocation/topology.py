@@ -1,0 +1,182 @@
+"""NUMA alignment: what each resource could offer on which NUMA nodes (hints), and what a policy makes of all of them (merge).
+
+Knows nothing of pods and chooses no device. NUMA nodes travel as bits of an integer. A hint is preferred when no smaller set
+of nodes could serve the request even with every device free; so what is merely occupied is not preferred.
+Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The kubelet walks through every combination of
+hints (255 to the power of the resources on 8 nodes); here hints that come to the same nodes are folded together, with the
+same result.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache, reduce
+from itertools import combinations
+
+from nodedevice_agent.devicemanager.devices import Device
+
+# Every set of nodes is looked at, so their number is bounded as the kubelet's is.
+MAX_NUMA_NODES = 8
+
+
+class Policy(Enum):
+    """What to do with a container whose devices cannot be near each other.
+
+    NONE does not look. BEST_EFFORT takes the best there is. RESTRICTED refuses what is not preferred. SINGLE_NUMA_NODE refuses
+    what does not fit on one node.
+    """
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE_NUMA_NODE = "single-numa-node"
+
+
+class Scope(Enum):
+    """Whose devices are to be near each other: those of one container, or of the whole pod."""
+
+    CONTAINER = "container"
+    POD = "pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """numa_nodes: those of the machine, sorted; nodes that only a plugin speaks of do not exist."""
+
+    policy: Policy = Policy.NONE
+    scope: Scope = Scope.CONTAINER
+    numa_nodes: tuple[int, ...] = (0,)
+
+    @property
+    def is_aligning(self) -> bool:
+        return self.policy is not Policy.NONE
+
+    @property
+    def is_strict(self) -> bool:
+        """What cannot be aligned is refused."""
+        return self.policy in (Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """The request could be met by devices of these nodes. mask: NUMA nodes as bits, never 0."""
+
+    mask: int
+    is_preferred: bool
+
+
+# Of one resource for one request. None: it has no preference. Empty: it cannot be met on any nodes.
+Hints = tuple[Hint, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """affinity: the NUMA nodes to take devices from first, None where any will do. is_admitted: by the policy."""
+
+    affinity: frozenset[int] | None
+    is_admitted: bool
+
+
+ANYWHERE = Merged(None, True)
+
+
+def hints(
+    devices: Mapping[str, Device],
+    count: int,
+    free: Collection[str],
+    reusable: Collection[str],
+    numa_nodes: Iterable[int],
+) -> Hints:
+    """Every set of NUMA nodes that could serve `count` devices of one resource.
+
+    devices: all that are listed, of any health. free: those that may be given out. reusable: those that the pod itself has
+    from its init containers, none of them in `free`; a set of nodes that leaves one of these out is no answer.
+    """
+    if not any(device.numa_nodes for device in devices.values()):
+        return None
+    if len(free) + len(reusable) < count:
+        return ()
+    # many devices, few different places: all that follows counts places
+    listed_at = Counter(device.numa_nodes for device in devices.values())
+    free_at = Counter(devices[device_id].numa_nodes for device_id in free if device_id in devices)
+    reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
+    known = frozenset(numa_nodes)
+    hosting = known.intersection(node for nodes in listed_at for node in nodes)
+    candidates = tuple(sorted(hosting or known))
+    sets = _subsets(candidates)
+    listed_on, free_on, reusable_on = (_touching(at, candidates, sets) for at in (listed_at, free_at, reusable_at))
+    enough = (mask.bit_count() for mask, number in zip(sets, listed_on, strict=True) if number >= count)
+    smallest = min(enough, default=len(candidates))
+    placed = reusable_at.total()
+    return tuple(
+        Hint(mask, mask.bit_count() == smallest)
+        for mask, number, reused in zip(sets, free_on, reusable_on, strict=True)
+        if reused == placed and reused + number >= count
+    )
+
+
+def merge(topology: Topology, of_resources: Iterable[Hints]) -> Merged:
+    """One answer for everything that is to be near each other: the narrowest nodes that all resources agree on."""
+    voices = [said for said in of_resources if said is not None]
+    if not topology.is_aligning or not voices:
+        return ANYWHERE
+    whole = _mask(topology.numa_nodes, frozenset(topology.numa_nodes))
+    is_single = topology.policy is Policy.SINGLE_NUMA_NODE
+    agreed = frozenset.intersection(*(_preferred(said, is_single) for said in voices))
+    if agreed:
+        best = min(agreed, key=_narrowness)
+        # on one node there is nothing to align to
+        return ANYWHERE if is_single and best == whole else Merged(_nodes(best), True)
+    if topology.is_strict:
+        return Merged(None, False)
+    return Merged(_nodes(_compromise(voices, whole)), True)
+
+
+def _preferred(said: tuple[Hint, ...], is_single: bool) -> frozenset[int]:
+    return frozenset(h.mask for h in said if h.is_preferred and not (is_single and h.mask.bit_count() > 1))
+
+
+def _compromise(voices: list[tuple[Hint, ...]], whole: int) -> int:
+    """Nodes to try when resources do not agree: as many as the neediest resource takes at least, but no more."""
+    possible = [[hint.mask for hint in said] for said in voices if said]
+    needed = max((min(mask.bit_count() for mask in masks) for masks in possible), default=0)
+    reachable = reduce(lambda so_far, masks: {a & b for a in so_far for b in masks}, possible, {whole}) - {0}
+
+    def distance(mask: int) -> tuple[bool, int, int]:
+        size = mask.bit_count()
+        return size > needed, abs(size - needed), mask
+
+    return min(reachable, key=distance, default=whole)
+
+
+@lru_cache(maxsize=64)
+def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
+    """Every set of nodes but the empty one, small ones first."""
+    sizes = range(1, len(nodes) + 1)
+    return tuple(sum(1 << node for node in some) for size in sizes for some in combinations(nodes, size))
+
+
+def _touching(at: Counter[tuple[int, ...]], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
+    """For each of these sets of nodes, how many devices are on any node of it."""
+    known = frozenset(candidates)
+    places: Counter[int] = Counter()
+    for nodes, number in at.items():
+        places[_mask(nodes, known)] += number
+    on = [0] * len(sets)
+    for place, number in places.items():
+        on = [have + number if mask & place else have for have, mask in zip(on, sets, strict=True)]
+    return on
+
+
+def _mask(nodes: Iterable[int], known: frozenset[int]) -> int:
+    return sum(1 << node for node in known.intersection(nodes))
+
+
+def _nodes(mask: int) -> frozenset[int]:
+    return frozenset(node for node in range(mask.bit_length()) if mask >> node & 1)
+
+
+def _narrowness(mask: int) -> tuple[int, int]:
+    """Fewer nodes first, then those with lower numbers."""
+    return mask.bit_count(), mask

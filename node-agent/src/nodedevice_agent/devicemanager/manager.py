@@ -1,0 +1,325 @@
+"""The device manager: a state machine over plugins, devices, pods and allocations.
+
+Each public method is an event: it takes `now` (monotonic seconds), changes state, and returns effects for the edges to carry
+out. Reads change nothing, and time passes only through tick(). Whatever happens between two events, no device is ever held
+or reserved by two pods, and what was committed stays until its pod is over.
+Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import count
+
+from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
+
+from nodedevice_agent.checkpoint.format import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
+from nodedevice_agent.devicemanager.allocation.allocator import Admissions
+from nodedevice_agent.devicemanager.allocation.pending import Waiting
+from nodedevice_agent.devicemanager.allocation.prestart import PreStarts
+from nodedevice_agent.devicemanager.allocation.reallocation import Reanswers
+from nodedevice_agent.devicemanager.allocation.topology import Topology
+from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
+from nodedevice_agent.devicemanager.running_containers import RuntimeContainers
+
+# How long the last published numbers hold after a restart while plugins are awaited.
+SETTLE_SECONDS = 10.0
+# How long devices are being given back before that is published. A pod that waits in the scheduler for just these is bound within
+# milliseconds of the deletion, and is known here then: the Node's number need not fall and rise under a kubelet that admits it.
+RELEASING_SETTLE_SECONDS = 0.25
+
+
+class DeviceManager:
+    """is_recovering: the checkpoint was lost; nothing is given out until recovered() says who holds what.
+
+    waits_for_runtime: a runtime tells when containers have ended (`containers`, containers_ended); else the API's word is taken.
+    waits_for_intent: no device of a resource is given out before cordoned() has told of it once.
+    topology: whether a container's devices have to be near each other. flapping: when a device's health is no longer believed.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        checkpoint: Checkpoint | None = None,
+        *,
+        is_recovering: bool = False,
+        waits_for_runtime: bool = False,
+        waits_for_intent: bool = False,
+        topology: Topology | None = None,
+        flapping: FlappingLimits | None = None,
+    ) -> None:
+        self.book = AllocationBook()
+        self.resources: dict[str, Resource] = {}
+        # what the runtime runs; whoever hears the runtime changes it, and tells here what that means for devices
+        self.containers = RuntimeContainers()
+        self._waits_for_runtime = waits_for_runtime
+        self._waits_for_intent = waits_for_intent
+        self._flapping = flapping or FlappingLimits()
+        self._pods: dict[str, Pod] = {}
+        # resources of which devices are being given back, and when that is to be published (monotonic seconds)
+        self._releasing_told_at: dict[str, float] = {}
+        tickets = count(1)
+        self._reanswers = Reanswers(tickets)
+        self.pre_starts = PreStarts(tickets)
+        self._admissions = Admissions(
+            self.book, self.resources, topology or Topology(), tickets, self.pre_starts, is_held_back=is_recovering
+        )
+        if checkpoint is not None:
+            self._restore(checkpoint.allocations, checkpoint.registered, now)
+            self.pre_starts.owe(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
+
+    # -- plugins --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_recovering(self) -> bool:
+        return self._admissions.is_held_back
+
+    def connected(self, resource_name: str, endpoint: int, options: PluginOptions, now: float) -> list[Effect]:
+        """A plugin registered and told its options. The newest connection of a resource is the one that is asked."""
+        resource = self.resources.get(resource_name)
+        is_new = resource is None
+        if resource is None:
+            resource = self.resources[resource_name] = self._new_resource(resource_name)
+        resource.connect(endpoint, options)
+        effects: list[Effect] = [Publish(resource_name)]
+        if is_new:
+            effects.append(SaveCheckpoint(durable=False))
+            effects += self._admissions.reconsider({resource_name}, now)
+        return effects
+
+    def listed(self, resource_name: str, endpoint: int, listed: DeviceList, now: float) -> list[Effect]:
+        """A complete device list came; nothing is saved, published or tried again when it changes nothing."""
+        resource = self.resources.get(resource_name)
+        if resource is None or not resource.list(endpoint, listed, now):
+            return []
+        effects: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
+        effects += self._owed_calls(now)
+        return effects + self._admissions.reconsider({resource_name}, now)
+
+    def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
+        """A plugin's stream ended. The last connection's end makes all devices unhealthy and starts the grace period."""
+        resource = self.resources.get(resource_name)
+        if resource is None or not resource.disconnect(endpoint, now):
+            return []
+        return [
+            SaveCheckpoint(durable=False),
+            Publish(resource_name),
+            *self._admissions.reconsider({resource_name}, now),
+        ]
+
+    def cordoned(self, resource_name: str, device_ids: Iterable[str], now: float) -> list[Effect]:
+        """The administrator's intent, complete. Free devices leave at once, held ones when their pod ends."""
+        resource = self.resources.get(resource_name)
+        wanted = frozenset(device_ids)
+        if ALL_DEVICES_WORD in wanted:
+            wanted |= {ALL_DEVICES}
+        if resource is None or (resource.is_intent_known and resource.cordoned_ids == wanted):
+            return []
+        resource.cordoned_ids = wanted
+        resource.is_intent_known = True
+        return [Publish(resource_name), *self._admissions.reconsider({resource_name}, now)]
+
+    # -- pods ---------------------------------------------------------------------------------------------------------
+
+    def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
+        """The complete list of this node's pods: whoever is not in it is gone."""
+        present = {pod.uid: pod for pod in pods}
+        for pod in present.values():
+            if pod.api_uid:
+                # what was read back from the API has a static pod under its mirror pod's uid
+                self.book.rename(pod.api_uid, pod.uid)
+        effects: list[Effect] = []
+        for uid in sorted((self._pods.keys() | self.book.pod_uids()) - present.keys()):
+            effects += self.pod_gone(uid, now)
+        for pod in present.values():
+            effects += self.pod_seen(pod, now)
+        return effects
+
+    def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
+        """A pod bound to this node, new or changed."""
+        if pod.is_over:
+            return self.pod_gone(pod.uid, now)
+        if self._pods.get(pod.uid) == pod:
+            return []
+        is_first_sight = pod.uid not in self._pods
+        self._pods[pod.uid] = pod
+        if not any(True for _ in pod.needs()):
+            return []
+        effects: list[Effect] = []
+        if is_first_sight and pod.uid in self.book.pod_uids():
+            # names of a restored allocation's pod are known only now
+            effects += [
+                Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & self.resources.keys())
+            ]
+        effects += [Publish(name) for name in sorted(self.book.set_held_again(pod.uid))]
+        effects += self._of_awaited(pod) if is_first_sight else []
+        if pod.is_terminating:
+            return effects + self._admissions.ending(pod.uid)
+        return effects + self._admissions.seen(pod, now)
+
+    def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
+        """The API no longer has the pod."""
+        pod = self._pods.pop(pod_uid, None)
+        effects = self._of_awaited(pod) if pod is not None else []
+        return effects + self._end(pod_uid, now)
+
+    def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
+        """The runtime says that all containers of a pod that is over or gone have ended: its devices are free."""
+        is_free = self.book.is_releasing(pod_uid) and not self.pre_starts.is_late(pod_uid)
+        return self._release(pod_uid, now) if is_free else []
+
+    # -- answers of plugins ---------------------------------------------------------------------------------------------
+
+    def preferred(self, ticket: int, device_ids: Iterable[str], now: float) -> list[Effect]:
+        """GetPreferredAllocation's advice, empty where it failed. What is free in it is taken, the rest is chosen here."""
+        return self._admissions.preferred(ticket, device_ids, now)
+
+    def allocated(self, ticket: int, response: bytes, now: float) -> list[Effect]:
+        """Allocate was answered. response: the ContainerAllocateResponse, protobuf bytes."""
+        if self._reanswers.is_waiting_for(ticket):
+            return self._reanswers.answered(ticket, response, self.book)
+        return self._admissions.allocated(ticket, response, now)
+
+    def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
+        """Allocate failed, timed out or made no sense. The pod's reservations are dropped and it is tried again later."""
+        if self._reanswers.is_waiting_for(ticket):
+            self._reanswers.failed(ticket, now)
+            return []
+        return self._admissions.allocate_failed(ticket, message, now)
+
+    def pre_started(self, ticket: int, now: float) -> list[Effect]:
+        """PreStartContainer was answered."""
+        effects = self.pre_starts.started(ticket) + self._after_late(ticket, now)
+        return effects + self.pre_starts.due(self.book, self.resources, now)
+
+    def pre_start_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
+        """PreStartContainer failed or timed out. The devices stay held, and it is called again later."""
+        return self.pre_starts.failed(ticket, message, now) + self._after_late(ticket, now)
+
+    # -- time ---------------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When tick() has something to do, monotonic seconds."""
+        times = [self._admissions.next_deadline()]
+        for resource in self.resources.values():
+            times += [resource.grace_ends_at, resource.settle_until, resource.flapping.next_deadline()]
+        times += [self._reanswers.next_deadline(), self.pre_starts.next_deadline(), *self._releasing_told_at.values()]
+        return min((t for t in times if t is not None), default=None)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Time has passed: grace periods end, restarts settle, flapping devices calm down, failed calls are tried again."""
+        effects: list[Effect] = []
+        for name, resource in sorted(self.resources.items()):
+            if resource.settle_until is not None and resource.settle_until <= now:
+                resource.settle_until = None
+                effects.append(Publish(name))
+            if resource.grace_ends_at is not None and resource.grace_ends_at <= now:
+                resource.expire()
+                effects += [SaveCheckpoint(durable=False), Publish(name)]
+            if resource.flapping.calm(now):
+                effects += [Publish(name), *self._admissions.reconsider({name}, now)]
+        for name in sorted(name for name, due in self._releasing_told_at.items() if due <= now):
+            del self._releasing_told_at[name]
+            effects.append(Publish(name))
+        effects += self._owed_calls(now)
+        return effects + self._admissions.retry(now)
+
+    # -- restart ----------------------------------------------------------------------------------------------------------
+
+    def recovered(self, known: Checkpoint, now: float) -> list[Effect]:
+        """What the API knew, after the checkpoint was lost; allocations' answers are asked for again."""
+        self._restore(known.allocations, known.registered, now)
+        self._admissions.is_held_back = False
+        effects: list[Effect] = [SaveCheckpoint(durable=True)]
+        effects += [Publish(name) for name in sorted(self.resources)]
+        effects += self._reanswers.due(self.book, self.resources, now)
+        return effects + self._admissions.reconsider(self.resources.keys(), now)
+
+    def checkpoint(self) -> Checkpoint:
+        """What has to survive a restart. Resources are named while they are known; a Gone one without holders is not."""
+        registered = {
+            name: resource.listed.healthy_ids if resource.is_live else ()
+            for name, resource in self.resources.items()
+            if resource.state is not EndpointState.GONE or self.book.holders(name)
+        }
+        return Checkpoint(tuple(self.book), registered, pre_starts=self.pre_starts.owed())
+
+    # -- reads ------------------------------------------------------------------------------------------------------------
+
+    def pod(self, pod_uid: str) -> Pod | None:
+        return self._pods.get(pod_uid)
+
+    def pods(self) -> Collection[Pod]:
+        """Every pod of this node that is not over, with or without devices."""
+        return self._pods.values()
+
+    def under_way(self) -> Collection[str]:
+        """UIDs of the pods whose plugins are being asked."""
+        return self._admissions.under_way()
+
+    def why_waiting(self, pod_uid: str) -> Waiting | None:
+        """Why a pod has no devices yet; None where it does not wait, or a plugin is being asked."""
+        return self._admissions.why(pod_uid)
+
+    def waiting(self, resource_name: str) -> list[Waiting]:
+        everyone = (*self._admissions.waiting(), *self.pre_starts.waiting())
+        found = (w for w in everyone if w.resource_name == resource_name)
+        return sorted(found, key=lambda w: (w.pod_uid, w.container))
+
+    # -- how it is done -----------------------------------------------------------------------------------------------------
+
+    def _restore(self, allocations: Iterable[Allocation], registered: Iterable[str], now: float) -> None:
+        allocations = tuple(allocations)
+        names = dict.fromkeys(registered) | dict.fromkeys(a.resource_name for a in allocations)
+        for name in names:
+            if name not in self.resources:
+                self.resources[name] = self._new_resource(name)
+            # also one whose plugin registered while the API was read: it may not have listed yet, or register once more
+            self.resources[name].restored(now, settles_at=now + SETTLE_SECONDS)
+        for allocation in allocations:
+            self.book.add(allocation)
+
+    def _new_resource(self, name: str) -> Resource:
+        return Resource(name, is_intent_known=not self._waits_for_intent, flapping=self._flapping)
+
+    def _owed_calls(self, now: float) -> list[Effect]:
+        """Calls about devices that are held: for answers that were lost, and before containers start."""
+        again = self._reanswers.due(self.book, self.resources, now)
+        return again + self.pre_starts.due(self.book, self.resources, now)
+
+    def _end(self, pod_uid: str, now: float) -> list[Effect]:
+        """The pod is over or gone for the API."""
+        effects = self._admissions.ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
+        if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.is_late(pod_uid)):
+            for name in self.book.set_releasing(pod_uid, now):
+                self._releasing_told_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
+            return effects
+        return effects + self._release(pod_uid, now)
+
+    def _of_awaited(self, pod: Pod) -> list[Effect]:
+        """What this pod has not got is being given back by another: how much of it is awaited changes with the pod."""
+        back = {a.resource_name for uid in self.book.releasing() for a in self.book.of_pod(uid)}
+        got = {a.resource_name for a in self.book.of_pod(pod.uid)}
+        return [Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & back - got)]
+
+    def _after_late(self, ticket: int, now: float) -> list[Effect]:
+        """A call about a pod that is over has ended: until then its plugin may have been at work on the devices."""
+        pod_uid = self.pre_starts.late(ticket)
+        return [] if pod_uid is None or self._may_run(pod_uid) else self.containers_ended(pod_uid, now)
+
+    def _may_run(self, pod_uid: str) -> bool:
+        """Whether a container that holds devices may have a process."""
+        holding = frozenset(allocation.container for allocation in self.book.of_pod(pod_uid))
+        return not self.containers.have_ended(pod_uid, holding)
+
+    def _release(self, pod_uid: str, now: float) -> list[Effect]:
+        touched = self.book.release(pod_uid)
+        if not touched:
+            return []
+        self._reanswers.forget(pod_uid)
+        effects: list[Effect] = [SaveCheckpoint(durable=False)]
+        effects += [Publish(name) for name in sorted(touched)]
+        return effects + self._admissions.reconsider(touched, now)

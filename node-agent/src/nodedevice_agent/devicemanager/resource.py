@@ -1,0 +1,206 @@
+"""One resource: the plugins that are connected for it, the devices they list, and what an administrator took out.
+
+Source: kubelet device manager, endpoints and their stop grace period. Connections have an identity, so that the end of an old
+plugin never hurts a newer one (the kubelet before 1.37 looked them up by resource name).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Container as Membership
+from dataclasses import dataclass
+from enum import Enum
+
+from nodedevice_api.names import ALL_DEVICES
+
+from nodedevice_agent.devicemanager.devices import NOTHING, Device, DeviceList
+from nodedevice_agent.devicemanager.flap_damping import Flapping, FlappingLimits
+
+STOP_GRACE_PERIOD_SECONDS = 300.0
+
+
+class EndpointState(Enum):
+    RUNNING = "Running"
+    STOPPED = "Stopped"
+    GONE = "Gone"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOptions:
+    pre_start_required: bool = False
+    get_preferred_allocation_available: bool = False
+
+
+@dataclass(slots=True)
+class _Connection:
+    endpoint: int
+    options: PluginOptions
+    listed: DeviceList | None = None
+
+
+class Resource:
+    """Mutable state of one resource; only the device manager changes it."""
+
+    def __init__(self, name: str, *, is_intent_known: bool = True, flapping: FlappingLimits | None = None) -> None:
+        self.name = name
+        self.flapping = Flapping(flapping or FlappingLimits())
+        # False until the administrator's cordons have been read once: nothing is given out before
+        self.is_intent_known = is_intent_known
+        self.stopped_at: float | None = None
+        self.cordoned_ids: frozenset[str] = frozenset()
+        # reserved by an allocation in flight: device ID to pod UID
+        self.reserved: dict[str, str] = {}
+        # after a restart: until when the last published numbers hold while the plugin is awaited
+        self.settle_until: float | None = None
+        self._settles_at: float | None = None
+        self._connections: list[_Connection] = []
+        self._last_listed = NOTHING
+        self._is_gone = False
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def connect(self, endpoint: int, options: PluginOptions) -> None:
+        self._connections.append(_Connection(endpoint, options))
+        self.stopped_at = None
+        self._is_gone = False
+
+    def list(self, endpoint: int, listed: DeviceList, now: float) -> bool:
+        """Take a complete list. Returns whether anything changed by it."""
+        connection = self._find(endpoint)
+        if connection is None:
+            return False
+        before, was_live, was_settling = self.listed, self.is_live, self.settle_until is not None
+        connection.listed = listed
+        self._last_listed = self.listed
+        self.settle_until = None
+        if before != self.listed:
+            self.flapping.saw(before, self.listed, now)
+            return True
+        return was_settling or not was_live
+
+    def disconnect(self, endpoint: int, now: float) -> bool:
+        """A connection ended. Returns whether anything changed by it: not so for one that a newer replaced."""
+        connection = self._find(endpoint)
+        if connection is None:
+            return False
+        before = (self.endpoint, self.listed, self.is_live)
+        self._last_listed = self.listed
+        self._connections.remove(connection)
+        if not self._connections:
+            self.stopped_at = now
+        if not self.is_live and self._settles_at is not None and now < self._settles_at:
+            # just after a restart many plugins make their socket anew and register again: still awaited
+            self.settle_until = self._settles_at
+        return before != (self.endpoint, self.listed, self.is_live)
+
+    def expire(self) -> None:
+        """The grace period has ended: the devices are forgotten (held ones show as missing)."""
+        self._is_gone = True
+        self._last_listed = NOTHING
+
+    def restored(self, now: float, settles_at: float) -> None:
+        """Known from before a restart: until then its plugin is awaited, whether it has yet to come, to list, or to come again."""
+        self._settles_at = settles_at
+        if not self.is_live:
+            self.settle_until = settles_at
+        if not self._connections and self.stopped_at is None:
+            self.stopped_at = now
+
+    # -- what is --------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> EndpointState:
+        if self._connections:
+            return EndpointState.RUNNING
+        return EndpointState.GONE if self._is_gone else EndpointState.STOPPED
+
+    @property
+    def endpoint(self) -> int | None:
+        """The connection that is asked: the newest."""
+        return self._connections[-1].endpoint if self._connections else None
+
+    @property
+    def options(self) -> PluginOptions:
+        return self._connections[-1].options if self._connections else PluginOptions()
+
+    @property
+    def listed(self) -> DeviceList:
+        """The list in force: of the newest connection that has sent one, else the last one known."""
+        for connection in reversed(self._connections):
+            if connection.listed is not None:
+                return connection.listed
+        return self._last_listed
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        return self.listed.devices
+
+    @property
+    def is_live(self) -> bool:
+        """A connected plugin has sent its list; without one no device counts as healthy."""
+        # asked at every allocation, many times: a plain loop is faster than any() over a generator
+        for connection in self._connections:  # noqa: SIM110
+            if connection.listed is not None:
+                return True
+        return False
+
+    @property
+    def is_ready(self) -> bool:
+        """Devices may be given out."""
+        return self.is_live and self.is_intent_known
+
+    @property
+    def grace_ends_at(self) -> float | None:
+        if self.stopped_at is None or self._is_gone:
+            return None
+        return self.stopped_at + STOP_GRACE_PERIOD_SECONDS
+
+    def is_cordoned(self, device_id: str) -> bool:
+        return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids
+
+    def is_healthy(self, device_id: str) -> bool:
+        """Listed by a live plugin as healthy, and not flapping."""
+        device = self.devices.get(device_id) if self.is_live else None
+        return device is not None and device.healthy and device_id not in self.flapping.damped
+
+    def is_usable(self, device_id: str) -> bool:
+        """Healthy, and not cordoned."""
+        return self.is_healthy(device_id) and not self.is_cordoned(device_id)
+
+    def healthy_count(self) -> int:
+        if not self.is_live:
+            return 0
+        return self._healthy_count_without(self.flapping.damped)
+
+    def is_reported_healthy(self, device_id: str) -> bool:
+        """The plugin's own word, last heard."""
+        return self.listed.calls_healthy(device_id)
+
+    def free(self, held: Membership[str]) -> tuple[str, ...]:
+        """Device IDs that are healthy, not cordoned and nobody's, sorted: equal state, equal answer."""
+        if not self.is_live or ALL_DEVICES in self.cordoned_ids:
+            return ()
+        out, reserved = self.cordoned_ids, self.reserved
+        if self.flapping.damped:
+            out = out.union(self.flapping.damped)
+        return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
+
+    def free_count(self, held: Collection[str]) -> int:
+        """How many are free(). Of a long list of which little is held, told by those that are not."""
+        if not self.is_live or ALL_DEVICES in self.cordoned_ids:
+            return 0
+        # to look one up takes some times as long as to pass one by
+        if 8 * len(held) > len(self.listed.healthy_ids):
+            return len(self.free(held))
+        return self._healthy_count_without({*held, *self.reserved, *self.cordoned_ids, *self.flapping.damped})
+
+    def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """Of those that are listed."""
+        devices = self.devices
+        return {device_id: devices[device_id].numa_nodes for device_id in device_ids if device_id in devices}
+
+    def _healthy_count_without(self, device_ids: Collection[str]) -> int:
+        """device_ids: each once, listed or not."""
+        listed = self.listed
+        return len(listed.healthy_ids) - sum(map(listed.calls_healthy, device_ids))
+
+    def _find(self, endpoint: int) -> _Connection | None:
+        return next((c for c in self._connections if c.endpoint == endpoint), None)

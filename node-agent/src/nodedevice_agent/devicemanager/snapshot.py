@@ -1,0 +1,207 @@
+"""One resource at one moment: the numbers, the devices worth naming, who holds what and who waits.
+
+A read: it changes nothing. Device health here is what a pod could count on: a device whose plugin is not connected, or which
+is held and no longer listed, is not healthy, whatever was said of it before.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from nodedevice_api.names import ALL_DEVICES, Reason
+
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.pending import Waiting
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
+
+# Above this many, only devices that someone would look for are named one by one: a snapshot costs by what it names and by what
+# is held, whatever the plugin lists.
+LISTED_WHOLE = 256
+# The CRD's bound.
+LISTED_MOST = 4096
+BROKEN_MOST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """reason and message are empty for a healthy device. present: its plugin lists it."""
+
+    id: str
+    healthy: bool
+    reason: str = ""
+    message: str = ""
+    present: bool = True
+    cordoned: bool = False
+    numa_nodes: tuple[int, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """An allocation with its pod, as far as the pod is known. runs_without: the container runs and was not given it."""
+
+    allocation: Allocation
+    pod: Pod | None
+    releasing: bool
+    runs_without: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """runs_without: the container it waits for runs all the same."""
+
+    waiting: Waiting
+    pod: Pod | None
+    runs_without: bool = False
+
+
+# pod uid, container, resource name
+RunsWithout = Callable[[str, str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """awaited: of the releasing ones, how many the scheduler has given again already, to pods that are bound and wait.
+
+    devices: sorted by ID, LISTED_MOST at most. broken: the first few of all that are not healthy, also where devices is cut
+    before them.
+    """
+
+    resource_name: str
+    total: int
+    healthy: int
+    cordoned: int
+    allocated: int
+    releasing: int
+    awaited: int
+    available: int
+    state: EndpointState
+    options: PluginOptions
+    is_live: bool
+    refusal: str
+    trouble: str
+    devices: tuple[DeviceView, ...]
+    broken: tuple[DeviceView, ...]
+    held: tuple[HeldBy, ...]
+    waiting: tuple[WaitingPod, ...]
+
+
+def is_settling(manager: DeviceManager, resource_name: str) -> bool:
+    """After a restart, while the plugin is awaited: what was published last still holds."""
+    return manager.is_recovering or manager.resources[resource_name].settle_until is not None
+
+
+def _nobody(pod_uid: str, container: str, resource_name: str) -> bool:
+    return False
+
+
+def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWithout = _nobody) -> Snapshot:
+    """runs_without: whether a container runs without this resource, where a runtime tells.
+
+    Raises KeyError for a resource that was never known.
+    """
+    resource = manager.resources[resource_name]
+    holders = manager.book.holders(resource_name)
+    # what an allocation in flight has reserved is nobody's yet: it still counts as available
+    in_flight = sum(i not in holders and resource.is_usable(i) for i in resource.reserved)
+    available = resource.free_count(holders) + in_flight
+    releasing = sum(manager.book.is_releasing(uid) for uid in holders.values())
+    missing = [device_id for device_id in holders if device_id not in resource.devices]
+    total = len(resource.devices) + len(missing)
+    broken = _broken(resource, missing)
+    named = _named(resource, holders, missing, broken)
+    return Snapshot(
+        resource_name=resource_name,
+        total=total,
+        healthy=resource.healthy_count(),
+        cordoned=_cordoned_count(resource, holders, total),
+        allocated=len(holders) - releasing,
+        releasing=releasing,
+        awaited=_awaited(manager, resource, available) if releasing else 0,
+        available=available,
+        state=resource.state,
+        options=resource.options,
+        is_live=resource.is_live,
+        refusal=resource.listed.refusal,
+        trouble=resource.listed.trouble,
+        devices=tuple(_view(resource, device_id) for device_id in named),
+        broken=tuple(_view(resource, device_id) for device_id in broken[:BROKEN_MOST]),
+        held=tuple(
+            HeldBy(
+                a,
+                manager.pod(a.pod_uid),
+                manager.book.is_releasing(a.pod_uid),
+                runs_without(a.pod_uid, a.container, resource_name),
+            )
+            for a in manager.book.of_resource(resource_name)
+        ),
+        waiting=tuple(
+            WaitingPod(w, manager.pod(w.pod_uid), runs_without(w.pod_uid, w.container, resource_name))
+            for w in manager.waiting(resource_name)
+        ),
+    )
+
+
+def _awaited(manager: DeviceManager, resource: Resource, available: int) -> int:
+    """How many usable devices that are being given back are needed for pods that are bound here and wait.
+
+    The scheduler counts these pods, as the API does no longer count the ones before them. A Node that showed less than they
+    ask for would have a kubelet that is about to admit them fail them for good (OutOf…).
+    """
+    holders = manager.book.holders(resource.name)
+    back = sum(manager.book.is_releasing(uid) and resource.is_usable(i) for i, uid in holders.items())
+    held = Counter(holders.values())
+    lacking = sum(max(pod.requests(resource.name) - held[pod.uid], 0) for pod in manager.pods())
+    return min(back, max(lacking - available, 0))
+
+
+def _cordoned_count(resource: Resource, holders: Mapping[str, str], total: int) -> int:
+    if ALL_DEVICES in resource.cordoned_ids:
+        return total
+    return sum(i in resource.devices or i in holders for i in resource.cordoned_ids)
+
+
+def _broken(resource: Resource, missing: list[str]) -> list[str]:
+    """IDs of the first that are not healthy."""
+    listed = resource.listed
+    if not resource.is_live:
+        return _first((*listed.ids[:LISTED_MOST], *missing))
+    damped = (i for i in resource.flapping.damped if i in listed.devices)
+    return _first({*listed.unhealthy_ids[:LISTED_MOST], *damped, *missing})
+
+
+def _named(resource: Resource, holders: Mapping[str, str], missing: list[str], broken: list[str]) -> list[str]:
+    """IDs of the devices that are named one by one."""
+    listed = resource.listed
+    if len(listed.ids) + len(missing) <= LISTED_WHOLE or ALL_DEVICES in resource.cordoned_ids:
+        return _first((*listed.ids[:LISTED_MOST], *missing))
+    cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
+    return _first({*broken, *cordoned, *holders})
+
+
+def _first(device_ids: Collection[str]) -> list[str]:
+    return sorted(device_ids)[:LISTED_MOST]
+
+
+def _view(resource: Resource, device_id: str) -> DeviceView:
+    device = resource.devices.get(device_id)
+    cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
+    if device is None:
+        message = "a container holds it, and the device plugin no longer lists it"
+        return DeviceView(device_id, False, Reason.NOT_LISTED, message, present=False, cordoned=cordoned)
+    is_healthy = resource.is_healthy(device_id)
+    reason, message = ("", "") if is_healthy else _trouble(resource, device)
+    return DeviceView(device_id, is_healthy, reason, message, True, cordoned, device.numa_nodes, device.attributes)
+
+
+def _trouble(resource: Resource, device: Device) -> tuple[str, str]:
+    """Why a listed device is not healthy: reason and message."""
+    if not resource.is_live:
+        return Reason.ENDPOINT_STOPPED, "its device plugin is not connected"
+    if device.id in resource.flapping.damped:
+        return Reason.FLAPPING, resource.flapping.message(device.id)
+    message = device.message or "the device plugin reports it unhealthy"
+    return device.reason or Reason.REPORTED_UNHEALTHY, message

@@ -1,0 +1,110 @@
+"""Between the device plugin protocol's messages and the core's values. No message object leaves the edges.
+
+Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, repeat
+
+from google.protobuf.message import DecodeError
+from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from nodedevice_agent.devicemanager.devices import (
+    MAX_DEVICES,
+    MAX_NUMA_NODE,
+    MAX_NUMA_NODES,
+    NOTHING,
+    Device,
+    DeviceList,
+    accept,
+)
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.deviceplugin.message_fields import beginning
+
+HEALTHY = "Healthy"
+# what the CRD can hold of a device's details
+_MAX_REASON, _MAX_MESSAGE, _MAX_ATTRIBUTES, _MAX_ATTRIBUTE = 128, 1024, 32, 256
+# ... and of all devices' attributes together; the CRD shows 4096 devices
+_MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
+# Twice what 4096 devices need that say a KiB each. Parsed, attributes take twenty times as much memory.
+_MOST_DETAILED_BYTES = 8 * 1024 * 1024
+# NUMA nodes or attributes of one device that are looked at, to find those that are taken
+_MOST_LOOKED_AT = 1024
+
+
+def device_list(octets: bytes, known: DeviceList = NOTHING) -> DeviceList:
+    """A ListAndWatchResponse, read up to the first device that is one too many; known: as accept() has it.
+
+    Raises DecodeError.
+    """
+    octets = beginning(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
+    message = api_pb2.ListAndWatchResponse.FromString(octets)
+    details = _details(octets)
+    return accept(_devices(message, details), _plain(details.message or details.reason, _MAX_MESSAGE), known)
+
+
+def _details(octets: bytes) -> DeviceListDetails:
+    """The same bytes read as the other message; none where v1beta1 makes sense of them and we do not, or of a huge list.
+
+    Those numbers are ours by custom alone: another vendor may use them for anything.
+    """
+    if len(octets) > _MOST_DETAILED_BYTES:
+        return DeviceListDetails()
+    try:
+        return DeviceListDetails.FromString(octets)
+    except DecodeError:
+        return DeviceListDetails()
+
+
+def _devices(message: api_pb2.ListAndWatchResponse, details: DeviceListDetails) -> Iterator[Device]:
+    attributes_left = _MAX_ATTRIBUTES_OF_ALL
+    for device, said in zip(message.devices, chain(details.devices, repeat(DeviceDetails())), strict=False):
+        attributes = _attributes(said) if said.attributes and attributes_left > 0 else ()
+        attributes_left -= len(attributes)
+        yield _device(device, said, attributes)
+
+
+def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tuple[str, str], ...]) -> Device:
+    nodes: set[int] = set()
+    if device.HasField("topology"):
+        listed = islice(device.topology.nodes, _MOST_LOOKED_AT)
+        nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
+    return Device(
+        device.ID,
+        device.health == HEALTHY,
+        tuple(sorted(nodes))[:MAX_NUMA_NODES],
+        _plain(details.reason, _MAX_REASON),
+        _plain(details.message, _MAX_MESSAGE),
+        attributes,
+    )
+
+
+def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:
+    named = sorted(
+        (_plain(name, _MAX_ATTRIBUTE), _plain(value, _MAX_ATTRIBUTE))
+        for name, value in islice(details.attributes.items(), _MOST_LOOKED_AT)
+    )
+    return tuple({name: (name, value) for name, value in named if name}.values())[:_MAX_ATTRIBUTES]
+
+
+def _plain(text: str, most: int) -> str:
+    """Bounded, and in one line that can be printed, whatever the plugin sent."""
+    return "".join(c if c.isprintable() else " " for c in text[:most]) if text else ""
+
+
+def options(message: api_pb2.DevicePluginOptions) -> PluginOptions:
+    return PluginOptions(message.pre_start_required, message.get_preferred_allocation_available)
+
+
+def allocate_request(device_ids: Iterable[str]) -> api_pb2.AllocateRequest:
+    return api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=device_ids)])
+
+
+def preferred_request(
+    available: Iterable[str], must_include: Iterable[str], size: int
+) -> api_pb2.PreferredAllocationRequest:
+    asked = api_pb2.ContainerPreferredAllocationRequest(
+        available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+    )
+    return api_pb2.PreferredAllocationRequest(container_requests=[asked])

@@ -1,0 +1,345 @@
+"""The device manager in its event loop: brings it what device plugins do, one event at a time, and carries out its effects.
+
+All of the manager's state lives in the event loop's thread. Calls to plugins run as tasks of their own, so that one that
+hangs holds up nobody; what they bring back is an event again. Knows no API server: who publishes is told what changed, and
+whoever has other news (pods, cordons) hands the manager's answer to do().
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import assert_never
+
+from nodedevice_agent import metrics
+from nodedevice_agent.checkpoint.format import Checkpoint, PluginSocket
+from nodedevice_agent.checkpoint.writer import CheckpointWriter
+from nodedevice_agent.devicemanager.effects import (
+    AskPreferred,
+    CallAllocate,
+    CallPreStart,
+    Effect,
+    PodNotServed,
+    Publish,
+    SaveCheckpoint,
+)
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_room
+from nodedevice_agent.deviceplugin.connection import PluginConnection
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
+from nodedevice_agent.deviceplugin.reconnect import reach_back
+from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
+from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.errors import PluginFailed
+
+log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS = 2.0
+# Longer than a plugin needs to notice that a stream has ended and to register, its first pauses between attempts included.
+_TAKES_OFFENCE_SECONDS = 10.0
+# connections of one plugin over one socket
+_MOST_KEPT = 8
+
+
+class PluginHost:
+    """One plugin directory and its manager. publish: told the name of each resource whose snapshot may have changed.
+
+    in_the_way: told why plugins cannot register, or "" when they can.
+    """
+
+    def __init__(
+        self,
+        manager: DeviceManager,
+        state_dir: Path,
+        directory: PluginDirectory,
+        publish: Callable[[str], None],
+        were_connected: Iterable[PluginSocket] = (),
+        in_the_way: Callable[[str], None] = lambda problem: None,
+    ) -> None:
+        self.manager = manager
+        self._directory = directory
+        self._publish = publish
+        self._loop = asyncio.get_running_loop()
+        self._writer = CheckpointWriter(state_dir, self._checkpoint)
+        self._durable = 0
+        self.refusals = Refusals()
+        self._server = RegistrationServer(directory.registration_socket, self._register, self.refusals)
+        self._were_connected = tuple(were_connected)
+        self._in_the_way = in_the_way
+        # by endpoint, with the path the plugin registered
+        self._connections: dict[int, tuple[Path, PluginConnection]] = {}
+        # being dialled: path and resource name
+        self._opening: list[tuple[str, str]] = []
+        # by endpoint: where the next start finds the plugin; unlike _connections it outlives the end of this one
+        self._sockets: dict[int, PluginSocket] = {}
+        # by the path the plugin registered: when one of its connections was last replaced by a newer one
+        self._hung_up: dict[Path, float] = {}
+        self._endpoints = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        # called whenever effects have been carried out: who waits for something may find it now
+        self.when_done: Callable[[], None] | None = None
+        self._is_ending = False
+        self._tasks: asyncio.TaskGroup
+        # set once plugins can register; until then a socket in the directory may be taken for one of the past
+        self.is_serving = asyncio.Event()
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Serve plugins. Everything that goes on from here on is a task of that group; when it has ended, call drain()."""
+        self._tasks = tasks
+        tasks.create_task(self._notice_the_end())
+        self._set_timer()
+        for reached in await reach_back(self._directory, self._were_connected):
+            self._adopt(
+                self._directory.path / registered_name(reached.socket_name), reached.connection, reached.socket_name
+            )
+        await self._server.start()
+        self.is_serving.set()
+        self._in_the_way("")
+        tasks.create_task(self._server.keep(self._directory.hold, self._in_the_way))
+        log.info("serving device plugins", extra={"directory": str(self._directory.path)})
+
+    async def _notice_the_end(self) -> None:
+        """Registrations still come in while the tasks are being ended; from then on they are refused."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._is_ending = True
+
+    async def drain(self) -> None:
+        """Nothing new comes in; what was decided is written. Plugins are left to notice that their socket is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._server.stop()
+        for _, connection in list(self._connections.values()):
+            await connection.close()
+        await self._writer.close(_DRAIN_SECONDS)
+
+    async def saved(self) -> None:
+        """Wait until every allocation so far is on disk: before that none may be published."""
+        number = -1
+        while number != self._durable:
+            # waiting gives others a turn, and an allocation that they make meanwhile has to be waited for as well
+            number = self._durable
+            await self._writer.flushed(number)
+
+    def now(self) -> float:
+        """Monotonic seconds, as the manager's events want them."""
+        return self._loop.time()
+
+    def do(self, effects: Iterable[Effect]) -> None:
+        """Carry out what the manager answered to an event."""
+        for effect in effects:
+            match effect:
+                case Publish():
+                    self._publish(effect.resource_name)
+                case SaveCheckpoint():
+                    number = self._save()
+                    self._durable = number if effect.durable else self._durable
+                case AskPreferred():
+                    self._tasks.create_task(self._ask_preferred(effect))
+                case CallAllocate():
+                    self._tasks.create_task(self._allocate(effect))
+                case CallPreStart():
+                    self._tasks.create_task(self._pre_start(effect))
+                case PodNotServed():
+                    extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
+                    log.info("a pod here asks for a resource that no device plugin has registered yet", extra=extra)
+                case _:
+                    assert_never(effect)
+        self._set_timer()
+        if self.when_done is not None:
+            self.when_done()
+
+    # -- plugins ------------------------------------------------------------------------------------------------------
+
+    async def _register(self, resource_name: str, socket_name: str) -> None:
+        # a plugin that lives through a restart may register again without a look at its socket, which the restart removed
+        socket = self._directory.path / socket_name
+        await self._connect(resource_name, socket, self._directory.reachable(socket_name))
+
+    async def connect(self, resource_name: str, socket: Path) -> int:
+        """A plugin that serves on this socket registers. Returns its endpoint. Raises PluginFailed."""
+        try:
+            return await self._connect(resource_name, socket, socket.name)
+        except RegistrationRefused as exc:
+            # there is room again some time: unlike a wrong name it is worth another try
+            raise PluginFailed(resource_name, "Register", str(exc)) from exc
+
+    async def _connect(self, resource_name: str, socket: Path, reached_as: str) -> int:
+        connection = await self._open(resource_name, socket, reached_as)
+        if self._is_ending:
+            await connection.close()
+            raise PluginFailed(resource_name, "Register", "this device manager is ending; register with the next one")
+        metrics.REGISTRATIONS.labels(resource_name).inc()
+        log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
+        return self._adopt(socket, connection, reached_as)
+
+    async def _open(self, resource_name: str, socket: Path, reached_as: str) -> PluginConnection:
+        """Raises PluginFailed or RegistrationRefused."""
+        plugin = (str(socket), resource_name)
+        open_now = [(str(path), other.resource_name) for path, other in self._connections.values()]
+        check_room([*open_now, *self._opening], *plugin)
+        self._opening.append(plugin)
+        try:
+            return await PluginConnection.open(resource_name, socket.with_name(reached_as))
+        finally:
+            self._opening.remove(plugin)
+
+    async def disconnect(self, endpoint: int) -> None:
+        """Hang up on a plugin; of one that is gone already this changes nothing."""
+        found = self._connections.get(endpoint)
+        if found is not None:
+            await found[1].close()
+
+    def _adopt(self, socket: Path, connection: PluginConnection, found_again_as: str) -> int:
+        resource_name = connection.resource_name
+        metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
+        endpoint = next(self._endpoints)
+        self._connections[endpoint] = (socket, connection)
+        if socket.parent == self._directory.path:
+            self._sockets[endpoint] = PluginSocket(resource_name, found_again_as)
+            self._save()
+        self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now()))
+        self._tasks.create_task(self._follow_plugin(endpoint, resource_name, socket, connection))
+        return endpoint
+
+    async def _follow_plugin(
+        self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
+    ) -> None:
+        why = "its stream ended"
+        try:
+            await self._follow_lists(endpoint, resource_name, socket, connection)
+        except PluginFailed as exc:
+            why = str(exc)
+        except Exception:
+            # it must end this plugin alone: what ends the agent comes back with every start, for the plugin is dialled again
+            why = "following it failed, a defect of this agent"
+            log.exception("device plugin dropped", extra={"resource_name": resource_name, "socket": socket.name})
+        finally:
+            self._connections.pop(endpoint, None)
+            await connection.close()
+        log.info(
+            "device plugin disconnected", extra={"resource_name": resource_name, "socket": socket.name, "why": why}
+        )
+        self._lose(endpoint)
+        self.do(self.manager.disconnected(resource_name, endpoint, self.now()))
+
+    async def _follow_lists(
+        self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
+    ) -> None:
+        """Until the stream ends. Raises PluginFailed if it broke."""
+        said = ""
+        is_first = True
+        async for listed in connection.device_lists():
+            if listed.refusal and listed.refusal != said:
+                log.error("device list", extra={"resource_name": resource_name, "error": listed.refusal})
+            said = listed.refusal
+            self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
+            if is_first:
+                await self._replace(endpoint, resource_name, socket)
+            is_first = False
+
+    def _lose(self, endpoint: int) -> None:
+        """The plugin is gone for good, not because this agent ends: the next start need not look for it."""
+        lost = self._sockets.pop(endpoint, None)
+        if lost is not None:
+            self._save()
+            if lost not in self._sockets.values():
+                self._directory.forget(lost.name)
+
+    def _save(self) -> int:
+        """Ask for a write; but not while nobody knows who holds what: the next start would believe that nobody does."""
+        return 0 if self.manager.is_recovering else self._writer.request()
+
+    def _checkpoint(self) -> Checkpoint:
+        return replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
+
+    async def _replace(self, endpoint: int, resource_name: str, socket: Path) -> None:
+        """A plugin that registered again from the same socket has one connection: the newest, once it lists devices.
+
+        Not so when it registers again because of that: some take the end of any stream for the end of the device manager,
+        and would register without end. They keep what they have; it ends with them, and brings no events.
+        """
+        earliest = self.now() - _TAKES_OFFENCE_SECONDS
+        self._hung_up = {path: at for path, at in self._hung_up.items() if at > earliest}
+        older = [
+            connection
+            for other, (path, connection) in self._connections.items()
+            if other < endpoint and path == socket and connection.resource_name == resource_name
+        ]
+        # one that registers again and again by itself must not use up this process's files
+        if socket in self._hung_up and len(older) < _MOST_KEPT:
+            return
+        for connection in older:
+            self._hung_up[socket] = self.now()
+            await connection.close()
+
+    async def _ask_preferred(self, effect: AskPreferred) -> None:
+        advice: tuple[str, ...] = ()
+        try:
+            connection = self._connection(effect.endpoint, effect.resource_name, "GetPreferredAllocation")
+            advice = await connection.preferred(effect.available, effect.must_include, effect.size)
+        except PluginFailed as exc:
+            log.warning("advice ignored", extra={"resource_name": effect.resource_name, "error": str(exc)})
+        odd = sorted(set(advice) - set(effect.available))
+        if odd or len(advice) > effect.size:
+            extra = {
+                "resource_name": effect.resource_name,
+                "unknown": odd[:3],
+                "given": len(advice),
+                "asked": effect.size,
+            }
+            log.warning("advice is wrong and taken only as far as it makes sense", extra=extra)
+        self.do(self.manager.preferred(effect.ticket, advice[: effect.size], self.now()))
+
+    async def _allocate(self, effect: CallAllocate) -> None:
+        try:
+            connection = self._connection(effect.endpoint, effect.resource_name, "Allocate")
+            with metrics.ALLOCATE_SECONDS.labels(effect.resource_name).time():
+                response = await connection.allocate(effect.device_ids)
+        except PluginFailed as exc:
+            metrics.ALLOCATE_FAILED.labels(effect.resource_name).inc()
+            log.error("allocation failed; it is tried again", extra={"error": str(exc)})
+            self.do(self.manager.allocate_failed(effect.ticket, str(exc), self.now()))
+            return
+        log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
+        self.do(self.manager.allocated(effect.ticket, response, self.now()))
+
+    async def _pre_start(self, effect: CallPreStart) -> None:
+        told = {"resource_name": effect.resource_name, "container": effect.container}
+        try:
+            connection = self._connection(effect.endpoint, effect.resource_name, "PreStartContainer")
+            with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
+                await connection.pre_start(effect.device_ids)
+        except PluginFailed as exc:
+            metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
+            log.error("devices are not prepared; it is tried again", extra={**told, "error": str(exc)})
+            self.do(self.manager.pre_start_failed(effect.ticket, str(exc), self.now()))
+            return
+        log.info("devices prepared", extra={**told, "device_ids": list(effect.device_ids)[:16]})
+        self.do(self.manager.pre_started(effect.ticket, self.now()))
+
+    def _connection(self, endpoint: int, resource_name: str, call: str) -> PluginConnection:
+        found = self._connections.get(endpoint)
+        if found is None:
+            raise PluginFailed(resource_name, call, "it is no longer connected")
+        return found[1]
+
+    def newest(self, resource_name: str, call: str) -> PluginConnection:
+        """The connection that is asked about this resource. Raises PluginFailed while there is none."""
+        resource = self.manager.resources.get(resource_name)
+        endpoint = resource.endpoint if resource is not None else None
+        return self._connection(-1 if endpoint is None else endpoint, resource_name, call)
+
+    # -- time -----------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline = self.manager.next_deadline()
+        self._timer = None if deadline is None else self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self.do(self.manager.tick(self.now()))

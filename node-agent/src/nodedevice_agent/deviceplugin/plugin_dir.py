@@ -1,0 +1,135 @@
+"""The plugin directory: whose it is, and which sockets in it are of the past.
+
+Sockets that an earlier manager left are removed, as the kubelet does, because many plugins register again only when their
+own socket vanishes. Never so in a directory that another manager serves: a lock file tells ours, a dial tells any other.
+A plugin that is connected again by then keeps a second name for its socket, under which the next start finds it.
+Source: kubelet pkg/kubelet/cm/devicemanager/manager.go, removeContents.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from nodedevice_agent.errors import DirectoryServed, SettingsError
+from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, is_served, is_too_long
+
+REGISTRATION_SOCKET = "kubelet.sock"
+# Dot files: a kubelet that looks for a checkpoint here must not take them for one.
+_LOCK = ".nodedevice-agent.lock"
+_KEPT = ".kept-"
+
+
+class PluginDirectory:
+    """The directory, held for this process alone until closed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.registration_socket = path / REGISTRATION_SOCKET
+        self._lock = -1
+
+    @classmethod
+    def take(cls, path: Path) -> Self:
+        """Make the directory and lock it; what is in it stays until clear(). Raises DirectoryServed, SettingsError."""
+        directory = cls(path)
+        if is_too_long(directory.registration_socket):
+            raise SettingsError(f"--plugin-dir {path} is too long: a socket's path has at most {MAX_PATH_BYTES} bytes")
+        directory.hold()
+        if is_served(directory.registration_socket):
+            directory.close()
+            raise DirectoryServed(str(path), f"it answers on {REGISTRATION_SOCKET}")
+        return directory
+
+    def hold(self) -> None:
+        """Make the directory (0750) and lock it, where it is not: it may have been removed.
+
+        Raises DirectoryServed, SettingsError.
+        """
+        if self._is_held():
+            return
+        self.close()
+        try:
+            self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
+            lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            # in a mount whose directory was removed on the host nothing can be made any more
+            remedy = "; it was removed where it is mounted from: restart this pod" if exc.errno == errno.ENOENT else ""
+            raise SettingsError(f"--plugin-dir {self.path} cannot be used: {exc.strerror}{remedy}") from exc
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            os.close(lock)
+            raise DirectoryServed(str(self.path), "it holds the directory's lock") from exc
+        self._lock = lock
+
+    def _is_held(self) -> bool:
+        """Whether the lock is that of the file that is there now."""
+        try:
+            return self._lock >= 0 and os.path.samestat(os.fstat(self._lock), os.lstat(self.path / _LOCK))
+        except OSError:
+            return False
+
+    def clear(self, but: Collection[str] = ()) -> None:
+        """Remove every socket except those with these file names. Raises SettingsError."""
+        try:
+            for entry in os.scandir(self.path):
+                # a plugin may remove its own meanwhile
+                with suppress(FileNotFoundError):
+                    if entry.name not in but and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                        os.unlink(entry.path)
+        except OSError as exc:
+            raise SettingsError(
+                f"--plugin-dir {self.path}: an old socket cannot be removed: {exc.strerror} ({exc.filename})"
+            ) from exc
+
+    def keep(self, socket_name: str) -> str:
+        """Give a socket a second name, so that clear() can take the first away, and return it.
+
+        Where a second cannot be had (too long a path, a file system without hard links) the first is returned, to be spared.
+        """
+        if socket_name.startswith(_KEPT):
+            return socket_name
+        kept = self.path / f"{_KEPT}{socket_name}"
+        if is_too_long(kept):
+            return socket_name
+        try:
+            kept.unlink(missing_ok=True)
+            os.link(self.path / socket_name, kept, follow_symlinks=False)
+        except OSError:
+            return socket_name
+        return kept.name
+
+    def reachable(self, socket_name: str) -> str:
+        """Under which name the socket a plugin registers is reached: the second one where clear() took its own away."""
+        kept = f"{_KEPT}{socket_name}"
+        is_cleared = not os.path.lexists(self.path / socket_name) and os.path.lexists(self.path / kept)
+        return kept if is_cleared else socket_name
+
+    def forget(self, socket_name: str) -> None:
+        """Remove a second name that keep() gave; a plugin's own socket is the plugin's."""
+        if socket_name.startswith(_KEPT):
+            (self.path / socket_name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let another manager have it. The lock file stays: removing it would race with whoever locks it next."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def registered_name(socket_name: str) -> str:
+    """The file name a plugin registered with, from what may be a second name for its socket."""
+    return socket_name.removeprefix(_KEPT)

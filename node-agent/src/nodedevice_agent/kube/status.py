@@ -1,0 +1,221 @@
+"""The status of a NodeDevice, as the agent writes it: from a snapshot, and from the status that stands, for its time stamps.
+
+Time stamps say when something last changed, so they are carried over from what stands as long as it says the same; equal
+state therefore gives an equal status, after a restart too, and nothing is written.
+Bounds are the CRD's; above them the numbers stay exact and lists are cut and say by how much.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
+
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resource import EndpointState
+from nodedevice_agent.devicemanager.snapshot import LISTED_MOST, DeviceView, HeldBy, Snapshot, WaitingPod
+
+Json = dict[str, Any]
+
+MAX_ALLOCATIONS = 1024
+MAX_IDS = 1024
+MAX_WAITING = 256
+# Of one list, as JSON: the API server refuses an object of 1.5 MiB with an error that looks like its own fault.
+MAX_LIST_BYTES = 256 * 1024
+
+
+def node_device_status(
+    now: Snapshot,
+    before: Json,
+    *,
+    wall_time: str,
+    version: str,
+    runtime: str,
+    notes: str = "",
+    injectable: tuple[str, str, str] | None = None,
+) -> Json:
+    """The whole of what the agent owns in status.
+
+    before: the status that stands (any owner's fields; {} when there is none). wall_time: RFC 3339, whole seconds.
+    notes: what else an administrator should know, such as a checkpoint that could not be read.
+    injectable: status, reason and message of the condition, as the runtime's back-end has it; None without any.
+    """
+    devices, omitted = _devices(now, before, wall_time)
+    held, held_omitted = _cut(_in_order(_allocation(h, before, wall_time) for h in now.held), MAX_ALLOCATIONS)
+    waiting, _ = _cut([_waiting(w, before, wall_time) for w in now.waiting], MAX_WAITING)
+    return {
+        "total": now.total,
+        "healthy": now.healthy,
+        "cordoned": now.cordoned,
+        "allocated": now.allocated,
+        "releasing": now.releasing,
+        "awaited": now.awaited,
+        "available": now.available,
+        "endpoint": _endpoint(now, before, wall_time),
+        "agent": {"version": version, "runtime": runtime},
+        "devices": devices,
+        "devicesOmitted": omitted,
+        "allocations": held,
+        # written when they say nothing as well: what is not written cannot be taken back from another writer
+        "allocationsOmitted": held_omitted,
+        "waiting": waiting,
+        "conditions": _conditions(now, before, wall_time, notes, injectable),
+    }
+
+
+def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:
+    earlier = before.get("endpoint", {})
+    same = earlier.get("state") == now.state.value
+    return {
+        "state": now.state.value,
+        "since": earlier.get("since", wall_time) if same else wall_time,
+        "preStartRequired": now.options.pre_start_required,
+        "getPreferredAllocationAvailable": now.options.get_preferred_allocation_available,
+    }
+
+
+def _devices(now: Snapshot, before: Json, wall_time: str) -> tuple[list[Json], int]:
+    earlier = {d["id"]: d for d in before.get("devices", ())}
+    listed, _ = _cut([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices], LISTED_MOST)
+    return listed, now.total - len(listed)
+
+
+def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
+    shown: Json = {
+        "id": device.id,
+        "health": "Healthy" if device.healthy else "Unhealthy",
+        "presence": "Present" if device.present else "Missing",
+    }
+    if device.reason:
+        shown |= {"reason": device.reason, "message": device.message}
+    same = all(earlier.get(key) == shown.get(key) for key in ("health", "presence", "reason"))
+    shown["since"] = earlier.get("since", wall_time) if same else wall_time
+    if device.cordoned:
+        shown["cordonedSince"] = earlier.get("cordonedSince", wall_time)
+    if device.numa_nodes:
+        shown["numaNodes"] = list(device.numa_nodes)
+    if device.attributes:
+        shown["attributes"] = dict(device.attributes)
+    return shown
+
+
+def _allocation(held: HeldBy, before: Json, wall_time: str) -> Json:
+    allocation = held.allocation
+    ids = allocation.device_ids
+    uid = _shown_uid(allocation.pod_uid, held.pod)
+    earlier = _earlier(before.get("allocations", ()), uid, allocation.container)
+    shown: Json = {
+        # a pod that the API forgot is still named by what was written of it before
+        "namespace": held.pod.namespace if held.pod else earlier.get("namespace", ""),
+        "name": held.pod.name if held.pod else earlier.get("name", ""),
+        "podUID": uid,
+        "container": allocation.container,
+        "deviceIDs": list(ids[:MAX_IDS]),
+        "since": earlier.get("since", wall_time),
+    }
+    if len(ids) > MAX_IDS:
+        shown["deviceIDsOmitted"] = len(ids) - MAX_IDS
+    if held.releasing:
+        shown["releasing"] = True
+    if held.runs_without:
+        shown["runsWithout"] = True
+    return shown
+
+
+def _waiting(entry: WaitingPod, before: Json, wall_time: str) -> Json:
+    waiting, pod = entry.waiting, entry.pod
+    uid = _shown_uid(waiting.pod_uid, pod)
+    earlier = _earlier(before.get("waiting", ()), uid, waiting.container)
+    same = earlier.get("reason") == waiting.reason
+    shown: Json = {
+        "namespace": pod.namespace if pod else "",
+        "name": pod.name if pod else "",
+        "podUID": uid,
+        "container": waiting.container,
+        "reason": waiting.reason,
+        "message": waiting.message[:1024],
+        "since": earlier.get("since", wall_time) if same else wall_time,
+    }
+    if entry.runs_without:
+        shown["runsWithout"] = True
+    return shown
+
+
+def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
+    return pod.shown_uid if pod is not None else pod_uid
+
+
+def _in_order(allocations: Iterable[Json]) -> list[Json]:
+    return sorted(allocations, key=lambda shown: (shown["podUID"], shown["container"]))
+
+
+def _earlier(entries: Iterable[Json], pod_uid: str, container: str) -> Json:
+    return next((e for e in entries if e.get("podUID") == pod_uid and e.get("container") == container), {})
+
+
+def _cut(entries: list[Json], most: int) -> tuple[list[Json], int]:
+    """As many as the bounds allow, and how many are left out."""
+    kept, size = entries[:most], 0
+    for index, entry in enumerate(kept):
+        size += len(json.dumps(entry, separators=(",", ":")))
+        if size > MAX_LIST_BYTES:
+            kept = kept[:index]
+            break
+    return kept, len(entries) - len(kept)
+
+
+def _conditions(
+    now: Snapshot, before: Json, wall_time: str, notes: str, injectable: tuple[str, str, str] | None
+) -> list[Json]:
+    earlier = {c["type"]: c for c in before.get("conditions", ())}
+    answers = {
+        Condition.REGISTERED: _registered(now, notes),
+        Condition.HEALTHY: _healthy(now),
+        Condition.INJECTABLE: injectable or _not_injected(),
+    }
+    return [_condition(kind, *answers[kind], earlier.get(kind, {}), wall_time) for kind in AGENT_CONDITIONS]
+
+
+def _condition(kind: str, status: str, reason: str, message: str, earlier: Mapping[str, Any], wall_time: str) -> Json:
+    same = earlier.get("status") == status
+    since = earlier.get("lastTransitionTime", wall_time) if same else wall_time
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
+    if now.state is EndpointState.GONE:
+        return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
+    if now.state is EndpointState.STOPPED:
+        return "False", Reason.ENDPOINT_STOPPED, "the device plugin is not connected; it has to register again"
+    if not now.is_live:
+        return "False", Reason.NO_DEVICE_LIST_YET, "the device plugin has registered and not listed its devices yet"
+    if notes:
+        return "True", Reason.CHECKPOINT_UNREADABLE, notes
+    if now.refusal:
+        return "True", Reason.DEVICES_REFUSED, now.refusal
+    return "True", Reason.ENDPOINT_RUNNING, "the device plugin is connected"
+
+
+def _healthy(now: Snapshot) -> tuple[str, str, str]:
+    if now.total == 0:
+        return "False", Reason.NO_DEVICES, _with_trouble("the device plugin lists no device", now)
+    broken = [f"{device.id} ({device.reason})" for device in now.broken]
+    sick = now.total - now.healthy
+    if sick == 0:
+        return "True", Reason.ALL_HEALTHY, _with_trouble(f"all {now.total} devices are healthy", now)
+    named = ", ".join(broken) + (", …" if sick > len(broken) else "")
+    reason = Reason.NONE_HEALTHY if now.healthy == 0 else Reason.SOME_UNHEALTHY
+    return "False", reason, _with_trouble(f"{sick} of {now.total} devices not healthy: {named}", now)
+
+
+def _with_trouble(message: str, now: Snapshot) -> str:
+    """What the plugin says of the whole, while it is there to say it."""
+    return f"{message}; {now.trouble}" if now.trouble and now.is_live else message
+
+
+def _not_injected() -> tuple[str, str, str]:
+    return (
+        "Unknown",
+        Reason.RUNTIME_NONE,
+        "devices are counted and recorded; with --runtime none they are not put into containers",
+    )

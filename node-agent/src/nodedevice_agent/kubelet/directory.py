@@ -1,0 +1,55 @@
+"""The kubelet's own directory: where its device manager takes registrations, what it has written down, where it tells of pods.
+
+Read only, but for the sockets of our own that edges.kubelet.endpoint puts there under names that no other plugin has.
+Source: kubelet pkg/kubelet/cm/devicemanager and pkg/kubelet/apis/podresources @ 1.37; the plugin directory is a constant there.
+"""
+
+from pathlib import Path
+
+from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, decode
+from nodedevice_agent.checkpoint.regular_file import read_regular
+from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.lib.deviceplugin_server.socket_names import socket_name
+
+PLUGIN_DIR = "device-plugins"
+CHECKPOINT = "kubelet_internal_checkpoint"
+_OURS = "nodedevice-"
+# a hundred times what a full node's kubelet writes
+_MAX_BYTES = 64 * 1024**2
+
+
+class KubeletDirectory:
+    """Paths below --kubelet-dir, as this process sees them."""
+
+    def __init__(self, path: Path, plugin_dir: Path) -> None:
+        """Raises SettingsError where our own plugin directory is the kubelet's: each would remove the other's sockets."""
+        self.path = path
+        self.device_plugins = path / PLUGIN_DIR
+        self.checkpoint = self.device_plugins / CHECKPOINT
+        self.pod_resources = path / "pod-resources" / "kubelet.sock"
+        if plugin_dir.resolve() == self.device_plugins.resolve():
+            raise SettingsError(
+                f"--plugin-dir {plugin_dir} is the kubelet's own; with --runtime kubelet both are needed: "
+                "give this agent a directory of its own and point the device plugins there"
+            )
+
+    def read_checkpoint(self) -> Checkpoint:
+        """Raises CheckpointCorrupt."""
+        return read_checkpoint(self.path)
+
+
+def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
+    """What the kubelet wrote last; an empty one where it wrote none yet. Raises CheckpointCorrupt."""
+    try:
+        return decode(read_regular(kubelet_dir / PLUGIN_DIR / CHECKPOINT, _MAX_BYTES).decode("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return Checkpoint()
+    except OSError as exc:
+        raise CheckpointCorrupt(f"cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise CheckpointCorrupt(f"not UTF-8 text (byte {exc.start})") from exc
+
+
+def endpoint_name(resource_name: str) -> str:
+    """File name of the socket on which this agent serves a resource to the kubelet; at most 41 characters."""
+    return f"{_OURS}{socket_name(resource_name)}"

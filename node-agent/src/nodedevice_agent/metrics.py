@@ -1,0 +1,116 @@
+"""The agent's Prometheus metrics. Labels are bounded: resource names are few on a node, reasons are words of ours.
+
+Of this node alone, and without its name: whoever scrapes adds it to everything that comes from here. Who holds what is told by
+pod, as a node has at most some hundred.
+"""
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+
+from nodedevice_agent.allocation_metrics import AllocationCollector
+
+# a second series beside each counter, which nobody asks for: at thousands of nodes they add up
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+INFO = Gauge(
+    "nodedevice_agent_info", "1; the release this is, and how devices reach containers.", ["version", "runtime"]
+)
+
+RESOURCE_DEVICES = Gauge(
+    "nodedevice_agent_devices", "Devices by resource and state, as published.", ["resource_name", "state"]
+)
+ALLOCATIONS = AllocationCollector()
+REGISTRY.register(ALLOCATIONS)
+ENDPOINT_RUNNING = Gauge(
+    "nodedevice_agent_endpoint_running", "1 while the resource's device plugin is connected.", ["resource_name"]
+)
+REGISTRATIONS = Counter("nodedevice_agent_registrations_total", "Device plugins that registered.", ["resource_name"])
+REGISTRATIONS_REFUSED = Counter(
+    "nodedevice_agent_registrations_refused_total", "Registrations that were refused.", ["reason"]
+)
+ALLOCATE_SECONDS = Histogram(
+    "nodedevice_agent_allocate_seconds",
+    "Duration of Allocate calls to device plugins.",
+    ["resource_name"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30),
+)
+ALLOCATE_FAILED = Counter("nodedevice_agent_allocate_failures_total", "Allocate calls that failed.", ["resource_name"])
+PRE_START_SECONDS = Histogram(
+    "nodedevice_agent_pre_start_seconds",
+    "Duration of PreStartContainer calls to device plugins.",
+    ["resource_name"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30),
+)
+PRE_START_FAILED = Counter(
+    "nodedevice_agent_pre_start_failures_total", "PreStartContainer calls that failed.", ["resource_name"]
+)
+API_WRITES = Counter(
+    "nodedevice_agent_api_writes_total",
+    "Writes sent to the API server, by kind and how they ended: ok, or the kind of error.",
+    ["kind", "outcome"],
+)
+PUBLISH_SECONDS = Histogram(
+    "nodedevice_agent_publish_seconds",
+    "From when a resource's status may have changed to when it had been written to the API server.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
+)
+CHECKPOINT_SECONDS = Histogram(
+    "nodedevice_agent_checkpoint_write_seconds",
+    "Duration of a durable write of the whole checkpoint.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1),
+)
+JOURNAL_SECONDS = Histogram(
+    "nodedevice_agent_journal_write_seconds",
+    "Duration of a durable line in the checkpoint's journal.",
+    buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.5, 1),
+)
+CHECKPOINT_UNREADABLE = Gauge(
+    "nodedevice_agent_checkpoint_unreadable", "1 after a start with an unreadable checkpoint."
+)
+PODS_WAITING = Gauge("nodedevice_agent_pods_waiting", "Pods bound here that wait for devices.", ["resource_name"])
+RUNTIME_CONNECTED = Gauge(
+    "nodedevice_agent_runtime_connected", "1 while the container runtime takes this agent as its NRI plugin."
+)
+NRI_SECONDS = Histogram(
+    "nodedevice_agent_nri_request_seconds",
+    "Duration of answering the runtime's NRI requests, for containers without devices too.",
+    ["method"],
+    # coarser than elsewhere: there is one for each method
+    buckets=(0.0005, 0.001, 0.005, 0.01, 0.05, 0.25, 1),
+)
+CREATE_CONTAINER_SECONDS = Histogram(
+    "nodedevice_agent_create_container_seconds",
+    "Duration of answering the runtime for a container that asks for devices.",
+    buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1),
+)
+CONTAINERS_REFUSED = Counter(
+    "nodedevice_agent_containers_refused_total", "Creations that were refused because devices were not there."
+)
+CONTAINERS_WITHOUT = Gauge(
+    "nodedevice_agent_containers_without_devices",
+    "Containers that run without the devices they asked for.",
+    ["resource_name"],
+)
+POD_RESOURCES_REQUESTS = Counter(
+    "nodedevice_agent_pod_resources_requests_total",
+    "Calls of the PodResources service.",
+    ["server_api_version", "method"],
+)
+POD_RESOURCES_ERRORS = Counter(
+    "nodedevice_agent_pod_resources_errors_total",
+    "Calls of the PodResources service that were answered with an error.",
+    ["server_api_version", "method", "code"],
+)
+
+# Each begins at nothing: what a counter begins with, no rate over time ever shows.
+for _kind in ("NodeDevice", "Lease"):
+    for _outcome in ("ok", "ApiForbidden", "ApiRefused", "ApiUnreachable"):
+        API_WRITES.labels(_kind, _outcome)
+
+
+def begin(resource_name: str, *, pre_start_required: bool) -> None:
+    """A device plugin is connected: what will be counted of it begins at nothing."""
+    ALLOCATE_SECONDS.labels(resource_name)
+    ALLOCATE_FAILED.labels(resource_name)
+    if pre_start_required:
+        PRE_START_SECONDS.labels(resource_name)
+        PRE_START_FAILED.labels(resource_name)

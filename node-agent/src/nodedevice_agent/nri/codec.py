@@ -1,0 +1,40 @@
+"""NRI's messages as core values: pods and containers as the runtime knows them.
+
+Only copies; decides nothing. Source: containerd/nri pkg/api/api.proto @ v0.12.3.
+"""
+
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from nodedevice_agent.devicemanager.runtime import ContainerState, DeviceNode, RunningContainer, Sandbox
+
+_STATES = {
+    api_pb2.CONTAINER_CREATED: ContainerState.CREATED,
+    api_pb2.CONTAINER_PAUSED: ContainerState.PAUSED,
+    api_pb2.CONTAINER_RUNNING: ContainerState.RUNNING,
+    api_pb2.CONTAINER_STOPPED: ContainerState.STOPPED,
+}
+
+
+def sandbox(message: api_pb2.PodSandbox) -> Sandbox:
+    return Sandbox(
+        id=message.id,
+        name=message.name,
+        namespace=message.namespace,
+        uid=message.uid,
+        annotations=dict(message.annotations),
+        labels=dict(message.labels),
+    )
+
+
+def container(message: api_pb2.Container) -> RunningContainer:
+    """A state that is yet to be invented is UNKNOWN."""
+    return RunningContainer(
+        id=message.id,
+        sandbox_id=message.pod_sandbox_id,
+        name=message.name,
+        state=_STATES.get(message.state, ContainerState.UNKNOWN),
+        pid=message.pid,
+        env=tuple(message.env),
+        devices=tuple(DeviceNode(d.path, d.type, d.major, d.minor) for d in message.linux.devices),
+        annotations=dict(message.annotations),
+    )

@@ -1,0 +1,51 @@
+"""Which NUMA nodes this machine has, as the kernel says; or as the settings say, where it should be believed otherwise.
+
+Source: /sys/devices/system/node/online, a list such as `0-1,4`.
+"""
+
+import re
+from pathlib import Path
+
+from nodedevice_agent.devicemanager.allocation.topology import MAX_NUMA_NODES, Policy, Scope, Topology
+from nodedevice_agent.errors import SettingsError
+
+ONLINE = Path("/sys/devices/system/node/online")
+# the kernel's own limit
+_MAX_NODE = 1023
+_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
+
+
+def read_topology(policy: str, scope: str, numa_nodes: str = "", online: Path = ONLINE) -> Topology:
+    """What the device manager aligns by. numa_nodes: a list as the kernel writes it; empty: the kernel's own is read.
+
+    Raises SettingsError where the list cannot be read, and where a policy is to align more nodes than it can.
+    """
+    nodes = _parse(numa_nodes) if numa_nodes.strip() else _of_the_machine(online)
+    chosen = Policy(policy)
+    if chosen is not Policy.NONE and len(nodes) > MAX_NUMA_NODES:
+        raise SettingsError(
+            f"--topology-policy {policy} takes at most {MAX_NUMA_NODES} NUMA nodes and this machine has {len(nodes)}; "
+            "set --topology-policy none, or name the nodes that have devices with --numa-nodes"
+        )
+    return Topology(chosen, Scope(scope), nodes)
+
+
+def _of_the_machine(online: Path) -> tuple[int, ...]:
+    try:
+        return _parse(online.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        # a kernel without NUMA support: everything is equally near
+        return (0,)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SettingsError(f"{online} cannot be read ({exc}); say --numa-nodes 0 or which nodes there are") from exc
+
+
+def _parse(text: str) -> tuple[int, ...]:
+    nodes: set[int] = set()
+    for part in text.strip().split(","):
+        found = _RANGE.fullmatch(part.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if first > last or last > _MAX_NODE:
+            raise SettingsError(f"NUMA nodes {text.strip()[:80]!r}: must be a list such as 0 or 0-1,4")
+        nodes.update(range(first, last + 1))
+    return tuple(sorted(nodes))

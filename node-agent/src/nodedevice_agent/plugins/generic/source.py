@@ -1,0 +1,143 @@
+"""The generic plugin: device files of the host as devices, appearing and disappearing with the files.
+
+Knows nothing of what is behind a file; its health is that it exists. Behaviour is that of the generic device plugins in
+use, but for one thing: paths of one device are joined by name and not by position (see core.generic).
+"""
+
+import logging
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from nodedevice_agent.lib.deviceplugin_server.source import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation
+from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
+from nodedevice_agent.plugins.generic.devices import FoundFile, GenericDevice, allocate, generic_devices
+from nodedevice_agent.plugins.generic.patterns import matched, wildcard_count
+from nodedevice_agent.plugins.settings import GenericSettings
+
+log = logging.getLogger(__name__)
+
+# A list far above this no longer fits a message of the API; a pattern that matches so many is a slip.
+MAX_DEVICES = 10_000
+_RESCAN_SECONDS = 30.0
+
+
+class GenericSource:
+    """Device files of one resource."""
+
+    prefers = False
+
+    def __init__(
+        self, settings: GenericSettings, host_root: str, watcher: FileWatcher, rescan_seconds: float = _RESCAN_SECONDS
+    ) -> None:
+        self.resource_name = settings.resource_name
+        self.devices = DeviceList()
+        self._groups = settings.device_groups()
+        self._patterns = tuple(dict.fromkeys(path.pattern for group in self._groups for path in group.paths))
+        self._root = host_root.rstrip("/")
+        self._watcher = watcher
+        self._rescan_seconds = rescan_seconds
+        self._by_id: dict[str, GenericDevice] = {}
+        self._directories: set[Path] = set()
+        self._is_cut = False
+
+    def refresh(self) -> None:
+        """Look at the files and publish what they make."""
+        self._directories = set()
+        found = {pattern: self._matches(pattern) for pattern in self._patterns}
+        by_id = generic_devices(self._groups, found)
+        is_cut = len(by_id) > MAX_DEVICES
+        if is_cut and not self._is_cut:
+            log.error(
+                "too many devices; only the first are offered; narrow the paths",
+                extra={"resource_name": self.resource_name, "found": len(by_id), "offered": MAX_DEVICES},
+            )
+        self._is_cut = is_cut
+        self._by_id = dict(list(by_id.items())[:MAX_DEVICES])
+        if self.devices.publish(device.listed for device in self._by_id.values()):
+            log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(self._by_id)})
+
+    async def run(self) -> None:
+        """Look again at each event in the directories concerned, and every half minute."""
+        subscription = self._watcher.subscribe()
+        try:
+            while True:
+                self._look_and_follow(subscription)
+                await subscription.wait(self._rescan_seconds)
+        finally:
+            subscription.close()
+
+    def _look_and_follow(self, subscription: Subscription) -> None:
+        """Follow, then look: what happens in between is seen as an event. Looking may find directories to follow too."""
+        followed: set[Path] | None = None
+        while followed != self._directories:
+            followed = self._directories
+            subscription.follow(followed)
+            self.refresh()
+
+    def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
+        """Raises AllocationRefused."""
+        return allocate(self.resource_name, self._by_id, device_ids)
+
+    def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
+        """Not offered: device files say nothing of their distance."""
+        raise AllocationRefused(self.resource_name, "any choice is as good")
+
+    def _matches(self, pattern: str) -> list[FoundFile]:
+        """Files that match, and on the way the directories whose changes could change that."""
+        return [
+            file
+            for path, captures in self._walk("", (), pattern.strip("/").split("/"))
+            if (file := _found_file(self._root, path, captures)) is not None
+        ]
+
+    def _walk(self, base: str, captures: tuple[str, ...], parts: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        literal = []
+        while parts and not wildcard_count(parts[0]):
+            literal.append(parts[0])
+            parts = parts[1:]
+        if not parts:
+            path = "/".join([base, *literal])
+            self._directories.add(Path(self._root + path).parent)
+            yield path, captures
+            return
+        directory = "/".join([base, *literal])
+        self._directories.add(Path(f"{self._root}{directory}/"))
+        for name in _names(f"{self._root}{directory}/"):
+            stood_for = matched(parts[0], name)
+            if stood_for is not None:
+                yield from self._walk(f"{directory}/{name}", captures + stood_for, parts[1:])
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        # not there, not a directory, or gone while looking: no matches, and the watch tells when that changes
+        return []
+
+
+def _found_file(root: str, path: str, captures: tuple[str, ...]) -> FoundFile | None:
+    """None for what is neither a device nor a plain file, or not there. Links are followed: udev names devices by them."""
+    try:
+        status = os.stat(root + path)
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+        kind = "char" if stat.S_ISCHR(status.st_mode) else "block"
+        return FoundFile(path, captures, True, _numa_nodes(root, kind, status.st_rdev))
+    if stat.S_ISREG(status.st_mode):
+        return FoundFile(path, captures, False)
+    return None
+
+
+def _numa_nodes(root: str, kind: str, number: int) -> tuple[int, ...]:
+    """From sysfs; empty for a device without a bus of its own, or on a machine with one node (-1)."""
+    path = f"{root}/sys/dev/{kind}/{os.major(number)}:{os.minor(number)}/device/numa_node"
+    try:
+        node = int(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return ()
+    return (node,) if node >= 0 else ()

@@ -1,0 +1,189 @@
+"""All GPUs of a node and their health, from what is read of them: the state of the nvml plugin.
+
+A GPU that was listed once stays listed, as not healthy, when its driver no longer lists it: one that has fallen off the bus must be
+seen. It is forgotten when another UUID appears at its place on the bus, or when an administrator says so.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import health as rules
+from nodedevice_agent.plugins.nvml.health.health import GpuHealth, HealthRules, Reading, Trouble
+from nodedevice_agent.plugins.nvml.links import Link, Pair, scores
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What one start of the reader found.
+
+    lost: how many GPUs the driver lists and says are lost; such a one tells nothing, so which it is has to be worked out.
+    unnamed: a sentence for each GPU that does not even tell its UUID for another reason. is_partial: what joins some GPU to the
+    others could not be found out, because a call hung.
+    """
+
+    gpus: tuple[Gpu, ...]
+    links: Mapping[Pair, Link] = field(default_factory=dict)
+    unnamed: tuple[str, ...] = ()
+    lost: int = 0
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Of one GPU, for the log. trouble: None for one that is well again. how: how it was seen to be."""
+
+    uuid: str
+    trouble: Trouble | None
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What has to outlive a restart of the agent within one boot.
+
+    ecc_uncorrected: as last read, so that errors that nobody was there to see are news all the same.
+    """
+
+    gpu: Gpu
+    mark: Trouble | None = None
+    is_away: bool = False
+    marked_at: Reading = field(default_factory=Reading)
+    ecc_uncorrected: int | None = None
+
+
+class Fleet:
+    """Mutable; each event answers what changed by it."""
+
+    def __init__(self, health_rules: HealthRules, remembered: Iterable[Remembered] = ()) -> None:
+        self._rules = health_rules
+        self._gpus: dict[str, Gpu] = {}
+        self._health: dict[str, GpuHealth] = {}
+        self._unread: Trouble | None = None
+        self.unnamed: tuple[str, ...] = ()
+        self.is_partial = False
+        self.scores: Mapping[Pair, int] = {}
+        for known in remembered:
+            uuid = known.gpu.uuid
+            self._gpus[uuid] = known.gpu
+            passing = rules.GONE if known.is_away else None
+            read = replace(known.marked_at, ecc_uncorrected=known.ecc_uncorrected)
+            self._health[uuid] = GpuHealth(known.mark, passing, known.is_away, read, known.marked_at)
+
+    # -- events ----------------------------------------------------------------------------------------------------------
+
+    def found(self, inventory: Inventory) -> list[Change]:
+        """The reader has started and looked at everything."""
+        changes = []
+        found = {gpu.uuid: gpu.completed(self._gpus.get(gpu.uuid, gpu)) for gpu in inventory.gpus}
+        places = {gpu.pci_bus_id for gpu in found.values() if gpu.pci_bus_id}
+        for uuid in [uuid for uuid in self._gpus if uuid not in found]:
+            if self._gpus[uuid].pci_bus_id in places:
+                changes.append(Change(uuid, None, "another UUID has its place on the bus"))
+                self._forget(uuid)
+        changes += self._miss([uuid for uuid in self._gpus if uuid not in found], inventory)
+        for uuid, gpu in found.items():
+            self._gpus[uuid] = gpu
+            self._health.setdefault(uuid, GpuHealth())
+        self.scores = scores(tuple(found.values()), inventory.links)
+        self.is_partial = inventory.is_partial
+        return changes
+
+    def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:
+        """What each GPU was found not to support. Returns whether that is news."""
+        is_news = False
+        for uuid in not_supported.keys() & self._gpus.keys():
+            before = self._gpus[uuid]
+            self._gpus[uuid] = replace(before, not_supported=not_supported[uuid])
+            is_news |= self._gpus[uuid] != before
+        return is_news
+
+    def read(self, readings: Mapping[str, Reading]) -> list[Change]:
+        """GPUs were looked at. One that is not known is left to the next inventory."""
+        changes = []
+        for uuid, reading in readings.items():
+            if uuid in self._health:
+                health, how = rules.with_reading(self._health[uuid], reading, self._rules)
+                changes += self._set(uuid, health, how)
+        return changes
+
+    def xid(self, uuid: str, xid: int) -> list[Change]:
+        """uuid: "" for one that the driver did not tell the GPU of; then it says nothing of any."""
+        if uuid not in self._health:
+            return []
+        return self._set(uuid, rules.with_xid(self._health[uuid], xid, self._rules))
+
+    def ecc(self, uuid: str) -> list[Change]:
+        """A double bit error was reported."""
+        if uuid not in self._health:
+            return []
+        return self._set(uuid, rules.with_ecc_event(self._health[uuid], self._rules))
+
+    def unread(self, trouble: Trouble | None) -> bool:
+        """Nobody reads the driver, because of this; None: it is read again. Returns whether that is news."""
+        is_news = trouble != self._unread
+        self._unread = trouble
+        return is_news
+
+    def cleared(self, uuid: str) -> list[Change]:
+        """An administrator says that this GPU is well, or is no more."""
+        health = self._health.get(uuid)
+        if health is None:
+            return []
+        if health.passing == rules.GONE:
+            self._forget(uuid)
+            return [Change(uuid, None, "an administrator says that it is gone for good")]
+        return self._set(uuid, rules.cleared(health), "an administrator says so")
+
+    # -- what is --------------------------------------------------------------------------------------------------------
+
+    @property
+    def gpus(self) -> Mapping[str, Gpu]:
+        return self._gpus
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What is wrong with the whole: the driver is not read, or a GPU cannot be named."""
+        if self._unread is not None or not self.unnamed:
+            return self._unread
+        return Trouble("GpuUnreadable", "; ".join(self.unnamed))
+
+    @property
+    def is_whole(self) -> bool:
+        """Every GPU that was ever seen answers; else it is worth looking for them anew."""
+        return not self.unnamed and not any(health.is_unreachable for health in self._health.values())
+
+    def trouble_of(self, uuid: str) -> Trouble | None:
+        """Why this GPU is not healthy. A mark says more than that nobody can look."""
+        health = self._health[uuid]
+        return health.mark or self._unread or health.passing
+
+    def remembered(self) -> tuple[Remembered, ...]:
+        """Sorted, so that equal state is equally written."""
+        return tuple(
+            Remembered(self._gpus[uuid], health.mark, health.is_away, health.marked_at, health.read.ecc_uncorrected)
+            for uuid, health in sorted(self._health.items())
+        )
+
+    def _miss(self, missing: list[str], inventory: Inventory) -> list[Change]:
+        """GPUs that were known and were not found: lost ones first, those that are known to be lost first among them."""
+        changes = []
+        lost = inventory.lost
+        for uuid in sorted(missing, key=lambda uuid: self._health[uuid].passing != rules.LOST):
+            health = self._health[uuid]
+            if lost:
+                lost -= 1
+                changes += self._set(uuid, rules.lost(health))
+            else:
+                # one that does not tell its name may be this one: then it is not gone, and its return is no reset
+                changes += self._set(uuid, rules.silent(health) if inventory.unnamed else rules.gone(health))
+        self.unnamed = (*inventory.unnamed, *["a GPU is lost that never told which it is"] * lost)
+        return changes
+
+    def _set(self, uuid: str, health: GpuHealth, how: str = "") -> list[Change]:
+        before = self._health[uuid].trouble
+        self._health[uuid] = health
+        return [Change(uuid, health.trouble, how)] if health.trouble != before else []
+
+    def _forget(self, uuid: str) -> None:
+        del self._gpus[uuid], self._health[uuid]

@@ -1,0 +1,130 @@
+"""The reader at work and the one that takes over from it.
+
+NVML tells of GPUs that came back, or changed, only to who starts anew. So another reader starts while the first goes on, and takes
+over once it has found what there is: no event is missed in between, and one that cannot read the driver takes nothing over.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, ReaderOptions
+from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, ReaderProcess
+
+log = logging.getLogger(__name__)
+
+_SILENCE_SECONDS = 10.0
+
+Successor = tuple[ReaderProcess, Found]
+
+
+class Succession:
+    """Begins with start(); call end() in any case."""
+
+    def __init__(self, options: ReaderOptions, library_dir: str) -> None:
+        self._options = options
+        self._library_dir = library_dir
+        self._silence_seconds = options.poll_seconds + 3 * options.call_seconds + _SILENCE_SECONDS
+        self._reader: ReaderProcess | None = None
+        self._successor: asyncio.Task[Successor | None] | None = None
+        # waits for a reader that cannot be killed; until then no other is added to it
+        self._stuck: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises OSError."""
+        self._reader = await self._new()
+
+    @property
+    def may_look_anew(self) -> bool:
+        return self._successor is None and (self._stuck is None or self._stuck.done())
+
+    def look_anew(self) -> None:
+        """Let another reader find what there is."""
+        self._successor = asyncio.create_task(self._succeed())
+
+    async def messages(self) -> AsyncGenerator[Message, None]:
+        """Of the reader at work, whichever that is, until it ends in order. Raises ReaderFailed and OSError."""
+        while self._reader is not None:
+            listening = asyncio.create_task(self._reader.next_message())
+            try:
+                ready = await self._listen(listening)
+                if ready is None:
+                    message = await listening
+                    if message is None:
+                        return
+                    yield message
+                    continue
+                async with aclosing(self._hand_over(listening, *ready)) as handed_over:
+                    async for message in handed_over:
+                        yield message
+            finally:
+                listening.cancel()
+
+    async def end(self) -> bool:
+        """Whether all have ended; one that hangs in the kernel ends only when its call does."""
+        if self._successor is not None:
+            self._successor.cancel()
+            (ready,) = await asyncio.gather(self._successor, return_exceptions=True)
+            self._successor = None
+            if isinstance(ready, tuple):
+                await self._end_one(ready[0])
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await self._end_one(reader)
+        return self._stuck is None or self._stuck.done()
+
+    async def ended(self) -> None:
+        """Wait for one that end() could not end."""
+        if self._stuck is not None:
+            await self._stuck
+
+    async def _listen(self, listening: "asyncio.Task[Message | None]") -> Successor | None:
+        """Until there is a message, or a successor that has found what there is. Raises OSError."""
+        while self._successor is not None:
+            await asyncio.wait({listening, self._successor}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._successor.done():
+                return None
+            successor, self._successor = self._successor, None
+            return successor.result()
+        return None
+
+    async def _hand_over(
+        self, listening: "asyncio.Task[Message | None]", successor: ReaderProcess, found: Found
+    ) -> AsyncGenerator[Message, None]:
+        """First what the old one had still said, then what the new one found."""
+        old, self._reader = self._reader, successor
+        if old is not None and await self._end_one(old):
+            with suppress(ReaderFailed):
+                message = await listening
+                while message is not None:
+                    yield message
+                    message = await old.next_message()
+        yield found
+
+    async def _succeed(self) -> Successor | None:
+        """None for one that cannot read the driver. Raises OSError."""
+        reader = await self._new()
+        try:
+            message = await reader.next_message()
+            while isinstance(message, Alive):
+                message = await reader.next_message()
+        except ReaderFailed as error:
+            log.warning("GPUs cannot be looked for anew", extra={"error": str(error)})
+            message = None
+        except BaseException:
+            await self._end_one(reader)
+            raise
+        if isinstance(message, Found):
+            return reader, message
+        await self._end_one(reader)
+        return None
+
+    async def _end_one(self, reader: ReaderProcess) -> bool:
+        has_ended = await reader.end()
+        if not has_ended:
+            self._stuck = asyncio.create_task(reader.ended())
+        return has_ended
+
+    async def _new(self) -> ReaderProcess:
+        return await ReaderProcess.start(self._options, self._library_dir, self._silence_seconds)

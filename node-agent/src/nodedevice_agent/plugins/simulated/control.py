@@ -1,0 +1,111 @@
+"""Breaking and mending simulated devices from outside the agent: what the `simulate` command does.
+
+Works on the state files alone, so the agent may be running or not. Two commands at once wait for each other.
+"""
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodedevice_agent.plugins.simulated.devices import SimulatedState
+from nodedevice_agent.plugins.simulated.state_file import (
+    Listing,
+    StateFileError,
+    read_listings,
+    read_state,
+    simulated_dir,
+    state_path,
+    write_state,
+)
+
+
+class SimulateError(Exception):
+    """The command cannot be done; the text says why and what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedDevice:
+    """One simulated device, as the state file has it."""
+
+    id: str
+    is_healthy: bool
+    is_missing: bool
+
+
+def set_health(state_dir: Path, resource_name: str, device_id: str, healthy: bool) -> None:
+    """Break or mend a device; no change when it is so already. Raises SimulateError."""
+    _change(state_dir, resource_name, device_id, lambda state: state.with_health(device_id, healthy))
+
+
+def set_missing(state_dir: Path, resource_name: str, device_id: str, missing: bool) -> None:
+    """Pull a device out or put it back; no change when it is so already. Raises SimulateError."""
+    _change(state_dir, resource_name, device_id, lambda state: state.with_missing(device_id, missing))
+
+
+def show(state_dir: Path, resource_name: str) -> tuple[SimulatedDevice, ...]:
+    """Every device of a resource, those that are pulled out too. Raises SimulateError."""
+    with _plainly():
+        listing = _listing(state_dir, resource_name)
+        state = _state(state_path(state_dir, resource_name))
+    return tuple(
+        SimulatedDevice(name, name not in state.unhealthy, name in state.missing) for name in listing.device_ids
+    )
+
+
+def _change(
+    state_dir: Path, resource_name: str, device_id: str, change: Callable[[SimulatedState], SimulatedState]
+) -> None:
+    with _plainly():
+        listing = _listing(state_dir, resource_name)
+        if device_id not in listing.device_ids:
+            raise SimulateError(f"{resource_name} has no device {device_id!r}; it has {_some(listing.device_ids)}")
+        with _alone(state_dir):
+            path = state_path(state_dir, resource_name)
+            before = _state(path)
+            after = change(before)
+            if after != before or not path.exists():
+                write_state(path, resource_name, after)
+
+
+def _listing(state_dir: Path, resource_name: str) -> Listing:
+    listings = read_listings(state_dir)
+    if resource_name not in listings:
+        what = f"simulated here: {_some(list(listings))}" if listings else "nothing is simulated here"
+        raise SimulateError(
+            f"no simulated resource {resource_name!r} in {state_dir}; {what}; the agent makes one from its setting `simulated`"
+        )
+    return listings[resource_name]
+
+
+def _state(path: Path) -> SimulatedState:
+    try:
+        return read_state(path)
+    except FileNotFoundError:
+        return SimulatedState()
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:16])
+    return f"{shown} and {len(names) - 16} more" if len(names) > 16 else shown or "none"
+
+
+@contextmanager
+def _alone(state_dir: Path) -> Iterator[None]:
+    """Between reading and writing no other command may write, or its change would be lost."""
+    with (simulated_dir(state_dir) / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    try:
+        yield
+    except StateFileError as error:
+        raise SimulateError(f"{error}; mend the file or delete it") from None
+    except OSError as error:
+        raise SimulateError(
+            f"{error.filename or ''}: {error.strerror}; run this as the user the agent runs as"
+        ) from None

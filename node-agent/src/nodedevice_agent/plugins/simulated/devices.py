@@ -1,0 +1,61 @@
+"""Devices that are only pretended: which there are, which are healthy, and what a container is told of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nodedevice_agent.lib.deviceplugin_server.socket_names import env_name
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, PluginDevice, UnknownDevices
+
+MAX_SIMULATED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedState:
+    """What a person changed: which devices are broken, which are pulled out, and another number of them if set."""
+
+    unhealthy: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
+    count: int | None = None
+
+    def with_health(self, device_id: str, is_healthy: bool) -> "SimulatedState":
+        """The same, but for one device's health."""
+        return SimulatedState(_toggled(self.unhealthy, device_id, not is_healthy), self.missing, self.count)
+
+    def with_missing(self, device_id: str, is_missing: bool) -> "SimulatedState":
+        """The same, but for one device being there."""
+        return SimulatedState(self.unhealthy, _toggled(self.missing, device_id, is_missing), self.count)
+
+    def unknown(self, known_ids: Iterable[str]) -> tuple[str, ...]:
+        """Device IDs the state speaks of that do not exist, sorted."""
+        return tuple(sorted((self.unhealthy | self.missing) - set(known_ids)))
+
+
+def simulated_ids(id_prefix: str, count: int) -> tuple[str, ...]:
+    """`gpu-0` and on."""
+    return tuple(f"{id_prefix}-{index}" for index in range(count))
+
+
+def simulated_devices(ids: Iterable[str], numa_node_count: int, state: SimulatedState) -> tuple[PluginDevice, ...]:
+    """The devices to list. NUMA nodes go round, so that a device keeps its node when the number of devices changes."""
+    return tuple(
+        PluginDevice(name, name not in state.unhealthy, (index % numa_node_count,) if numa_node_count else ())
+        for index, name in enumerate(ids)
+        if name not in state.missing
+    )
+
+
+def allocate(resource_name: str, devices: Mapping[str, PluginDevice], ids: Iterable[str]) -> ContainerAllocation:
+    """There is no file to hand over: the container learns its IDs from `EXAMPLE_COM_GPU`, the runtime from an annotation.
+
+    Raises UnknownDevices.
+    """
+    wanted = sorted(set(ids))
+    unknown = tuple(name for name in wanted if name not in devices)
+    if unknown:
+        raise UnknownDevices(resource_name, unknown)
+    joined = ",".join(wanted)
+    return ContainerAllocation(env={env_name(resource_name): joined}, annotations={resource_name: joined})
+
+
+def _toggled(ids: frozenset[str], device_id: str, is_in: bool) -> frozenset[str]:
+    return ids | {device_id} if is_in else ids - {device_id}

@@ -1,0 +1,131 @@
+"""The simulated plugin: devices that exist by settings alone, for trying out, for demos and for tests.
+
+Their health and presence follow a state file that people edit and the `simulate` command writes. An edit that cannot be
+read changes nothing; it is said once.
+"""
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from nodedevice_agent.lib.deviceplugin_server.preferred import preferred
+from nodedevice_agent.lib.deviceplugin_server.source import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, UnknownDevices
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.settings import SimulatedSettings
+from nodedevice_agent.plugins.simulated.devices import SimulatedState, allocate, simulated_devices, simulated_ids
+from nodedevice_agent.plugins.simulated.state_file import (
+    Listing,
+    StateFileError,
+    read_state,
+    simulated_dir,
+    state_path,
+    write_listing,
+    write_state,
+)
+
+log = logging.getLogger(__name__)
+
+_RESCAN_SECONDS = 30.0
+
+
+class SimulatedSource:
+    """Pretended devices of one resource."""
+
+    def __init__(
+        self,
+        settings: SimulatedSettings,
+        state_dir: Path,
+        watcher: FileWatcher,
+        rescan_seconds: float = _RESCAN_SECONDS,
+    ) -> None:
+        self.resource_name = settings.resource_name
+        self.devices = DeviceList()
+        self.prefers = settings.numa_nodes > 0
+        self._settings = settings
+        self._state_dir = state_dir
+        self._path = state_path(state_dir, settings.resource_name)
+        self._watcher = watcher
+        self._rescan_seconds = rescan_seconds
+        self._state = SimulatedState()
+        self._listed_ids: tuple[str, ...] | None = None
+        self._said = ""
+
+    def refresh(self) -> None:
+        """Make the state file if there is none, read it, and publish the devices. Raises OSError."""
+        simulated_dir(self._state_dir).mkdir(parents=True, exist_ok=True)
+        if not self._path.exists():
+            write_state(self._path, self.resource_name, SimulatedState())
+        self._read()
+
+    async def run(self) -> None:
+        """Read the state file again at each change of it, and every half minute."""
+        subscription = self._watcher.subscribe()
+        subscription.follow([self._path.parent], contents=True)
+        # an edit between the first look and the watch
+        self._read()
+        try:
+            while True:
+                happened = await subscription.wait(self._rescan_seconds)
+                if not happened or self._path in happened or self._path.parent in happened:
+                    subscription.follow([self._path.parent], contents=True)
+                    self._read()
+        finally:
+            subscription.close()
+
+    def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
+        """Raises AllocationRefused."""
+        return allocate(self.resource_name, {device.id: device for device in self.devices.latest}, device_ids)
+
+    def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
+        """Raises AllocationRefused."""
+        numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
+        wanted = tuple(must_include)
+        unknown = tuple(sorted(set(wanted) - set(numa_nodes)))
+        if unknown:
+            raise UnknownDevices(self.resource_name, unknown)
+        # the asker's list may be a moment older than ours: what is gone is not preferred
+        return preferred(self.resource_name, numa_nodes, set(available) & set(numa_nodes), wanted, size)
+
+    def _read(self) -> None:
+        try:
+            state = read_state(self._path)
+        except FileNotFoundError:
+            self._say(logging.INFO, "state file is gone; the last state holds", "")
+            return
+        except (StateFileError, OSError) as error:
+            self._say(logging.ERROR, "state file cannot be read; the last good state holds", str(error))
+            return
+        self._state = state
+        count = self._settings.count if state.count is None else state.count
+        ids = simulated_ids(self._settings.prefix(), count)
+        self._tell_unknown(state.unknown(ids), ids)
+        self._list(ids)
+        devices = simulated_devices(ids, self._settings.numa_nodes, state)
+        if self.devices.publish(devices):
+            unhealthy = sum(not device.is_healthy for device in devices)
+            log.info(
+                "devices changed",
+                extra={"resource_name": self.resource_name, "devices": len(devices), "unhealthy": unhealthy},
+            )
+
+    def _list(self, ids: tuple[str, ...]) -> None:
+        """Tell the simulate command which devices exist."""
+        if ids != self._listed_ids:
+            write_listing(self._state_dir, Listing(self.resource_name, list(ids)))
+            self._listed_ids = ids
+
+    def _tell_unknown(self, unknown: tuple[str, ...], ids: tuple[str, ...]) -> None:
+        if not unknown:
+            self._said = ""
+            return
+        there_are = f"{ids[0]} to {ids[-1]}" if ids else "none"
+        problem = f"{self._path}: no such device: {', '.join(unknown[:10])}; there are: {there_are}"
+        self._say(logging.WARNING, "state file names unknown devices; the rest of it holds", problem)
+
+    def _say(self, level: int, event: str, error: str) -> None:
+        """Once for each new trouble, not at every look."""
+        said = f"{event} {error}"
+        if said != self._said:
+            log.log(level, event, extra={"resource_name": self.resource_name, "path": str(self._path), "error": error})
+        self._said = said

@@ -1,0 +1,111 @@
+"""Ends the process when its watches do not bring what the API server has.
+
+From time to time the metadata of every object is listed, page by page, and compared with what is known. An object that the
+list shows newer, and that is still not known like that some seconds later, was not brought. A fleet in which nothing happens
+has nothing to bring, however long it is silent. Writes nothing, and repairs nothing: a fresh start does.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodedevice_api import names
+
+from nodedevice_operator.errors import ApiError, Behind
+from nodedevice_operator.informers.relist import NODES
+from nodedevice_operator.informers.store import Cache, Store
+from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.kube.health import ApiHealth
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS: Final = 10.0
+# After an outage a watch may wait some time before it tries again; that is no reason to end.
+_CALM_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """An object that was listed at a version that no watch had brought then."""
+
+    kind: str
+    key: Hashable
+    uid: str
+    version: int
+
+
+class Watchdog:
+    """Looks now and then whether what is known is what there is."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        cluster: Cluster,
+        health: ApiHealth,
+        interval_seconds: float,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._health = health
+        self._interval_seconds = interval_seconds
+        self._patience_seconds = patience_seconds
+        self._stores: Mapping[str, Store[Any, Any]] = {
+            NODES: cache.nodes,
+            names.NODE_DEVICES: cache.node_devices,
+            names.POD_DEVICES: cache.pod_devices,
+        }
+
+    async def work(self) -> None:
+        """Check, for ever. Raises Behind."""
+        if not self._interval_seconds:
+            return await _for_ever()
+        await self._cache.whole.wait()
+        while True:
+            await asyncio.sleep(self._interval_seconds)
+            try:
+                await self._check()
+            except ApiError as error:
+                log.debug("watch not checked", extra={"problem": str(error)})
+
+    async def _check(self) -> None:
+        """List all, wait, and see whether all of that has come. Raises Behind, or ApiError where it cannot be listed."""
+        began = time.monotonic()
+        unseen = [found for kind in self._stores for found in await self._unseen(kind)]
+        if not unseen:
+            return
+        await asyncio.sleep(self._patience_seconds)
+        late = [found for found in unseen if self._is_unseen(found)]
+        if not late or self._health.seconds_since_outage() < time.monotonic() - began + _CALM_SECONDS:
+            return
+        for found in late:
+            if await self._is_still_there(found):
+                name = "/".join(found.key) if isinstance(found.key, tuple) else str(found.key)
+                log.error("the watch is behind", extra={"kind": found.kind, "object": name, "objects": len(late)})
+                raise Behind(found.kind, name, found.version, self._patience_seconds)
+
+    async def _unseen(self, kind: str) -> list[_Unseen]:
+        found: list[_Unseen] = []
+        async for page in self._cluster.list_versions(kind):
+            listed = (_Unseen(kind, key, uid, version) for key, (uid, version) in page.items())
+            found += [item for item in listed if self._is_unseen(item)]
+        return found
+
+    def _is_unseen(self, item: _Unseen) -> bool:
+        store = self._stores[item.kind]
+        if store.is_gone(item.uid) or store.is_left_alone(item.key):
+            return False
+        held = store.get(item.key)
+        return held is None or held.resource_version < item.version
+
+    async def _is_still_there(self, item: _Unseen) -> bool:
+        """Whether that object is there, and can be understood: one that cannot is told elsewhere, and never known."""
+        namespace, name = item.key if isinstance(item.key, tuple) else ("", str(item.key))
+        return item.uid in await self._cluster.find(item.kind, namespace, name)
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()

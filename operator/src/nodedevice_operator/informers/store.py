@@ -1,0 +1,177 @@
+"""What is known of the cluster: slim records, filled by lists and by the watch, newest first.
+
+Each kind is a store. A record older than the one held is ignored, so the echo of our own write never looks like a change,
+and neither does an event that was overtaken. A store is complete once a whole list has gone into it: before that nothing
+may be concluded from what is not there. An object that is there and not understood is left alone: what was known of it stays.
+"""
+
+import asyncio
+from collections.abc import Collection, Hashable, Iterable
+from typing import Final, Generic, Protocol, TypeVar
+
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeRecord, PodDeviceRecord
+
+# Answers to our own writes may come after the news that the object is gone; so many of the gone are remembered.
+_REMEMBERED_GONE: Final = 4096
+
+K = TypeVar("K", bound=Hashable, covariant=True)
+K2 = TypeVar("K2", bound=Hashable)
+
+
+class Record(Protocol[K]):
+    """What a store asks of a record: which object, which version of it, and which node it is about."""
+
+    @property
+    def key(self) -> K: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+
+
+R = TypeVar("R", bound=Record[Hashable])
+
+
+class Store(Generic[K2, R]):
+    """Records of one kind, by key and by node."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self._by_key: dict[K2, R] = {}
+        # a node has few of each kind, and a tuple of keys is a fifth of a dictionary
+        self._by_node: dict[str, tuple[K2, ...]] = {}
+        self._gone: dict[str, None] = {}
+        self._left_alone: set[K2] = set()
+
+    def get(self, key: K2) -> R | None:
+        return self._by_key.get(key)
+
+    def by_key(self) -> dict[K2, R]:
+        """All records; for reading only."""
+        return self._by_key
+
+    def values(self) -> list[R]:
+        """All records as of now."""
+        return list(self._by_key.values())
+
+    def of_node(self, node: str) -> list[R]:
+        """Records about that node."""
+        return [self._by_key[key] for key in self._by_node.get(node, ())]
+
+    def is_about(self, node: str) -> bool:
+        """Whether any record is about that node."""
+        return node in self._by_node
+
+    def nodes(self) -> frozenset[str]:
+        """Nodes that any record is about."""
+        return frozenset(self._by_node)
+
+    def put(self, record: R) -> bool:
+        """Take in a record unless a newer one is held; whether that changed what is known."""
+        # which kind of key a kind of record has is known where a store is made, and cannot be said in types
+        key: K2 = record.key  # type: ignore[assignment]
+        held = self._by_key.get(key)
+        if record.uid in self._gone or (held is not None and record.resource_version <= held.resource_version):
+            return False
+        if held is not None and held.node != record.node:
+            self._unlink(key, held)
+        self._by_key[key] = record
+        if held is None or held.node != record.node:
+            self._by_node[record.node] = (*self._by_node.get(record.node, ()), key)
+        was_left_alone = self.is_left_alone(key)
+        self._left_alone.discard(key)
+        return was_left_alone or held is None or held != record
+
+    def leave_alone(self, key: K2) -> bool:
+        """The object of that key is there, and is not understood; whether that is news."""
+        is_news = key not in self._left_alone
+        self._left_alone.add(key)
+        return is_news
+
+    def is_left_alone(self, key: K2) -> bool:
+        """Whether that object is there and not understood, so that nothing may be concluded from what is known of it."""
+        return key in self._left_alone
+
+    def is_gone(self, uid: str) -> bool:
+        """Whether the object of that uid was removed, as far as that is remembered."""
+        return uid in self._gone
+
+    def remove(self, key: K2, uid: str) -> bool:
+        """Forget the object of that uid; whether it was known."""
+        self._gone[uid] = None
+        if len(self._gone) > _REMEMBERED_GONE:
+            del self._gone[next(iter(self._gone))]
+        was_left_alone = self.is_left_alone(key)
+        self._left_alone.discard(key)
+        held = self._by_key.get(key)
+        if held is None or held.uid != uid:
+            return was_left_alone
+        del self._by_key[key]
+        self._unlink(key, held)
+        return True
+
+    def replace(
+        self, listed: Iterable[R], resource_version: int, left_out: Collection[K2 | None] = ()
+    ) -> frozenset[str]:
+        """Take in a whole list, as of that version; the nodes about which anything changed.
+
+        What the list lacks is gone, unless it is newer than the list. left_out: keys of what is in it and was not understood;
+        with None among them it may be any, and then nothing is gone.
+        """
+        changed: set[str] = set()
+        named = {key for key in left_out if key is not None}
+        is_all_named = len(named) == len(left_out)
+        self._left_alone = named if is_all_named else self._left_alone | named
+        keys: set[Hashable] = {*named}
+        for record in listed:
+            keys.add(record.key)
+            if self.put(record):
+                changed.add(record.node)
+        for key, held in list(self._by_key.items()):
+            if is_all_named and key not in keys and held.resource_version < resource_version:
+                self.remove(key, held.uid)
+                changed.add(held.node)
+        self.is_complete = True
+        return frozenset(changed)
+
+    def _unlink(self, key: K2, held: R) -> None:
+        others = tuple(other for other in self._by_node.get(held.node, ()) if other != key)
+        if others:
+            self._by_node[held.node] = others
+        else:
+            self._by_node.pop(held.node, None)
+
+
+class Cache:
+    """The three kinds that the operator watches."""
+
+    def __init__(self) -> None:
+        self.nodes: Store[str, NodeRecord] = Store()
+        self.node_devices: Store[str, NodeDeviceRecord] = Store()
+        self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
+        # set once every list has come in for the first time
+        self.whole = asyncio.Event()
+
+    def waits_for(self) -> tuple[str, ...]:
+        """Which lists are not whole yet, in words."""
+        complete = {
+            "Nodes": self.nodes.is_complete,
+            "NodeDevices": self.node_devices.is_complete,
+            "PodDevices": self.pod_devices.is_complete,
+        }
+        return tuple(f"the list of {kind} is not complete" for kind, is_complete in complete.items() if not is_complete)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether absence means anything yet."""
+        return self.nodes.is_complete and self.node_devices.is_complete and self.pod_devices.is_complete
+
+    def knows(self, node: str) -> bool:
+        """Whether anything is known about that node."""
+        return any(store.is_about(node) for store in (self.nodes, self.node_devices, self.pod_devices))
+
+    def names_of_nodes(self) -> frozenset[str]:
+        """Every node that anything is known about."""
+        return self.nodes.nodes() | self.node_devices.nodes() | self.pod_devices.nodes()

@@ -1,0 +1,191 @@
+"""PodDevices: which devices each pod of a node holds, made from the allocations in that node's NodeDevices.
+
+A releasing allocation is not shown: its pod is over. Whether the pod is real, and on this node, is for the caller to ask
+before a PodDevice is made: an agent is not believed blindly.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, PodDeviceRecord
+
+# The schema's: a PodDevice with more would be refused, again and again. The flat columns, 4096 at most, count what is not listed.
+_LONGEST_LINE: Final = 4000
+_MOST_CONTAINERS: Final = 256
+_MOST_RESOURCES: Final = 64
+_HEALTHY: Final = "Healthy"
+_UNKNOWN: Final = "Unknown"
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """A device as a PodDevice shows it; `health` is Unknown where the plugin no longer lists it."""
+
+    id: str
+    health: str
+    numa_nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldResource:
+    """What a container holds of one resource, sorted by device ID."""
+
+    name: str
+    devices: tuple[HeldDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingContainer:
+    """A container and its resources, sorted by name."""
+
+    name: str
+    resources: tuple[HeldResource, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """All that the operator writes into a PodDevice. `owner_uid` is of the Pod that owns it."""
+
+    node: str
+    pod_uid: str
+    owner_uid: str
+    resources: str
+    devices: str
+    health: str
+    containers: tuple[HoldingContainer, ...]
+
+    def fingerprint(self) -> str:
+        """Equal for equal contents, and short: a PodDevice is compared by it, not kept."""
+        return hashlib.blake2b(repr(self).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A PodDevice that should be there, and what it holds in words, by resource."""
+
+    namespace: str
+    name: str
+    content: Content
+    held: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+    @property
+    def pod_uid(self) -> str:
+        return self.content.pod_uid
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do for one node. `create` needs the pod to be looked up first, and replaces `replaces` where that is set."""
+
+    create: tuple[tuple[Wanted, PodDeviceRecord | None], ...] = ()
+    update: tuple[tuple[Wanted, PodDeviceRecord], ...] = ()
+    delete: tuple[PodDeviceRecord, ...] = ()
+
+
+def wanted(node: str, node_devices: Iterable[NodeDeviceRecord]) -> tuple[Wanted, ...]:
+    """The PodDevices that the NodeDevices of `node` call for, sorted by namespace, name and pod UID."""
+    held: dict[tuple[str, str, str], list[tuple[NodeDeviceRecord, Allocation]]] = defaultdict(list)
+    for record in node_devices:
+        for allocation in record.allocations:
+            if allocation.namespace and allocation.name and not allocation.is_releasing:
+                held[allocation.namespace, allocation.name, allocation.pod_uid].append((record, allocation))
+    return tuple(_wanted(node, *pod, held[pod]) for pod in sorted(held))
+
+
+def plan(
+    wants: Iterable[Wanted],
+    existing: Mapping[Key, PodDeviceRecord],
+    of_node: Iterable[PodDeviceRecord],
+    *,
+    may_delete: bool,
+) -> Plan:
+    """Compare what should be there with what is.
+
+    existing: PodDevices by key, whatever their node. of_node: those that name this node.
+    may_delete: False while some NodeDevice of the node says nothing yet.
+    """
+    create: list[tuple[Wanted, PodDeviceRecord | None]] = []
+    update: list[tuple[Wanted, PodDeviceRecord]] = []
+    called_for: set[tuple[Key, str]] = set()
+    for want in wants:
+        called_for.add((want.key, want.pod_uid))
+        there = existing.get(want.key)
+        if there is None or there.pod_uid != want.pod_uid or there.node != want.content.node:
+            create.append((want, there))
+        elif there.fingerprint != want.content.fingerprint():
+            update.append((want, there))
+    delete = tuple(r for r in of_node if may_delete and (r.key, r.pod_uid) not in called_for)
+    return Plan(tuple(create), tuple(update), delete)
+
+
+def sentence(want: Wanted, resources: Iterable[str]) -> str:
+    """What the pod was given of those resources, such as `example.com/gpu: gpu-0, gpu-1 on node-a`."""
+    chosen = frozenset(resources)
+    parts = [f"{resource}: {', '.join(ids)}" for resource, ids in want.held if resource in chosen]
+    return _cut(f"{'; '.join(parts)} on {want.content.node}", 900)
+
+
+def _wanted(
+    node: str, namespace: str, name: str, pod_uid: str, held: list[tuple[NodeDeviceRecord, Allocation]]
+) -> Wanted:
+    containers: dict[str, list[HeldResource]] = defaultdict(list)
+    ids: dict[str, set[str]] = defaultdict(set)
+    omitted: dict[str, int] = defaultdict(int)
+    for record, allocation in held:
+        containers[allocation.container].append(_held(record, allocation))
+        # an init container's devices are used again by the others: each counts once
+        ids[record.resource].update(allocation.device_ids)
+        omitted[record.resource] += allocation.omitted
+    shown = tuple(
+        HoldingContainer(container, tuple(sorted(resources, key=lambda r: r.name)))
+        for container, resources in sorted(containers.items())
+    )
+    in_words = tuple((resource, tuple(sorted(ids[resource]))) for resource in sorted(ids))
+    content = Content(
+        node=node,
+        pod_uid=pod_uid,
+        owner_uid=pod_uid,
+        resources=_cut(",".join(f"{r}={len(found) + omitted[r]}" for r, found in in_words), _LONGEST_LINE),
+        devices=_cut(",".join(device_id for _, found in in_words for device_id in found), _LONGEST_LINE),
+        health=_cut(_health(shown), _LONGEST_LINE),
+        containers=tuple(
+            HoldingContainer(container.name, container.resources[:_MOST_RESOURCES])
+            for container in shown[:_MOST_CONTAINERS]
+        ),
+    )
+    return Wanted(namespace, name, content, in_words)
+
+
+def _held(record: NodeDeviceRecord, allocation: Allocation) -> HeldResource:
+    return HeldResource(record.resource, tuple(_device(record, i) for i in sorted(set(allocation.device_ids))))
+
+
+def _device(record: NodeDeviceRecord, device_id: str) -> HeldDevice:
+    device = record.devices.get(device_id)
+    if device is None or device.is_missing:
+        return HeldDevice(device_id, _UNKNOWN, ())
+    return HeldDevice(device_id, device.health, device.numa_nodes)
+
+
+def _health(containers: tuple[HoldingContainer, ...]) -> str:
+    broken = {
+        f"{device.id} {device.health}"
+        for container in containers
+        for resource in container.resources
+        for device in resource.devices
+        if device.health != _HEALTHY
+    }
+    return ", ".join(sorted(broken)) or _HEALTHY
+
+
+def _cut(line: str, longest: int) -> str:
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"

@@ -1,0 +1,191 @@
+"""The policy that makes a pod wait for its node's agent: a MutatingAdmissionPolicy with the managed resource names as literals.
+
+A pod that asks for one of them gets the annotation by which the runtime (NRI's default validator) starts no container of it while
+the plugin `nodedevice` is not connected. The names stand in the policy itself: a parameter object that is missing would refuse
+every pod of the cluster. Says what the two objects must look like and what to do so that they do; sends nothing.
+
+Source: NRI v0.12 plugins/default-validator and pkg/plugin/annotations.go; MutatingAdmissionPolicy v1, measured on Kubernetes 1.37.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nodedevice_api.names import RUNTIME_NRI
+
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+
+NAME: Final = "nodedevice-required-plugins"
+API_VERSION: Final = "admissionregistration.k8s.io/v1"
+POLICY: Final = "MutatingAdmissionPolicy"
+BINDING: Final = "MutatingAdmissionPolicyBinding"
+POLICIES: Final = "mutatingadmissionpolicies"
+BINDINGS: Final = "mutatingadmissionpolicybindings"
+
+# As the agent registers with NRI.
+PLUGIN: Final = "nodedevice"
+ANNOTATION: Final = "required-plugins.noderesource.dev"
+
+# The API server takes a changed policy into force within its refresh interval of a second, each replica for itself.
+SETTLE_SECONDS: Final = 2.0
+
+# What is understood of a value that is there already: YAML's two forms of a list, of plain or quoted names. Read by RE2 in the API
+# server and by Python here, so written for both: white space is spelt out, as RE2's is ASCII's and Python's is not; and each text
+# matches in one way at most, as Python would try all ways. A list is ours when our name stands in it between what parts its names.
+_SPACE: Final = r"[ \t\n\f\r]"
+_ITEM: Final = r"""([A-Za-z0-9][A-Za-z0-9_.-]*|"[A-Za-z0-9_. -]*"|'[A-Za-z0-9_. -]*')"""
+_OURS: Final = f"""({PLUGIN}|"{PLUGIN}"|'{PLUGIN}')"""
+_FLOW: Final = rf"^{_SPACE}*\[{_SPACE}*{_ITEM}{_SPACE}*(,{_SPACE}*{_ITEM}{_SPACE}*)*\]{_SPACE}*$"
+_OURS_IN_FLOW: Final = rf"[\[,]{_SPACE}*{_OURS}{_SPACE}*[,\]]"
+_BLOCK: Final = rf"^(- +{_ITEM} *\n)*- +{_ITEM} *\n?$"
+_OURS_IN_BLOCK: Final = rf"(^|\n)- +{_OURS} *(\n|$)"
+
+# where the names stand in a policy of ours
+_LITERALS: Final = re.compile(r"r in \[([^\]]*)\]")
+
+Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The two objects as they are stored: their specs, None for one that is not there."""
+
+    policy: Spec | None = None
+    binding: Spec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do: bring the object of that kind (its plural) to `spec`, or delete it where that is None."""
+
+    kind: str
+    spec: Spec | None
+
+
+def names_of(records: Iterable[NodeDeviceRecord]) -> tuple[str, ...]:
+    """Resource names that the policy must hold: those of every NodeDevice whose agent works by NRI, sorted."""
+    return tuple(sorted({record.resource for record in records if record.runtime == RUNTIME_NRI}))
+
+
+def plan(names: tuple[str, ...], stored: Stored, accepted: Mapping[str, Spec]) -> tuple[Step, ...]:
+    """What to do so that the policy holds exactly these names; nothing where it does.
+
+    accepted: by kind, what the API server made of the very spec that is wanted, where it was sent before: a default that is
+    not known here must not be fought. The binding comes last and goes first: without its policy it does nothing.
+    """
+    if not names:
+        gone = ((BINDINGS, stored.binding), (POLICIES, stored.policy))
+        return tuple(Step(kind, None) for kind, there in gone if there is not None)
+    wanted = ((POLICIES, stored.policy, policy_spec(names)), (BINDINGS, stored.binding, binding_spec()))
+    return tuple(
+        Step(kind, spec) for kind, there, spec in wanted if there is None or there not in (spec, accepted.get(kind))
+    )
+
+
+def guarded_by(stored: Stored) -> frozenset[str]:
+    """Resource names that these objects guard, where they are just what we would write; none otherwise."""
+    if stored.policy is None or stored.binding != binding_spec():
+        return frozenset()
+    found = _LITERALS.search(str(stored.policy.get("matchConditions")))
+    names = tuple(re.findall(r'"([^"]+)"', found[1])) if found else ()
+    return frozenset(names) if names and stored.policy == policy_spec(names) else frozenset()
+
+
+def is_marked(annotations: Mapping[str, str], longest: float = math.inf) -> bool:
+    """Whether the runtime heeds our name in a pod with these annotations, as the policy makes it: in every key that there is.
+
+    longest: with more characters than that in their values, the answer is no and they are not read.
+    """
+    keys = (ANNOTATION, *(key for key in annotations if key.startswith(f"{ANNOTATION}/")))
+    values = [annotations.get(key, "") for key in keys]
+    return sum(map(len, values)) <= longest and all(map(_names_us, values))
+
+
+def _names_us(value: str) -> bool:
+    # not `search`: to Python, though not to RE2, `$` is also before a last newline
+    if re.fullmatch(_FLOW, value):
+        return re.search(_OURS_IN_FLOW, value) is not None
+    return re.fullmatch(_BLOCK, value) is not None and re.search(_OURS_IN_BLOCK, value) is not None
+
+
+def body(kind: str, spec: Spec) -> dict[str, Any]:
+    """The whole object of that kind (its plural), for server-side apply."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": POLICY if kind == POLICIES else BINDING,
+        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "nodedevice-operator"}},
+        "spec": dict(spec),
+    }
+
+
+def binding_spec() -> dict[str, Any]:
+    return {"policyName": NAME}
+
+
+def policy_spec(names: tuple[str, ...]) -> dict[str, Any]:
+    """Spec of the policy for these resource names, with every default of the API spelt out, so that it can be compared."""
+    return {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    # annotations may be changed while a pod waits for its start: what is taken off is put back
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["pods"],
+                    "scope": "*",
+                }
+            ],
+        },
+        "matchConditions": [{"name": "asks-for-a-managed-resource", "expression": _asks(names)}],
+        "variables": [
+            {"name": "before", "expression": "object.metadata.?annotations.orValue({})"},
+            # a key for one container, or for the pod, wins over the plain one: whoever writes it must not get out by it
+            {"name": "keys", "expression": f"variables.before.map(k, k).filter(k, k.startsWith('{ANNOTATION}/'))"},
+        ],
+        "mutations": [
+            {
+                "patchType": "ApplyConfiguration",
+                "applyConfiguration": {
+                    "expression": "Object{metadata: Object.metadata{annotations: "
+                    f"(['{ANNOTATION}'] + variables.keys).transformMapEntry(i, k, {{k: {_merged()}}})}}}}"
+                },
+            }
+        ],
+    }
+
+
+def _asks(names: tuple[str, ...]) -> str:
+    literals = ", ".join(json.dumps(name) for name in names)
+    return (
+        "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, c.?resources.limits.orValue({})"
+        f".exists(r, r in [{literals}] && string(c.resources.limits[r]) != '0'))"
+    )
+
+
+def _merged() -> str:
+    """The value of the key `k` with our name in it. What is no plain list of names is replaced: it might hide ours."""
+    value = "variables.before[?k].orValue('')"
+
+    def matches(pattern: str) -> str:
+        return f"{value}.matches({_literal(pattern)})"
+
+    return (
+        f"{matches(_FLOW)} ? ({matches(_OURS_IN_FLOW)} ? {value} : {value}.replace(']', ', {PLUGIN} ]')) : "
+        f"{matches(_BLOCK)} ? ({matches(_OURS_IN_BLOCK)} ? {value} : "
+        f"{value} + ({value}.endsWith('\\n') ? '' : '\\n') + '- {PLUGIN}\\n') : "
+        f"'[ {PLUGIN} ]'"
+    )
+
+
+def _literal(pattern: str) -> str:
+    """A CEL string literal; JSON's escapes are CEL's too."""
+    return json.dumps(pattern)

@@ -1,0 +1,126 @@
+"""The Helm chart as somebody installs it: linted, rendered, refused with a sentence, applied, and what it tells to type next."""
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nodedevice_api.names import AGENTS_NAMESPACE
+
+from hack.cluster.build.binaries import find
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook, render_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.errors import CommandError
+
+pytestmark = pytest.mark.cluster
+ROOT = Path(__file__).parents[2]
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+
+def helm(*arguments: str) -> str:
+    """Run helm without a cluster; returns what it printed to stdout, and fails when helm does."""
+    done = subprocess.run([str(find(["helm"])["helm"]), *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """The chart's objects, but for its CRDs and hooks, by kind, namespace and name."""
+    return {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in render_chart(values)
+        if each["kind"] != "CustomResourceDefinition" and not is_hook(each)
+    }
+
+
+def test_lint() -> None:
+    assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+def test_renders_these_objects_and_no_others() -> None:
+    accounts = ("nodedevice-agent", "nodedevice-operator")
+    assert set(rendered()) == {
+        ("Namespace", "", AGENTS_NAMESPACE),
+        *(("ServiceAccount", SYSTEM_NAMESPACE, account) for account in accounts),
+        *((kind, "", account) for kind in ("ClusterRole", "ClusterRoleBinding") for account in accounts),
+        *((kind, AGENTS_NAMESPACE, account) for kind in ("Role", "RoleBinding") for account in accounts),
+        *((kind, "", name) for kind in POLICIES for name in (*accounts, "nodedevice-operator-pods")),
+        *((kind, SYSTEM_NAMESPACE, "nodedevice-operator-election") for kind in ("Role", "RoleBinding")),
+        *(("ConfigMap", SYSTEM_NAMESPACE, account) for account in accounts),
+        ("DaemonSet", SYSTEM_NAMESPACE, "nodedevice-agent"),
+        ("Deployment", SYSTEM_NAMESPACE, "nodedevice-operator"),
+        ("PodDisruptionBudget", SYSTEM_NAMESPACE, "nodedevice-operator"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "policies"),
+    [("agents", ["nodedevice-agent"]), ("operator", ["nodedevice-operator", "nodedevice-operator-pods"])],
+)
+def test_a_policy_can_be_switched_off(value: str, policies: list[str]) -> None:
+    missing = set(rendered()) - set(rendered({"admission": {value: False}}))
+    assert missing == {(kind, "", name) for kind in POLICIES for name in policies}
+
+
+def test_lease_namespace_can_be_another() -> None:
+    namespaces = {namespace for _, namespace, _ in rendered({"agents": {"leaseNamespace": "leases-of-agents"}})}
+    assert namespaces == {"", SYSTEM_NAMESPACE, "leases-of-agents"}
+
+
+def test_every_object_is_labelled() -> None:
+    for object_id, each in rendered().items():
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "nodedevice", object_id
+        assert labels["app.kubernetes.io/instance"] == "nodedevice", object_id
+        assert labels["app.kubernetes.io/managed-by"] == "Helm", object_id
+        assert labels["app.kubernetes.io/component"] in {"agent", "operator"}, object_id
+
+
+@pytest.mark.parametrize("distribution", ["node-agent", "operator"])
+def test_chart_is_of_the_version_of_the_programs(distribution: str) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / distribution / "pyproject.toml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == project["project"]["version"]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        pytest.param({"agent": {}}, "additional properties 'agent' not allowed", id="typo at the top"),
+        pytest.param(
+            {"agents": {"leaseNamespce": "x"}},
+            "at '/agents': additional properties 'leaseNamespce' not allowed",
+            id="typo below",
+        ),
+        pytest.param({"agents": {"leaseNamespace": 5}}, "at '/agents/leaseNamespace': got number", id="a number"),
+        pytest.param({"agents": {"leaseNamespace": ""}}, "at '/agents/leaseNamespace': ''", id="empty"),
+        pytest.param({"agents": {"leaseNamespace": "A_b"}}, "'A_b' does not match pattern", id="no namespace name"),
+        pytest.param(
+            {"agents": {"leaseNamespace": SYSTEM_NAMESPACE}},
+            "agents may write every Lease in it; choose another, such as nodedevice-agents",
+            id="the release's own namespace",
+        ),
+    ],
+)
+def test_refuses_values(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        render_chart(values)
+    assert sentence in str(refused.value)
+
+
+def test_applying_again_changes_nothing(installed: ControlPlane) -> None:
+    manifests = yaml.safe_dump_all(installed_manifests())
+
+    def versions() -> list[str]:
+        stored = json.loads(installed.kubectl("get", "-o", "json", "-f", "-", stdin=manifests))
+        # a CRD's resourceVersion also moves when the server writes its status
+        return [
+            str(each["metadata"].get("generation", each["metadata"]["resourceVersion"])) for each in stored["items"]
+        ]
+
+    before = versions()
+    installed.apply(manifests)
+    assert versions() == before

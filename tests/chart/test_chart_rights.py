@@ -1,0 +1,291 @@
+"""What the chart's two accounts may do, asked and tried with their own tokens: all they need, and nothing else.
+
+The expected rights are written out here a second time on purpose: a verb more in the chart has to be wanted in two places.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightkube import ApiError, Client, KubeConfig
+from lightkube.models import core_v1
+from lightkube.models.authorization_v1 import SelfSubjectRulesReviewSpec
+from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.authorization_v1 import SelfSubjectRulesReview
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import ConfigMap, Event, Namespace, Node, NodeStatus, Pod, Secret
+from lightkube.types import PatchType
+from nodedevice_api.names import (
+    AGENT_FIELD_MANAGER,
+    AGENTS_NAMESPACE,
+    GROUP,
+    OPERATOR_FIELD_MANAGER,
+    OPERATOR_LEASE,
+    Condition,
+    node_device_name,
+)
+from nodedevice_operator.requiredplugins.policy import ANNOTATION
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.integration.crds.custom_resources import (
+    NodeDevice,
+    PodDevice,
+    apply_status,
+    condition,
+    free,
+    node_device,
+    pod_device,
+)
+
+pytestmark = pytest.mark.cluster
+
+NODE = "rights-node"
+NAME = node_device_name(NODE, "example.com/gpu")
+
+Right = tuple[str, str, str]  # group, resource, verb
+
+
+def each_verb(group: str, resource: str, *verbs: str) -> set[Right]:
+    return {(group, resource, verb) for verb in verbs}
+
+
+AGENT = {
+    *each_verb("", "nodes", "get"),
+    *each_verb("", "pods", "list", "watch"),
+    *each_verb(GROUP, "nodedevices", "list", "watch", "create", "patch"),
+    *each_verb(GROUP, "nodedevices/status", "patch"),
+}
+AGENT_LEASES = each_verb("coordination.k8s.io", "leases", "get", "create", "update")
+ADMISSION = "admissionregistration.k8s.io"
+OPERATOR = {
+    *each_verb("", "nodes", "get", "list", "watch"),
+    *each_verb("", "nodes/status", "patch"),
+    *each_verb("", "pods", "get", "list", "patch"),
+    *each_verb("", "events", "create", "patch"),
+    *each_verb(GROUP, "nodedevices", "list", "watch"),
+    *each_verb(GROUP, "nodedevices/status", "patch"),
+    *each_verb(GROUP, "poddevices", "list", "watch", "create", "patch", "delete"),
+    *(
+        (ADMISSION, f"mutatingadmission{kind}{name}", verb)
+        for kind in ("policies", "policybindings")
+        for name, verbs in (
+            ("", ("create",)),
+            (" ['nodedevice-required-plugins']", ("list", "watch", "patch", "delete")),
+        )
+        for verb in verbs
+    ),
+}
+OPERATOR_LEASES = each_verb("coordination.k8s.io", "leases", "list")
+OPERATOR_OWN_LEASE = each_verb("coordination.k8s.io", f"leases ['{OPERATOR_LEASE}']", "get", "create", "update")
+
+
+def rights(client: Client, namespace: str) -> set[Right]:
+    """Every right that the client's account has in a namespace, as the API server lists them to it."""
+    review = client.create(SelfSubjectRulesReview(spec=SelfSubjectRulesReviewSpec(namespace=namespace)))
+    assert review.status is not None
+    assert not review.status.incomplete
+    return {
+        (group, resource if not rule.resourceNames else f"{resource} {rule.resourceNames}", verb)
+        for rule in review.status.resourceRules
+        for group in rule.apiGroups or []
+        for resource in rule.resources or []
+        for verb in rule.verbs
+    }
+
+
+Account = Callable[[str], Client]
+
+
+@pytest.fixture(scope="module")
+def account(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """A client that speaks with the token of a ServiceAccount in the release's namespace; the agent's is bound to NODE."""
+    installed.add_node(NODE, wait_ready=False)
+    folder: Path = tmp_path_factory.mktemp("accounts")
+
+    with ExitStack() as open_clients:
+
+        def of(name: str) -> Client:
+            bound_to = NODE if name == "nodedevice-agent" else None
+            path = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, name, folder / name, bound_to)
+            return open_clients.enter_context(Client(KubeConfig.from_file(path), trust_env=False))
+
+        yield of
+    installed.remove_node(NODE)
+
+
+@pytest.fixture(scope="module")
+def agent(account: Account) -> Client:
+    return account("nodedevice-agent")
+
+
+@pytest.fixture(scope="module")
+def operator(account: Account) -> Client:
+    return account("nodedevice-operator")
+
+
+@pytest.fixture(scope="module")
+def nobody(account: Account) -> Client:
+    """An account without any role: what it may, everybody may."""
+    return account("default")
+
+
+@pytest.fixture
+def published(installed: ControlPlane) -> Iterator[str]:
+    """A NodeDevice that is there, with a status."""
+    installed.client.apply(node_device(NAME, nodeName=NODE), field_manager=AGENT_FIELD_MANAGER)
+    apply_status(installed.client, NAME, free("gpu-0"))
+    yield NAME
+    installed.client.delete(NodeDevice, NAME)
+
+
+@pytest.mark.parametrize("namespace", [SYSTEM_NAMESPACE, "kube-system", "kube-node-lease", "default"])
+def test_rights_of_the_agent(agent: Client, nobody: Client, namespace: str) -> None:
+    assert rights(agent, namespace) - rights(nobody, namespace) == AGENT
+
+
+@pytest.mark.parametrize("namespace", [SYSTEM_NAMESPACE, "kube-system", "kube-node-lease", "default"])
+def test_rights_of_the_operator(operator: Client, nobody: Client, namespace: str) -> None:
+    own = OPERATOR_OWN_LEASE if namespace == SYSTEM_NAMESPACE else set()
+    assert rights(operator, namespace) - rights(nobody, namespace) == OPERATOR | own
+
+
+def test_rights_among_the_leases(agent: Client, operator: Client, nobody: Client) -> None:
+    everybody = rights(nobody, AGENTS_NAMESPACE)
+    assert rights(agent, AGENTS_NAMESPACE) - everybody == AGENT | AGENT_LEASES
+    assert rights(operator, AGENTS_NAMESPACE) - everybody == OPERATOR | OPERATOR_LEASES
+
+
+def lease(namespace: str) -> Lease:
+    return Lease(metadata=ObjectMeta(name=NODE, namespace=namespace), spec=LeaseSpec(holderIdentity=NODE))
+
+
+def test_agent_can_do_its_work(installed: ControlPlane, agent: Client) -> None:
+    owner = agent.get(Node, NODE)
+    assert owner.metadata is not None
+    list(agent.list(Pod, fields={"spec.nodeName": NODE}, namespace="*"))
+    try:
+        owners = [{"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": owner.metadata.uid}]
+        identity = {"nodeName": NODE, "resourceName": "example.com/gpu"}
+        body = {"metadata": {"name": NAME, "ownerReferences": owners}, "spec": identity}
+        agent.apply(NodeDevice.from_dict(body), field_manager=AGENT_FIELD_MANAGER, force=True)
+        apply_status(agent, NAME, {**free("gpu-0"), "conditions": [condition(Condition.REGISTERED)]})
+        [found] = agent.list(NodeDevice, fields={"spec.nodeName": NODE})
+        assert found["status"]["total"] == 1
+        agent.replace(agent.create(lease(AGENTS_NAMESPACE)))
+    finally:
+        installed.client.delete(NodeDevice, NAME)
+        installed.client.delete(Lease, NODE, namespace=AGENTS_NAMESPACE)
+
+
+def test_operator_can_do_its_work(operator: Client, published: str, namespace: str) -> None:
+    one = {"example.com/gpu": "1"}
+    status = core_v1.NodeStatus(capacity=one, allocatable=one)
+    operator.apply(
+        NodeStatus(metadata=ObjectMeta(name=NODE), status=status), NODE, field_manager=OPERATOR_FIELD_MANAGER
+    )
+    stored = operator.get(Node, NODE)
+    assert stored.status is not None
+    assert stored.status.capacity is not None
+    assert stored.status.capacity["example.com/gpu"] == "1"
+
+    apply_status(operator, published, {"conditions": [condition(Condition.ADVERTISED)]}, OPERATOR_FIELD_MANAGER)
+    operator.apply(pod_device(namespace), field_manager=OPERATOR_FIELD_MANAGER)
+    operator.delete(PodDevice, "pod-a", namespace=namespace)
+    about = core_v1.ObjectReference(kind="Pod", name="pod-a", namespace=namespace)
+    event = ObjectMeta(name="pod-a.1", namespace=namespace)
+    operator.create(Event(metadata=event, involvedObject=about, reason="Test"))
+    list(operator.list(Lease, namespace=AGENTS_NAMESPACE))
+
+
+def forbidden(call: Callable[[], Any]) -> None:
+    with pytest.raises(ApiError) as refused:
+        call()
+    assert refused.value.status.code == 403, refused.value.status
+
+
+def pod(namespace: str, name: str = "pod-a") -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace=namespace, annotations={"old": "there"}),
+        spec=core_v1.PodSpec(containers=[core_v1.Container(name="main", image="img")]),
+    )
+
+
+def patch_pod(client: Client, namespace: str, patch: dict[str, Any]) -> Pod:
+    return client.patch(Pod, "pod-a", patch, namespace=namespace, patch_type=PatchType.STRATEGIC)
+
+
+OTHER_IMAGE = {"spec": {"containers": [{"name": "main", "image": "other"}]}}
+TAKEN_OUT = {"spec": {"unschedulable": True}}
+EMPTY = {"status": {"capacity": {"example.com/gpu": "9"}}}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda c, ns: c.patch(Node, NODE, TAKEN_OUT, patch_type=PatchType.MERGE), id="changes its Node"),
+        pytest.param(lambda c, ns: c.patch(Node.Status, NODE, EMPTY, patch_type=PatchType.MERGE), id="its capacity"),
+        pytest.param(lambda c, ns: list(c.list(Node)), id="reads all Nodes"),
+        pytest.param(lambda c, ns: c.delete(NodeDevice, NAME), id="deletes its NodeDevice"),
+        pytest.param(lambda c, ns: c.apply(pod_device(ns), field_manager="x"), id="writes a PodDevice"),
+        pytest.param(lambda c, ns: c.get(PodDevice, "pod-a", namespace=ns), id="reads a PodDevice"),
+        pytest.param(lambda c, ns: c.delete(Pod, "pod-a", namespace=ns), id="deletes a pod"),
+        pytest.param(lambda c, ns: c.create(lease("kube-node-lease")), id="writes the kubelet's Lease"),
+        pytest.param(lambda c, ns: c.delete(Lease, NODE, namespace=AGENTS_NAMESPACE), id="deletes its Lease"),
+        pytest.param(lambda c, ns: list(c.list(Secret, namespace=ns)), id="reads Secrets"),
+    ],
+)
+def test_agent_cannot(agent: Client, published: str, namespace: str, call: Callable[[Client, str], Any]) -> None:
+    forbidden(lambda: call(agent, namespace))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda c, ns: c.delete(Node, NODE), id="deletes a Node"),
+        pytest.param(lambda c, ns: c.patch(Node, NODE, TAKEN_OUT, patch_type=PatchType.MERGE), id="changes a Node"),
+        pytest.param(lambda c, ns: c.delete(NodeDevice, NAME), id="deletes a NodeDevice"),
+        pytest.param(lambda c, ns: c.apply(node_device(NAME), field_manager="x"), id="writes a NodeDevice's spec"),
+        pytest.param(lambda c, ns: c.delete(Pod, "pod-a", namespace=ns), id="deletes a pod"),
+        pytest.param(lambda c, ns: c.create(pod(ns, "pod-b")), id="makes a pod"),
+        pytest.param(lambda c, ns: patch_pod(c, ns, {"metadata": {"labels": {"a": "b"}}}), id="labels a pod"),
+        pytest.param(lambda c, ns: patch_pod(c, ns, {"metadata": {"annotations": {"a": "b"}}}), id="annotates a pod"),
+        pytest.param(lambda c, ns: patch_pod(c, ns, {"metadata": {"annotations": {"old": None}}}), id="takes one off"),
+        pytest.param(lambda c, ns: patch_pod(c, ns, OTHER_IMAGE), id="changes a pod's image"),
+        pytest.param(
+            lambda c, ns: c.patch(Pod.Status, "pod-a", {"status": {"phase": "Failed"}}, namespace=ns),
+            id="writes a pod's status",
+        ),
+        pytest.param(lambda c, ns: c.create(lease(AGENTS_NAMESPACE)), id="writes an agent's Lease"),
+        pytest.param(lambda c, ns: c.replace(lease(SYSTEM_NAMESPACE), NODE), id="makes another Lease beside its own"),
+        pytest.param(
+            lambda c, ns: list(c.list(Lease, namespace=SYSTEM_NAMESPACE)), id="lists the Leases beside its own"
+        ),
+        pytest.param(
+            lambda c, ns: c.delete(Lease, OPERATOR_LEASE, namespace=SYSTEM_NAMESPACE), id="deletes its own Lease"
+        ),
+        pytest.param(lambda c, ns: list(c.list(Secret, namespace=ns)), id="reads Secrets"),
+        pytest.param(lambda c, ns: list(c.list(ConfigMap, namespace=ns)), id="reads ConfigMaps"),
+        pytest.param(lambda c, ns: list(c.list(Namespace)), id="reads namespaces"),
+    ],
+)
+def test_operator_cannot(
+    installed: ControlPlane, operator: Client, published: str, namespace: str, call: Callable[[Client, str], Any]
+) -> None:
+    installed.client.create(pod(namespace))
+    forbidden(lambda: call(operator, namespace))
+
+
+def test_operator_patches_pods_with_nothing_or_the_mark(
+    installed: ControlPlane, operator: Client, namespace: str
+) -> None:
+    made = installed.client.create(pod(namespace))
+    assert made.metadata is not None
+    assert [each.metadata.name for each in operator.list(Pod, namespace=namespace) if each.metadata] == ["pod-a"]
+    patch_pod(operator, namespace, {"metadata": {"uid": made.metadata.uid}})
+    marked = patch_pod(operator, namespace, {"metadata": {"annotations": {ANNOTATION: "[ nodedevice ]"}}})
+    assert marked.metadata is not None
+    assert marked.metadata.annotations == {"old": "there", ANNOTATION: "[ nodedevice ]"}

@@ -1,0 +1,141 @@
+"""A cluster without an API server: what the operator's edges ask of one, answered from memory, and every write noted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nodedevice_operator.conditions.conditions import ConditionValue
+from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
+from nodedevice_operator.events.transitions import Event
+from nodedevice_operator.kube.api import Cluster, Listed
+from nodedevice_operator.objects.nodedevice import (
+    Condition,
+    LeaseRecord,
+    NodeDeviceRecord,
+    NodeRecord,
+    PodDeviceRecord,
+    PodRecord,
+)
+from nodedevice_operator.poddevices.plan import Wanted
+
+from tests.fakes.operator.node_status import NodeStatusModel
+
+
+@dataclass
+class ClusterModel(Cluster):
+    """Objects by name; `writes` in order. `failures` are raised by the next calls of that name, first come first served."""
+
+    node: NodeStatusModel = field(default_factory=NodeStatusModel)
+    node_devices: dict[str, NodeDeviceRecord] = field(default_factory=dict)
+    pod_devices: dict[tuple[str, str], PodDeviceRecord] = field(default_factory=dict)
+    pods: dict[tuple[str, str], PodRecord] = field(default_factory=dict)
+    leases: dict[str, LeaseRecord] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    event_names: list[tuple[str, str]] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    failures: dict[str, list[ApiError]] = field(default_factory=dict)
+    version: int = 100
+    leases_namespace: str = "agents"
+
+    def _next(self, call: str) -> int:
+        if self.failures.get(call):
+            raise self.failures[call].pop(0)
+        self.version += 1
+        return self.version
+
+    def node_record(self) -> NodeRecord:
+        """The Node as the API server would return it now."""
+        return replace(self.node.record(), resource_version=self.version)
+
+    async def list_nodes(self) -> Listed[NodeRecord]:
+        version = self._next("list_nodes")
+        return Listed([self.node_record()], version)
+
+    async def list_node_devices(self) -> Listed[NodeDeviceRecord]:
+        version = self._next("list_node_devices")
+        return Listed(list(self.node_devices.values()), version)
+
+    async def list_pod_devices(self) -> Listed[PodDeviceRecord]:
+        version = self._next("list_pod_devices")
+        return Listed(list(self.pod_devices.values()), version)
+
+    async def list_leases(self) -> dict[str, LeaseRecord]:
+        self._next("list_leases")
+        return dict(self.leases)
+
+    async def read_node(self, name: str) -> NodeRecord:
+        self._next("read_node")
+        return self.node_record()
+
+    async def read_pod(self, namespace: str, name: str) -> PodRecord:
+        self._next("read_pod")
+        if (namespace, name) not in self.pods:
+            raise NotFound("get", "pods", f"{namespace}/{name}", 404)
+        return self.pods[namespace, name]
+
+    async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
+        self._next("apply_capacity")
+        if node.uid != self.node.uid:
+            raise Invalid("patch", "nodes/status", "metadata.uid: field is immutable", 422)
+        if not self.node.apply(numbers, force=force):
+            cause = FieldConflict("kubelet", ".status.capacity.example.com/gpu")
+            raise Conflict("patch", "nodes/status", "conflict", 409, (cause,))
+        self.writes.append(f"{'force' if force else 'apply'} {dict(sorted(numbers.items()))}")
+        return self.node_record()
+
+    async def apply_conditions(
+        self, record: NodeDeviceRecord, conditions: Sequence[ConditionValue]
+    ) -> NodeDeviceRecord:
+        version = self._next("apply_conditions")
+        name = record.name
+        if name not in self.node_devices or self.node_devices[name].uid != record.uid:
+            raise NotFound("patch", "nodedevices/status", name, 404)
+        record = self.node_devices[name]
+        new = {c.type: Condition(c.status, c.reason, c.message, c.since, c.observed_generation) for c in conditions}
+        written = replace(record, conditions={**record.conditions, **new}, resource_version=version)
+        self.node_devices[name] = written
+        self.writes.append(f"conditions {name}")
+        return written
+
+    async def apply_pod_device(self, wanted: Wanted, uid: str | None) -> PodDeviceRecord:
+        version = self._next("apply_pod_device")
+        held = self.pod_devices.get(wanted.key)
+        if uid is not None and (held is None or held.uid != uid):
+            raise Conflict("patch", "poddevices", "uid mismatch", 409)
+        record = PodDeviceRecord(
+            wanted.namespace,
+            wanted.name,
+            held.uid if held else f"uid-of-{wanted.name}-{version}",
+            version,
+            wanted.content.node,
+            wanted.pod_uid,
+            wanted.content.fingerprint(),
+        )
+        self.pod_devices[wanted.key] = record
+        self.writes.append(f"poddevice {wanted.name} {wanted.content.devices}")
+        return record
+
+    async def delete_pod_device(self, record: PodDeviceRecord) -> None:
+        self._next("delete_pod_device")
+        held = self.pod_devices.get(record.key)
+        if held is None:
+            raise NotFound("delete", "poddevices", record.name, 404)
+        if held.uid != record.uid:
+            raise Conflict("delete", "poddevices", "uid precondition", 409)
+        del self.pod_devices[record.key]
+        self.writes.append(f"delete {record.name} {record.pod_uid}")
+
+    async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
+        self._next("evict_pod")
+        self.writes.append(f"evict {namespace}/{name} {uid}")
+
+    async def repeat_event(self, event: Event, suffix: str, count: int) -> None:
+        self._next("repeat_event")
+        self.writes.append(f"again {event.message} {count}")
+
+    async def post_event(self, event: Event, suffix: str) -> None:
+        self._next("post_event")
+        name = event.about.name, suffix
+        if name in self.event_names:
+            raise Conflict("post", "events", "already exists", 409)
+        self.event_names.append(name)
+        self.events.append(event)

@@ -1,0 +1,126 @@
+"""The operator's looks at one Node without any I/O: the API server is a model, and time is given.
+
+It does what the edges do: decide, apply, take the answer, decide anew, and store the conditions in the end.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nodedevice_api import names
+from nodedevice_operator.agents.liveness import ALIVE, AgentState
+from nodedevice_operator.capacity.decide import Apply, CapacityDecision, decide
+from nodedevice_operator.capacity.history import NodeHistory
+from nodedevice_operator.conditions import conditions
+from nodedevice_operator.conditions.agent_events import agent_events
+from nodedevice_operator.events.transitions import Event
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+
+from tests.fakes.operator.node_status import NodeStatusModel
+
+GPU = "example.com/gpu"
+NIC = "example.com/nic"
+_MOST_ROUNDS = 5
+
+
+def node_device(
+    resource: str = GPU, *, node: str = "node-a", owner_uid: str | None = "uid-1", **fields: object
+) -> NodeDeviceRecord:
+    """A NodeDevice whose agent has spoken; `fields` as in the record."""
+    record = NodeDeviceRecord(
+        name=names.node_device_name(node, resource),
+        uid=f"nd-{resource}",
+        generation=1,
+        resource_version=1,
+        node=node,
+        resource=resource,
+        owner_uid=owner_uid,
+        has_status=True,
+        endpoint="Running",
+        conditions={
+            names.Condition.REGISTERED: Condition("True", names.Reason.ENDPOINT_RUNNING, "", "then", 1),
+            names.Condition.HEALTHY: Condition("True", names.Reason.ALL_HEALTHY, "", "then", 1),
+        },
+    )
+    # any field of the record, passed through
+    return replace(record, **fields)  # type: ignore[arg-type]
+
+
+@dataclass
+class OperatorModel:
+    """One operator process and what it did: applies that were sent, Events and repairs that were told."""
+
+    node: NodeStatusModel = field(default_factory=NodeStatusModel)
+    node_devices: dict[str, NodeDeviceRecord] = field(default_factory=dict)
+    history: NodeHistory | None = None
+    now: float = 1000.0
+    applies: list[Apply] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
+    agent: AgentState = ALIVE
+
+    def publish(self, record: NodeDeviceRecord) -> None:
+        """Take in what an agent says; the operator's conditions stay as they are stored."""
+        stored = self.node_devices.get(record.name)
+        ours = {} if stored is None else {k: v for k, v in stored.conditions.items() if k in names.OPERATOR_CONDITIONS}
+        self.node_devices[record.name] = replace(record, conditions={**record.conditions, **ours})
+
+    def look(self) -> CapacityDecision:
+        """One look at the Node; fails when it does not come to an end."""
+        for _ in range(_MOST_ROUNDS):
+            decision = decide(self.node.record(), self.node_devices.values(), self.history, self.now, self.agent)
+            if decision.apply is not None:
+                self.applies.append(decision.apply)
+                if not self.node.apply(decision.apply.numbers, force=decision.apply.is_forced):
+                    raise AssertionError(f"refused although the Node was known: {decision.apply}")
+            self.history = decision.history
+            self.events += decision.events
+            self.repairs += decision.repairs
+            if decision.apply is None:
+                self._store_conditions(decision)
+                return decision
+        raise AssertionError("the look does not come to an end")
+
+    def restart(self) -> None:
+        """Lose what only the process knew."""
+        self.history = None
+
+    def told(self) -> list[str]:
+        """Reasons of the Events so far; of what is told on the Node and on its NodeDevice, once."""
+        on_node = {(event.reason, event.message) for event in self.events if event.about.kind == "Node"}
+        return [
+            event.reason
+            for event in self.events
+            if event.about.kind == "Node" or (event.reason, event.message) not in on_node
+        ]
+
+    def condition(self, kind: str, resource: str = GPU) -> Condition:
+        """A stored condition."""
+        return self.node_devices[names.node_device_name(self.node.name, resource)].conditions[kind]
+
+    def _store_conditions(self, decision: CapacityDecision) -> None:
+        for name, record in self.node_devices.items():
+            verdict = decision.verdicts.get(record.resource)
+            if verdict is None or not record.has_status or record.owner_uid != self.node.uid:
+                continue
+            answers = conditions.answers(record, verdict, self.agent)
+            values = conditions.changed(record, answers, f"t{self.now}")
+            self.events += agent_events(record, answers) if values else ()
+            stored = {v.type: Condition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
+            self.node_devices[name] = replace(record, conditions={**record.conditions, **stored})
+
+
+def settle(model: OperatorModel, records: Iterable[NodeDeviceRecord]) -> CapacityDecision:
+    """Publish all of these and look once."""
+    for record in records:
+        model.publish(record)
+    return model.look()
+
+
+def advertising(available: int = 4, **fields: Any) -> OperatorModel:
+    """An operator whose Node shows that many GPUs, with nothing told and nothing counted so far."""
+    model = OperatorModel()
+    settle(model, [node_device(available=available, **fields)])
+    assert model.node.seen(GPU).capacity == available + int(fields.get("allocated", 0))
+    model.applies.clear()
+    return model

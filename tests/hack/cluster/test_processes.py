@@ -1,0 +1,93 @@
+"""Processes that end with their starter, and say why when they end by themselves."""
+
+import errno
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hack.cluster.errors import ComponentError
+from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts a program under the name `etcd`; whatever the test does, it is gone afterwards."""
+    started: list[Process] = []
+
+    def start_one(*command: str) -> Process:
+        process = Process("etcd", command, tmp_path / "etcd.log")
+        started.append(process)
+        process.start()
+        return process
+
+    yield start_one
+    for process in started:
+        process.kill()
+
+
+def test_one_that_dies_shows_the_end_of_its_log(start: Callable[..., Process]) -> None:
+    process = start("/bin/sh", "-c", "seq 100; echo unknown flag; exit 3")
+    with pytest.raises(ComponentError) as failed:
+        process.wait_ready(lambda: False, timeout_seconds=30)
+    assert "etcd ended with status 3" in str(failed.value)
+    assert str(failed.value).endswith("100\nunknown flag")
+    assert "\n80\n" not in str(failed.value)
+
+
+def test_one_that_is_not_ready_in_time_is_named(start: Callable[..., Process]) -> None:
+    process = start("/bin/sleep", "60")
+    with pytest.raises(ComponentError, match=r"(?s)etcd was not ready within 0 s.*nothing logged"):
+        process.wait_ready(lambda: False, timeout_seconds=0)
+    process.kill()
+    assert process.pid is None
+
+
+def test_a_program_that_is_not_there_is_said_in_the_log(start: Callable[..., Process], tmp_path: Path) -> None:
+    process = start(str(tmp_path / "missing"))
+    with pytest.raises(ComponentError, match="No such file"):
+        process.wait_ready(lambda: False, timeout_seconds=30)
+
+
+def test_one_started_by_a_thread_outlives_the_thread(start: Callable[..., Process]) -> None:
+    started: list[Process] = []
+    thread = threading.Thread(target=lambda: started.append(start("/bin/sh", "-c", "echo ready; exec sleep 60")))
+    thread.start()
+    thread.join()
+    (process,) = started
+    process.wait_ready(lambda: "ready" in process.log.read_text(), timeout_seconds=30)
+    assert process.pid is not None
+    ending = os.pidfd_open(process.pid)
+    assert not select.select([ending], [], [], 0)[0]
+    process.kill()
+    assert select.select([ending], [], [], 30)[0]
+    os.close(ending)
+
+
+def test_a_folder_goes_with_its_block_and_so_does_the_janitor(tmp_path: Path) -> None:
+    folder = tmp_path / "claimed"
+    (folder / "deep").mkdir(parents=True)
+    before = set(psutil.Process().children())
+    with removed_at_the_end(folder):
+        (janitor,) = set(psutil.Process().children()) - before
+        assert folder.exists()
+    assert not folder.exists()
+    assert not janitor.is_running()
+
+
+def test_a_reserved_port_is_for_our_server_only() -> None:
+    with reserved_ports(3) as ports, socket.socket() as stranger, socket.socket() as server, socket.socket() as client:
+        assert len(set(ports)) == 3
+        with pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", ports[0]))
+        assert client.connect_ex(("127.0.0.1", ports[0])) == errno.ECONNREFUSED
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Go's do
+        server.bind(("127.0.0.1", ports[0]))
+        server.listen()
+        with socket.create_connection(("127.0.0.1", ports[0])):
+            pass

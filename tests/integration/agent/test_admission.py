@@ -1,0 +1,447 @@
+"""The policy that holds an agent to its own node, on a real API server: tokens bound to pods on two nodes.
+
+The account gets every right on our kinds and on Leases here, so that what refuses is the policy and not the missing right; without
+those rights (as the chart has it) even less is possible, see test_chart_rights.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import yaml
+from lightkube import ApiError, Client
+from lightkube.models.coordination_v1 import LeaseSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Namespace, Node
+from lightkube.types import PatchType
+from nodedevice_api.names import (
+    AGENT_FIELD_MANAGER,
+    AGENTS_NAMESPACE,
+    OPERATOR_FIELD_MANAGER,
+    REFUSALS_ANNOTATION,
+    node_device_name,
+)
+
+from hack.cluster.accounts import client_of_pod, client_with_token
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import (
+    NOW,
+    NodeDevice,
+    PodDevice,
+    apply_status,
+    condition,
+    free,
+    pod_device,
+)
+
+pytestmark = pytest.mark.cluster
+
+A, B = "admission-a", "admission-b"
+GPU = "example.com/gpu"
+NAME, OTHER = node_device_name(A, GPU), node_device_name(B, GPU)
+ACCOUNT = "nodedevice-agent"
+FINALIZER = "example.com/stays"
+
+EVERYTHING = f"""
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: test-everything-of-ours}}
+rules:
+- {{apiGroups: [nodedevice.io], resources: ["*"], verbs: ["*"]}}
+- {{apiGroups: [coordination.k8s.io], resources: [leases], verbs: ["*"]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: test-everything-of-ours}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-everything-of-ours}}
+subjects: [{{kind: ServiceAccount, name: {ACCOUNT}, namespace: {SYSTEM_NAMESPACE}}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
+    """Two nodes, and the agents' account with every right on our kinds and on Leases, in every namespace."""
+    installed.add_nodes([A, B], wait_ready=False)
+    installed.apply(EVERYTHING)
+    yield installed
+    installed.kubectl("delete", "-f", "-", stdin=EVERYTHING)
+    for node in (A, B):
+        installed.remove_node(node)
+    can = ["auth", "can-i", "delete", "nodedevices", "--as", f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"]
+    wait_until(lambda: installed.kubectl(*can, check=False).strip() == "no", "the agents' rights are the chart's", 20)
+
+
+@pytest.fixture(scope="module")
+def agents(cluster: ControlPlane) -> Iterator[dict[str, Client]]:
+    """By node: a client with the token of an agent's pod there. "": one whose token names no node."""
+    with ExitStack() as clients:
+        found = {
+            node: clients.enter_context(client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, node)) for node in (A, B)
+        }
+        found[""] = clients.enter_context(client_with_token(cluster, SYSTEM_NAMESPACE, ACCOUNT))
+        wait_until(lambda: has_right(found[A]), "the agents' account has every right", 20)
+        yield found
+
+
+def has_right(agent: Client) -> bool:
+    try:
+        list(agent.list(PodDevice, namespace="default"))
+    except ApiError:
+        return False
+    return True
+
+
+def owner(cluster: ControlPlane, node: str) -> dict[str, Any]:
+    uid = cluster.client.get(Node, node).metadata.uid  # type: ignore[union-attr]
+    return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+
+
+def body(owners: list[dict[str, Any]], name: str = NAME, node: str = A, resource: str = GPU, **metadata: Any) -> Any:
+    """A NodeDevice as an agent makes it."""
+    spec = {"nodeName": node, "resourceName": resource}
+    return NodeDevice.from_dict({"metadata": {"name": name, "ownerReferences": owners, **metadata}, "spec": spec})
+
+
+def with_cordons(made: Any) -> Any:
+    made.spec["cordonedDevices"] = [{"id": "gpu-0"}]
+    return made
+
+
+@pytest.fixture
+def published(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
+    """A NodeDevice of each node, made by its agent, with the operator's conditions and a label of somebody's."""
+    for node, name in ((A, NAME), (B, OTHER)):
+        made = body([owner(cluster, node)], name, node)
+        agents[node].apply(made, field_manager=AGENT_FIELD_MANAGER, force=True)
+        apply_status(agents[node], name, free("gpu-0"))
+        ready = [condition(kind) for kind in ("Advertised", "Ready")]
+        apply_status(cluster.client, name, {"conditions": ready}, OPERATOR_FIELD_MANAGER)
+        marks = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "a"}}}
+        cluster.client.patch(NodeDevice, name, marks, patch_type=PatchType.MERGE)
+    yield
+    for name in (NAME, OTHER):
+        cluster.client.delete(NodeDevice, name)
+
+
+def lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: Any) -> Lease:
+    return Lease(metadata=ObjectMeta(name=name, namespace=namespace, **metadata), spec=LeaseSpec(holderIdentity=name))
+
+
+# -- what an agent does ------------------------------------------------------------------------------------------------
+
+
+def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Client], published: None) -> None:
+    agent = agents[A]
+    cordon = {"metadata": {"name": NAME}, "spec": {"cordonedDevices": [{"id": "gpu-0"}]}}
+    spoken = {"apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDevice", **cordon}
+    cluster.kubectl("apply", "--server-side", "--field-manager=alice", "-f", "-", stdin=yaml.safe_dump(spoken))
+    # made sure of again, while cordoned and labelled, changed and not
+    again = agent.apply(body([owner(cluster, A)]), field_manager=AGENT_FIELD_MANAGER, force=True)
+    assert again.spec["cordonedDevices"] == [{"id": "gpu-0"}]
+    written = apply_status(agent, NAME, {**free("gpu-0", "gpu-1"), "conditions": [condition("Healthy")]})
+    assert {c["type"] for c in written.status["conditions"]} == {"Advertised", "Ready", "Healthy"}
+    try:
+        made = agent.create(lease())
+        assert made.metadata is not None
+        for told in ({REFUSALS_ANNOTATION: "a"}, {REFUSALS_ANNOTATION: "b"}, {}):
+            made.metadata.annotations = told
+            made = agent.replace(made)
+            assert made.metadata is not None
+        agent.get(Lease, A, namespace=AGENTS_NAMESPACE)
+    finally:
+        cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
+
+
+def test_the_new_node_of_a_name_takes_the_place_of_the_old_one(
+    cluster: ControlPlane, agents: dict[str, Client]
+) -> None:
+    old = {**owner(cluster, A), "uid": "11111111-1111-1111-1111-111111111111"}
+    agents[A].apply(body([old]), field_manager=AGENT_FIELD_MANAGER, force=True, dry_run=True)
+    # an owner that is there keeps the garbage collector from deleting the object
+    default = cluster.client.get(Namespace, "default")
+    assert default.metadata is not None
+    other = {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": default.metadata.uid}
+    try:
+        cluster.client.apply(body([other]), field_manager="somebody")
+        cluster.client.apply(body([old]), field_manager=AGENT_FIELD_MANAGER, force=True)
+        now = owner(cluster, A)
+        mended = agents[A].apply(body([now]), field_manager=AGENT_FIELD_MANAGER, force=True, dry_run=True)
+        assert {each.uid for each in mended.metadata.ownerReferences} == {now["uid"], other["uid"]}
+    finally:
+        cluster.client.delete(NodeDevice, NAME)
+
+
+@pytest.mark.parametrize(
+    ("node", "resource"),
+    [
+        (A, GPU),
+        (A, "example.com/Capital_name"),
+        (A, "example.com/a..b-_c"),
+        (A, "example.com/looks-deadbeef"),
+        (A, f"{'a.' * 100}com/{'n' * 60}"),
+        (B, "other.example.com/x"),
+        (A, "example.com/UPPER"),
+        (A, "example.com/under__score"),
+        (A, "example.com/A_.-_.B"),
+        (A, "a.b.c/version-1.2"),
+        (A, "a-dead/beef-0badcafe"),
+        (A, "a--b.com/c--d"),
+        (A, "example.com/Looks-deadbeef"),
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.de/{'n' * 48}"),
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.def/{'n' * 48}"),
+        # cut just after a dot, and at dashes
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 39}/{'n' * 60}"),
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 30}/nn{'-' * 58}nn"),
+        (A, f"{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 30}/N_{'-_.' * 18}nn"),
+    ],
+)
+def test_every_name_that_an_agent_makes_passes(
+    cluster: ControlPlane, agents: dict[str, Client], node: str, resource: str
+) -> None:
+    made = body([owner(cluster, node)], node_device_name(node, resource), node, resource)
+    agents[node].apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True)
+
+
+@pytest.mark.parametrize("node", ["a.dotted.name", "n" * 63 + ("." + "m" * 62) * 3, "x" * 40 + ".y" * 100])
+def test_names_of_nodes_with_dots_or_too_long_for_a_name(cluster: ControlPlane, node: str) -> None:
+    cluster.client.create(Node(metadata=ObjectMeta(name=node)))
+    try:
+        with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, node) as agent:
+            made = body([owner(cluster, node)], node_device_name(node, GPU), node)
+            agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True)
+            plain = body([owner(cluster, node)], f"{node[:200]}.example.com.gpu", node)
+            assert "is named after its node" in refused(lambda: agent.apply(plain, field_manager="x", dry_run=True))
+    finally:
+        cluster.remove_node(node)
+
+
+SHORT, LONGER = "admission", "admission.b"
+
+
+@pytest.fixture(scope="module")
+def short_agent(cluster: ControlPlane) -> Iterator[Client]:
+    """The agent of a node whose name, and a dot, begin that of another."""
+    cluster.client.create(Node(metadata=ObjectMeta(name=SHORT)))
+    with client_of_pod(cluster, SYSTEM_NAMESPACE, ACCOUNT, SHORT) as agent:
+        yield agent
+    cluster.remove_node(SHORT)
+
+
+@pytest.mark.parametrize(
+    ("resource", "name"),
+    [
+        pytest.param(GPU, node_device_name(LONGER, GPU), id="the name that another node needs"),
+        pytest.param("b.example.com/gpu", node_device_name(LONGER, GPU), id="a hash where none belongs"),
+        pytest.param("example.com/Gpu", node_device_name(LONGER, GPU), id="a hash behind another resource"),
+        pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu", id="no hash where one belongs"),
+        pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu-0badcafe0", id="nine digits"),
+        pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu-notahash", id="no digits"),
+        pytest.param("example.com/Gpu", f"{SHORT}.example.com.gpu-more-0badcafe", id="more before the hash"),
+    ],
+)
+def test_no_name_but_that_of_its_own_resource(
+    cluster: ControlPlane, short_agent: Client, resource: str, name: str
+) -> None:
+    made = body([owner(cluster, SHORT)], name, SHORT, resource)
+    said = refused(lambda: short_agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True))
+    assert f"is named after its node and resource, {'' if 'Gpu' in resource else 'such as '}{SHORT}." in said
+
+
+def test_the_hash_itself_is_not_checked(cluster: ControlPlane, short_agent: Client) -> None:
+    """The API server's language has no hash: what docs/security.md says that the policy cannot refuse."""
+    made = body([owner(cluster, SHORT)], node_device_name(LONGER, GPU), SHORT, "b.example.com/GPU")
+    short_agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True)
+
+
+def test_nobody_else_is_asked(cluster: ControlPlane, published: None) -> None:
+    merge(cluster.client, {"spec": {"cordonedDevices": [{"id": "gpu-0"}]}})
+    merge(cluster.client, {"metadata": {"labels": {"a": "b"}}})
+
+
+# -- what it must not do -----------------------------------------------------------------------------------------------
+
+
+def refused(call: Callable[[], Any]) -> str:
+    """What the policy says; fails when the request passes, or anything else refuses it."""
+    with pytest.raises(ApiError) as error:
+        call()
+    status = error.value.status
+    assert status.code == 403, status
+    assert "ValidatingAdmissionPolicy 'nodedevice-agent'" in str(status.message), status
+    return str(status.message)
+
+
+def merge(client: Client, content: dict[str, Any], name: str = NAME) -> Any:
+    return client.patch(NodeDevice, name, content, patch_type=PatchType.MERGE)
+
+
+def merge_status(client: Client, content: dict[str, Any], name: str = NAME) -> Any:
+    return client.patch(NodeDevice.Status, name, {"status": content}, patch_type=PatchType.MERGE)
+
+
+Call = Callable[[Client, ControlPlane, str], Any]
+READY = condition("Ready", "False", lastTransitionTime=NOW)
+
+FORBIDDEN: list[tuple[str, Call, str]] = [
+    # another node's
+    ("another node's status", lambda c, k, ns: apply_status(c, OTHER, free("x")), f"NodeDevice of node {B}"),
+    (
+        "another node's object, by apply",
+        lambda c, k, ns: c.apply(body([owner(k, B)], OTHER, B), field_manager="x", force=True),
+        f"NodeDevice of node {B}",
+    ),
+    ("another node's object, by patch", lambda c, k, ns: merge(c, {"spec": {}}, OTHER), f"NodeDevice of node {B}"),
+    ("deletes another node's", lambda c, k, ns: c.delete(NodeDevice, OTHER), "deletes nothing"),
+    (
+        "makes one for another node",
+        lambda c, k, ns: c.create(body([owner(k, B)], node_device_name(B, "example.com/new"), B, "example.com/new")),
+        f"NodeDevice of node {B}",
+    ),
+    (
+        "takes the name that another node needs",
+        lambda c, k, ns: c.create(body([owner(k, A)], node_device_name(B, "example.com/new"), A, "example.com/new")),
+        f"such as {A}.example.com.new",
+    ),
+    (
+        "takes any name",
+        lambda c, k, ns: c.create(body([owner(k, A)], "mine-0badcafe", A, "example.com/new")),
+        "is named after its node and resource",
+    ),
+    ("another node's Lease", lambda c, k, ns: c.create(lease(B)), f"may only write the Lease {A}, not {B}"),
+    # the operator's
+    ("the operator's Lease", lambda c, k, ns: c.create(lease("nodedevice-operator", SYSTEM_NAMESPACE)), "not in"),
+    ("the operator's Lease here", lambda c, k, ns: c.create(lease("nodedevice-operator")), "may only write the Lease"),
+    ("the kubelet's Lease", lambda c, k, ns: c.create(lease(A, "kube-node-lease")), "not in kube-node-lease"),
+    ("a PodDevice", lambda c, k, ns: c.apply(pod_device(ns), field_manager="x"), "no poddevices"),
+    ("sets Ready", lambda c, k, ns: apply_status(c, NAME, {"conditions": [READY]}), "are the operator's"),
+    (
+        "sets Ready as the operator",
+        lambda c, k, ns: apply_status(c, NAME, {"conditions": [READY]}, OPERATOR_FIELD_MANAGER),
+        "are the operator's",
+    ),
+    (
+        "takes the operator's away",
+        lambda c, k, ns: apply_status(c, NAME, {"conditions": []}, OPERATOR_FIELD_MANAGER),
+        "are the operator's",
+    ),
+    ("removes all conditions", lambda c, k, ns: merge_status(c, {"conditions": None}), "are the operator's"),
+    (
+        "sets Conflict",
+        lambda c, k, ns: apply_status(c, NAME, {"conditions": [condition("Conflict")]}),
+        "are the operator's",
+    ),
+    (
+        "sets AgentReady",
+        lambda c, k, ns: apply_status(c, NAME, {"conditions": [condition("AgentReady")]}),
+        "are the operator's",
+    ),
+    # the administrator's
+    (
+        "cordons its own device",
+        lambda c, k, ns: merge(c, {"spec": {"cordonedDevices": [{"id": "gpu-0"}]}}),
+        "cordonedDevices is the administrator's",
+    ),
+    (
+        "makes one with cordons",
+        lambda c, k, ns: c.create(
+            with_cordons(body([owner(k, A)], node_device_name(A, "example.com/new"), A, "example.com/new"))
+        ),
+        "makes a NodeDevice without it",
+    ),
+    ("labels", lambda c, k, ns: merge(c, {"metadata": {"labels": {"team": "b"}}}), "no labels, annotations"),
+    ("takes labels away", lambda c, k, ns: merge(c, {"metadata": {"labels": None}}), "no labels, annotations"),
+    ("annotates", lambda c, k, ns: merge(c, {"metadata": {"annotations": {"note": "b"}}}), "no labels, annotations"),
+    (
+        "takes annotations away",
+        lambda c, k, ns: merge(c, {"metadata": {"annotations": None}}),
+        "no labels, annotations",
+    ),
+    (
+        "tells refusals where they do not belong",
+        lambda c, k, ns: merge(c, {"metadata": {"annotations": {REFUSALS_ANNOTATION: "a"}}}),
+        "on its Lease is the one exception",
+    ),
+    (
+        "annotates its Lease",
+        lambda c, k, ns: c.create(lease(annotations={"note": "a", REFUSALS_ANNOTATION: "a"})),
+        "on its Lease is the one exception",
+    ),
+    ("finalizers", lambda c, k, ns: merge(c, {"metadata": {"finalizers": [FINALIZER]}}), "no labels, annotations"),
+    (
+        "makes one with a label",
+        lambda c, k, ns: c.create(
+            body([owner(k, A)], node_device_name(A, "example.com/new"), A, "example.com/new", labels={"a": "b"})
+        ),
+        "no labels, annotations",
+    ),
+    ("a Lease with a finalizer", lambda c, k, ns: c.create(lease(finalizers=[FINALIZER])), "no labels, annotations"),
+    (
+        "forgets whose the cordons are",
+        lambda c, k, ns: merge(c, {"metadata": {"managedFields": [{}]}}),
+        "managedFields",
+    ),
+    (
+        "another Node as owner",
+        lambda c, k, ns: merge(c, {"metadata": {"ownerReferences": [owner(k, A), owner(k, B)]}}),
+        f"nothing but its own Node {A} an owner",
+    ),
+    (
+        "no owner any more",
+        lambda c, k, ns: merge(c, {"metadata": {"ownerReferences": []}}),
+        "takes no owner off an object",
+    ),
+    (
+        "makes one without owner",
+        lambda c, k, ns: c.create(body([], node_device_name(A, "example.com/new"), A, "example.com/new")),
+        f"set ownerReferences to Node {A}",
+    ),
+    (
+        "deletes its own",
+        lambda c, k, ns: c.delete(NodeDevice, NAME),
+        "deletes nothing: a NodeDevice goes with its Node",
+    ),
+    ("deletes all", lambda c, k, ns: c.deletecollection(NodeDevice), "deletes nothing"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), [pytest.param(c, s, id=name) for name, c, s in FORBIDDEN])
+def test_refused_with_a_sentence(
+    cluster: ControlPlane, agents: dict[str, Client], published: None, namespace: str, call: Call, sentence: str
+) -> None:
+    assert sentence in refused(lambda: call(agents[A], cluster, namespace))
+
+
+def test_a_token_that_names_no_node_writes_nothing(agents: dict[str, Client], published: None) -> None:
+    for call in (lambda: apply_status(agents[""], NAME, free("x")), lambda: agents[""].create(lease())):
+        assert "use the one that the kubelet mounts into the agent's pod" in refused(call)
+
+
+def test_somebody_who_speaks_as_the_agent_writes_nothing(cluster: ControlPlane, published: None) -> None:
+    patch = [
+        "patch",
+        "nodedevices",
+        NAME,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        '{"status":{"agent":{"version":"x"}}}',
+    ]
+    user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"
+    with pytest.raises(Exception, match="does not say on which node"):
+        cluster.kubectl(*patch, "--as", user)
+
+
+def test_the_api_server_finds_nothing_to_warn_of_in_the_policies(cluster: ControlPlane) -> None:
+    """It checks each expression against the types of what is matched, some time after the policy is made."""
+
+    def checked(name: str) -> dict[str, Any]:
+        found = yaml.safe_load(cluster.kubectl("get", "validatingadmissionpolicy", name, "-o", "yaml"))
+        return dict(found.get("status", {})) if found.get("status", {}).get("observedGeneration") else {}
+
+    for name in ("nodedevice-agent", "nodedevice-operator"):
+        wait_until(lambda name=name: bool(checked(name)), f"{name} is type checked", 30)  # type: ignore[misc]
+        assert checked(name).get("typeChecking", {}) == {}

@@ -1,0 +1,282 @@
+"""Devices through NRI, in process: a device plugin and a runtime on real sockets, and between them all that decides."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import grpc
+import pytest
+from nodedevice_agent.devicemanager.pods import Container, OwnSettings, Pod
+from nodedevice_agent.nri.ttrpc import CallFailed
+from nodedevice_agent.runtime import container_events as runtime_events
+from nodedevice_agent.runtime.backend import KubeletsNames, NriBackend
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_knobs import RpcFailure
+
+RESOURCE = "example.com/fake"
+POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}), Container("log")))
+# written by a kubelet
+CHECKPOINTS = Path(__file__).parents[2] / "unit/node_agent/checkpoint/checkpoints"
+HELD = {"required-plugins.noderesource.dev": "[ nodedevice ]"}
+
+
+def answer(device_ids: Sequence[str]) -> plugin_pb2.ContainerAllocateResponse:
+    return plugin_pb2.ContainerAllocateResponse(
+        envs={"IDS": ",".join(device_ids)},
+        devices=[plugin_pb2.DeviceSpec(container_path="/dev/fake", host_path="/dev/null", permissions="rw")],
+    )
+
+
+@pytest.fixture
+async def plugin() -> AsyncIterator[FakePlugin]:
+    plugin = FakePlugin(RESOURCE, {"a": FakeDevice()})
+    plugin.knobs.allocate_answer = answer
+    yield plugin
+    await plugin.stop()
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(tmp_path / "nri.sock") as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def agent(folder: Path, *pods: Pod) -> AsyncIterator[HostedManager]:
+    async with agent_and_backend(folder, *pods) as (manager, _):
+        yield manager
+
+
+@asynccontextmanager
+async def agent_and_backend(folder: Path, *pods: Pod) -> AsyncIterator[tuple[HostedManager, NriBackend]]:
+    """One that is connected with whatever runtime listens."""
+    async with hosted(folder, pods, waits_for_runtime=True) as manager:
+        backend = NriBackend(manager.host, folder / "nri.sock", "10", folder / "kubelet", 10.0, lambda: None)
+        running = asyncio.create_task(backend.run())
+        try:
+            yield manager, backend
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+def sandbox(uid: str = POD.uid, name: str = POD.name, annotations: dict[str, str] = HELD) -> api_pb2.PodSandbox:
+    return api_pb2.PodSandbox(id=f"s-{uid}", name=name, namespace="default", uid=uid, annotations=annotations)
+
+
+def made(name: str = "main", number: int = 1, uid: str = POD.uid) -> api_pb2.Container:
+    return api_pb2.Container(id=f"{uid}-{name}-{number}", pod_sandbox_id=f"s-{uid}", name=name)
+
+
+async def refused(connection: PluginConnection, container: api_pb2.Container) -> str:
+    with pytest.raises(CallFailed) as caught:
+        await connection.create_container(sandbox(), container)
+    return str(caught.value)
+
+
+async def with_plugin(manager: HostedManager, plugin: FakePlugin) -> None:
+    await plugin.start(manager.plugin_dir)
+    await plugin.register()
+    await manager.until(lambda: manager.available(RESOURCE) >= 0 and manager.manager.resources[RESOURCE].is_live)
+
+
+def holders(manager: HostedManager) -> dict[str, str]:
+    return dict(manager.manager.book.holders(RESOURCE))
+
+
+async def test_a_container_gets_what_its_plugin_answered(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
+) -> None:
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        manager.pods(POD)
+        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        connection = await runtime.plugin()
+        adjusted = await connection.create_container(sandbox(), made())
+        assert [(e.key, e.value) for e in adjusted.env] == [("IDS", "a")]
+        assert [(d.path, d.major, d.minor) for d in adjusted.linux.devices] == [("/dev/fake", 1, 3)]
+        assert set(adjusted.annotations) == {"nodedevice.io/devices"}
+        assert await connection.validate(sandbox(), made()) == ""
+        assert await connection.create_container(sandbox(), made("log")) == api_pb2.ContainerAdjustment()
+        assert await connection.validate(sandbox(), made("log")) == ""
+        assert "without its devices" in await connection.validate(sandbox(), made(number=2))
+
+
+async def test_an_allocation_under_way_is_waited_for(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
+    gate = plugin.knobs.allocate_gate = asyncio.Event()
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        connection = await runtime.plugin()
+        manager.pods(POD)
+        await plugin.wait_for_calls("Allocate")
+        assert "is being asked" in await refused(connection, made())
+        asking = asyncio.create_task(connection.create_container(sandbox(), made()))
+        # an answer to a later call shows that the earlier one has been read
+        assert await connection.create_container(sandbox("other", "other", {}), made()) == api_pb2.ContainerAdjustment()
+        gate.set()
+        assert [e.value for e in (await asking).env] == ["a"]
+
+
+async def test_a_pod_that_is_told_of_meanwhile(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        connection = await runtime.plugin()
+        assert "API server" in await refused(connection, made())
+        asking = asyncio.create_task(connection.create_container(sandbox(), made()))
+        assert await connection.create_container(sandbox("other", "other", {}), made()) == api_pb2.ContainerAdjustment()
+        manager.pods(POD)
+        assert [e.value for e in (await asking).env] == ["a"]
+
+
+async def test_why_it_is_refused_is_the_plugins_own_word(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
+) -> None:
+    plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "the fan is broken")
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        manager.pods(POD)
+        await manager.until(lambda: bool(manager.manager.waiting(RESOURCE)))
+        assert "the fan is broken" in await refused(await runtime.plugin(), made())
+
+
+async def test_devices_are_free_when_the_runtime_says_so(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
+) -> None:
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        manager.pods(POD)
+        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        connection = await runtime.plugin()
+        await connection.create_container(sandbox(), made())
+        later = Pod("uid-2", "default", "next", POD.containers)
+        manager.pods(later)
+        assert holders(manager) == {"a": POD.uid}
+        await connection.about_container("StopContainer", sandbox(), made())
+        await manager.until(lambda: holders(manager) == {"a": "uid-2"})
+        # again, as runtimes do, and the next pod keeps what it has
+        await connection.state_change(api_pb2.REMOVE_CONTAINER, sandbox(), made())
+        await connection.remove_pod_sandbox(sandbox())
+        assert holders(manager) == {"a": "uid-2"}
+
+
+async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        manager.pods(POD)
+        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        connection = await runtime.plugin()
+        mark = (await connection.create_container(sandbox(), made())).annotations
+    running = made()
+    running.state = api_pb2.CONTAINER_RUNNING
+    running.annotations.update(mark)
+    runtime.pods, runtime.containers = [sandbox()], [running]
+    await plugin.stop()
+    async with agent(tmp_path, POD) as manager:
+        connection = await runtime.plugin()
+        await connection.about_container("StopContainer", sandbox(), made())
+        await manager.until(lambda: manager.manager.resources[RESOURCE].settle_until is not None)
+        assert "PreStartContainer" in await refused(connection, made(number=2))
+        await with_plugin(manager, plugin)
+        assert [e.value for e in (await connection.create_container(sandbox(), made(number=2))).env] == ["a"]
+        assert len(plugin.calls_of("Allocate")) == 1
+
+
+async def test_a_runtime_that_comes_back_tells_who_has_ended(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
+) -> None:
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        manager.pods(POD)
+        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        connection = await runtime.plugin()
+        await connection.create_container(sandbox(), made())
+        await connection.close()
+        manager.pods()
+        assert holders(manager) == {"a": POD.uid}
+        await runtime.plugin()
+        await manager.until(lambda: holders(manager) == {})
+
+
+def test_the_kubelets_names_are_those_of_its_checkpoint(tmp_path: Path) -> None:
+    names = KubeletsNames(tmp_path)
+    assert not names.has(RESOURCE)
+    (tmp_path / "device-plugins").mkdir()
+    checkpoint = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
+    checkpoint.write_text("{ torn")
+    assert not names.has(RESOURCE)
+    checkpoint.write_bytes((CHECKPOINTS / "v2-two-gpus-numa1.json").read_bytes())
+    assert names.has("nvidia.com/gpu")
+    assert not names.has(RESOURCE)
+    checkpoint.unlink()
+    assert not names.has("nvidia.com/gpu")
+
+
+async def test_what_the_pod_sets_itself_is_left_alone_and_told_once(
+    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = OwnSettings(frozenset({"IDS"}), is_privileged=True)
+    pod = Pod(POD.uid, POD.namespace, POD.name, (Container("main", limits={RESOURCE: 1}, own=own),))
+    created = made()
+    created.env.append("IDS=the pod's")
+    caplog.set_level(logging.INFO, logger="nodedevice_agent")
+    async with agent(tmp_path) as manager:
+        await with_plugin(manager, plugin)
+        manager.pods(pod)
+        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        connection = await runtime.plugin()
+        for _ in range(2):
+            adjusted = await connection.create_container(sandbox(), created)
+            assert list(adjusted.env) == []
+            assert [d.path for d in adjusted.linux.devices] == ["/dev/fake"]
+            assert all(rule.allow for rule in adjusted.linux.resources.devices)
+    (told,) = [r for r in caplog.records if r.message.startswith("a device plugin's answer is left out")]
+    assert told.__dict__["left_out"] == ["env IDS"]
+
+
+async def test_a_container_that_was_never_started(
+    tmp_path: Path,
+    plugin: FakePlugin,
+    runtime: FakeRuntime,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The runtime was killed while it started one, and nobody will ever tell its end but the kubelet's cleaning up. Should it
+    be started all the same, that is told.
+    """
+    monkeypatch.setattr(runtime_events, "CREATED_SECONDS", 0.1)
+    async with agent_and_backend(tmp_path) as (manager, backend):
+        await with_plugin(manager, plugin)
+        manager.pods(POD)
+        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        connection = await runtime.plugin()
+        adjusted = await connection.create_container(sandbox(), made())
+        found = made()
+        found.state = api_pb2.CONTAINER_CREATED
+        found.annotations.update(adjusted.annotations)
+        runtime.pods, runtime.containers = [sandbox()], [found]
+        await connection.close()
+        connection = await runtime.plugin()
+        manager.pods(Pod("uid-2", "default", "next", POD.containers))
+        await manager.until(lambda: holders(manager) == {"a": "uid-2"})
+
+        def reason() -> str:
+            said = backend.injectable(backend.snapshot(RESOURCE))
+            return said[1] if said is not None else ""
+
+        assert reason() == "RuntimeConnected"
+        await connection.about_container("PostStartContainer", sandbox(), found)
+        assert [reason(), reason()] == ["RunsOnWithDevices"] * 2
+        await connection.about_container("StopContainer", sandbox(), found)
+        assert reason() == "RuntimeConnected"
+    (told,) = [
+        r for r in caplog.records if r.message.startswith("container runs with devices that count as given back")
+    ]
+    assert (told.levelno, told.__dict__["container_id"]) == (logging.ERROR, found.id)

@@ -1,0 +1,180 @@
+"""The heartbeat against a real API server, with the beats close together."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.errors import ApiForbidden
+from nodedevice_agent.kube import lease
+from nodedevice_agent.kube.client import Cluster
+from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
+
+from hack.cluster.errors import CommandError
+from tests.integration.agent_process import AgentNode, until
+
+
+class Beating:
+    """A lease being kept; `said` has whether each renewal reached the API server."""
+
+    def __init__(self, node: AgentNode) -> None:
+        self.node = node
+        self.said: list[bool] = []
+        self.time = 1000.0
+        self.refusals = Refusals(lambda: self.time)
+
+    def lease(self) -> dict[str, Any]:
+        """Empty while there is none."""
+        args = ["get", "lease", self.node.name, "--namespace", AGENTS_NAMESPACE, "-o", "json"]
+        try:
+            found: dict[str, Any] = json.loads(self.node.control_plane.kubectl(*args))
+        except CommandError:
+            return {}
+        return found
+
+    def spec(self) -> dict[str, Any]:
+        """Empty while there is no lease."""
+        return dict(self.lease().get("spec", {}))
+
+    def refused(self) -> str:
+        return str(self.lease().get("metadata", {}).get("annotations", {}).get(REFUSALS_ANNOTATION, ""))
+
+    def owners(self) -> list[tuple[str, str, str]]:
+        """Kind, name and uid of each."""
+        found = self.lease().get("metadata", {}).get("ownerReferences", [])
+        return [(owner["kind"], owner["name"], owner["uid"]) for owner in found]
+
+    def node_owner(self) -> tuple[str, str, str]:
+        uid = self.node.control_plane.kubectl("get", "node", self.node.name, "-o", "jsonpath={.metadata.uid}")
+        return "Node", self.node.name, uid
+
+    async def until_renewed(self) -> dict[str, Any]:
+        before = await asyncio.to_thread(self.spec)
+        await until(
+            lambda: self.spec().get("renewTime", "") > before.get("renewTime", ""), lambda: f"renewed: {before}"
+        )
+        return await asyncio.to_thread(self.spec)
+
+    async def kubectl(self, *args: str) -> None:
+        await asyncio.to_thread(self.node.control_plane.kubectl, *args, "--namespace", AGENTS_NAMESPACE)
+
+
+@pytest.fixture
+async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Beating]:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "_RETRY_SECONDS", 0.1)
+    cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
+    beating = Beating(agent_node)
+    keeping = asyncio.create_task(
+        lease.keep_lease(cluster, AGENTS_NAMESPACE, agent_node.name, "host-a", beating.refusals, beating.said.append)
+    )
+    yield beating
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+    await cluster.close()
+
+
+async def test_is_made_and_renewed(beating: Beating) -> None:
+    first = await beating.until_renewed()
+    assert (first["holderIdentity"], first["leaseDurationSeconds"]) == ("host-a", 60)
+    second = await beating.until_renewed()
+    assert second["acquireTime"] == first["acquireTime"]
+    assert set(beating.said) == {True}
+
+
+async def test_is_made_again_when_somebody_deletes_it(beating: Beating) -> None:
+    await beating.until_renewed()
+    await beating.kubectl("delete", "lease", beating.node.name)
+    await until(lambda: beating.spec() != {}, lambda: "the lease is made again")
+
+
+async def test_goes_with_its_node(beating: Beating) -> None:
+    await beating.until_renewed()
+    owner = await asyncio.to_thread(beating.node_owner)
+    assert await asyncio.to_thread(beating.owners) == [owner]
+
+
+async def test_one_of_an_earlier_node_gets_the_node_that_is_there_now(beating: Beating) -> None:
+    await beating.until_renewed()
+    owner = await asyncio.to_thread(beating.node_owner)
+    earlier = {"apiVersion": "v1", "kind": "Node", "name": owner[1], "uid": "of-an-earlier-node"}
+    patch = json.dumps({"metadata": {"ownerReferences": [earlier]}})
+    await beating.kubectl("patch", "lease", beating.node.name, "--type=merge", "-p", patch)
+    await until(lambda: beating.owners() == [owner], lambda: f"owned again: {beating.owners()}")
+
+
+async def test_is_taken_over_from_another_agent_of_the_node(beating: Beating) -> None:
+    await beating.until_renewed()
+    stranger = json.dumps({"spec": {"holderIdentity": "host-b"}})
+    await beating.kubectl("patch", "lease", beating.node.name, "--type=merge", "-p", stranger)
+    await until(lambda: beating.spec().get("holderIdentity") == "host-a", lambda: f"taken back: {beating.spec()}")
+
+
+async def test_refused_registrations_are_told_on_it_soon_until_they_are_old(
+    beating: Beating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await beating.until_renewed()
+    await beating.kubectl("annotate", "lease", beating.node.name, "somebody=was here")
+    await until(lambda: beating.said[-1:] == [True], lambda: f"renewed: {beating.said}")
+    beating.refusals.add("ResourceName", ValueError("b is\nno name"))
+    beating.refusals.add("Dialling", ValueError("a has no socket"))
+    await until(lambda: beating.refused() == "a has no socket\nb is no name", lambda: f"told: {beating.refused()}")
+    annotations = (await asyncio.to_thread(beating.lease))["metadata"]["annotations"]
+    assert annotations["somebody"] == "was here"
+    beating.time += 3600
+    await until(lambda: beating.refused() == "", lambda: f"over: {beating.refused()}")
+
+
+async def test_a_refusal_does_not_wait_for_the_next_beat(
+    agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_NEWS_SECONDS", 0.1)
+    cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
+    beating = Beating(agent_node)
+    keeping = asyncio.create_task(
+        lease.keep_lease(cluster, AGENTS_NAMESPACE, agent_node.name, "host-a", beating.refusals, beating.said.append)
+    )
+    await until(lambda: beating.said == [True], lambda: "it is made, and the next beat is far")
+    beating.refusals.add("Version", ValueError("v1alpha1 is too old"))
+    await until(lambda: beating.refused() != "", lambda: f"told: {beating.said}")
+    assert beating.said == [True, True]
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+    await cluster.close()
+
+
+async def test_a_policy_that_refuses_what_is_told_does_not_keep_it_from_beating(
+    beating: Beating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent newer than its chart: its life is more than what it has to tell."""
+    replace = Cluster.replace_lease
+
+    async def refusing(cluster: Cluster, renewed: Lease) -> Lease:
+        if renewed.metadata is not None and REFUSALS_ANNOTATION in (renewed.metadata.annotations or {}):
+            raise ApiForbidden("renewing the lease", "no annotations", 403)
+        return await replace(cluster, renewed)
+
+    monkeypatch.setattr(Cluster, "replace_lease", refusing)
+    await beating.until_renewed()
+    beating.refusals.add("Version", ValueError("too old"))
+    await until(lambda: not beating.refusals.is_news.is_set(), lambda: "it was tried to tell")
+    await beating.until_renewed()
+    assert set(beating.said) == {True}
+    assert await asyncio.to_thread(beating.refused) == ""
+
+
+async def test_an_outage_is_told_and_ends(beating: Beating) -> None:
+    await beating.until_renewed()
+    await asyncio.to_thread(beating.node.control_plane.stop_apiserver)
+    try:
+        await until(lambda: beating.said[-1] is False, lambda: f"told of: {beating.said}")
+    finally:
+        await asyncio.to_thread(beating.node.control_plane.start_apiserver)
+    await until(lambda: beating.said[-1] is True, lambda: f"over: {beating.said}")
+    await beating.until_renewed()

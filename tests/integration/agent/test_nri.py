@@ -1,0 +1,146 @@
+"""The agent with --runtime nri: what the API is told of the runtime, of devices that are on their way back, and of who has none."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.nri.ttrpc import CallFailed
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from tests.fakes.nri_runtime import FakeRuntime
+from tests.integration.agent_process import AgentNode, condition, holdings
+
+HELD = {"required-plugins.noderesource.dev": "[ nodedevice ]"}
+
+
+@pytest.fixture
+def socket(agent_node: AgentNode) -> Path:
+    return agent_node.folder / "nri.sock"
+
+
+@pytest.fixture
+async def runtime(socket: Path) -> AsyncIterator[FakeRuntime]:
+    async with FakeRuntime(socket) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def node(agent_node: AgentNode, socket: Path) -> AgentNode:
+    """With its agent running."""
+    agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "0.5"})
+    return agent_node
+
+
+def sandbox(uid: str, name: str, held: bool = False) -> api_pb2.PodSandbox:
+    return api_pb2.PodSandbox(id=f"s-{uid}", name=name, namespace="n", uid=uid, annotations=HELD if held else {})
+
+
+def container(uid: str, number: int = 1) -> api_pb2.Container:
+    state = api_pb2.CONTAINER_RUNNING
+    return api_pb2.Container(id=f"{uid}-{number}", pod_sandbox_id=f"s-{uid}", name="c0", state=state)
+
+
+async def test_the_runtime_comes_late_and_goes(node: AgentNode, socket: Path) -> None:
+    await node.plugin(1)
+    status = await node.until(lambda s: condition(s, "Injectable").get("status") == "False")
+    assert condition(status, "Injectable")["reason"] == "NoRuntimeSocket"
+    assert str(socket) in condition(status, "Injectable")["message"]
+    assert status["agent"]["runtime"] == "nri"
+    async with FakeRuntime(socket):
+        status = await node.until(lambda s: condition(s, "Injectable")["status"] == "True")
+        assert condition(status, "Injectable")["reason"] == "RuntimeConnected"
+        assert "containerd v2.4.2" in condition(status, "Injectable")["message"]
+        assert "nodedevice_agent_runtime_connected 1.0" in (await node.agent.get("/metrics"))[1]
+    status = await node.until(lambda s: condition(s, "Injectable")["status"] == "False")
+    assert condition(status, "Injectable")["reason"] == "RuntimeDisconnected"
+
+
+async def test_a_device_comes_back_when_its_container_has_ended(node: AgentNode, runtime: FakeRuntime) -> None:
+    await node.plugin(1)
+    connection = await runtime.plugin()
+    uid = await node.pod("one")
+    await node.until_numbers(total=1, allocated=1, available=0)
+    await connection.create_container(sandbox(uid, "one"), container(uid))
+    await node.delete_pod("one")
+    seen = await node.until(lambda s: s["releasing"] == 1)
+    assert (seen["allocated"], seen["available"]) == (0, 0)
+    assert seen["allocations"][0]["releasing"]
+    await connection.about_container("StopContainer", sandbox(uid, "one"), container(uid))
+    await node.until_numbers(total=1, allocated=0, available=1)
+
+
+async def test_who_waits_for_what_is_given_back_is_counted(node: AgentNode, runtime: FakeRuntime) -> None:
+    """The Node must show what the scheduler has bound: a kubelet fails a pod for good that asks for more."""
+    await node.plugin(2)
+    connection = await runtime.plugin()
+    uid = await node.pod("one", [2])
+    await node.until_numbers(total=2, allocated=2, available=0)
+    await connection.create_container(sandbox(uid, "one"), container(uid))
+    await node.delete_pod("one")
+    await node.pod("two")
+    seen = await node.until(lambda s: s["awaited"] == 1)
+    assert (seen["allocated"], seen["releasing"], seen["available"]) == (0, 2, 0)
+    await connection.about_container("StopContainer", sandbox(uid, "one"), container(uid))
+    seen = await node.until_numbers(total=2, allocated=1, available=1)
+    assert (seen["releasing"], seen["awaited"]) == (0, 0)
+
+
+async def test_a_pod_that_left_while_the_agent_was_down(node: AgentNode, runtime: FakeRuntime) -> None:
+    await node.plugin(1)
+    connection = await runtime.plugin()
+    uid = await node.pod("one")
+    await node.until_numbers(total=1, allocated=1, available=0)
+    await connection.create_container(sandbox(uid, "one"), container(uid))
+    node.agent.kill()
+    await node.delete_pod("one")
+    runtime.pods, runtime.containers = [sandbox(uid, "one")], [container(uid)]
+    node.agent.start()
+    connection = await runtime.plugin()
+    seen = await node.until(lambda s: s["releasing"] == 1)
+    assert seen["available"] == 0
+    await connection.about_container("StopContainer", sandbox(uid, "one"), container(uid))
+    await node.until(lambda s: s["releasing"] == 0 and s["allocations"] == [])
+
+
+async def test_who_runs_without_is_told_of(node: AgentNode, runtime: FakeRuntime) -> None:
+    connection = await runtime.plugin()
+    uid = await node.pod("early")
+    # its name is not managed here yet: nothing is asked of us
+    assert await connection.create_container(sandbox(uid, "early"), container(uid)) == api_pb2.ContainerAdjustment()
+    await connection.about_container("PostStartContainer", sandbox(uid, "early"), container(uid))
+    await node.plugin(1)
+    seen = await node.until(lambda s: any(a.get("runsWithout") for a in s.get("allocations", ())))
+    assert holdings(seen) == {"early/c0": ["d0"]}
+    assert condition(seen, "Injectable")["reason"] == "RunsWithoutDevices"
+    assert f"{node.namespace}/early" in condition(seen, "Injectable")["message"]
+    await node.agent.until_logged("container runs without its devices; it has to be started anew")
+    metric = 'nodedevice_agent_containers_without_devices{resource_name="example.com/gpu"}'
+    assert f"{metric} 1.0" in (await node.agent.get("/metrics"))[1]
+    await connection.about_container("StopContainer", sandbox(uid, "early"), container(uid))
+    await node.until(lambda s: condition(s, "Injectable")["reason"] == "RuntimeConnected")
+
+
+async def test_a_pod_that_is_held_is_refused_until_it_can_be_served(node: AgentNode, runtime: FakeRuntime) -> None:
+    connection = await runtime.plugin()
+    uid = await node.pod("one")
+    await node.agent.until_logged("a pod here asks for a resource that no device plugin has registered yet")
+    with pytest.raises(CallFailed, match=r"no device plugin has registered example\.com/gpu"):
+        await connection.create_container(sandbox(uid, "one", held=True), container(uid))
+    await node.plugin(1)
+    await node.until_numbers(total=1, allocated=1, available=0)
+    await connection.create_container(sandbox(uid, "one", held=True), container(uid, 2))
+    assert "nodedevice_agent_containers_refused_total 1.0" in (await node.agent.get("/metrics"))[1]
+
+
+async def test_without_a_runtime_to_give_devices_nobody_is_held(agent_node: AgentNode, runtime: FakeRuntime) -> None:
+    agent_node.start_agent({"--nri-socket": str(runtime.socket)})
+    connection = await runtime.plugin()
+    await agent_node.plugin(1)
+    uid = await agent_node.pod("one")
+    await agent_node.until_numbers(total=1, allocated=1, available=0)
+    asked = connection.create_container(sandbox(uid, "one", held=True), container(uid))
+    assert await asyncio.wait_for(asked, 30) == api_pb2.ContainerAdjustment()
+    assert await connection.validate(sandbox(uid, "one", held=True), container(uid)) == ""
+    await agent_node.delete_pod("one")
+    await agent_node.until_numbers(total=1, allocated=0, available=1)

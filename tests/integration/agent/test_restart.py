@@ -1,0 +1,170 @@
+"""A restart of the agent as plugins live through it: who was connected is dialled again, sockets go, nobody flaps."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.format import PluginSocket
+from nodedevice_agent.devicemanager.allocation import pending as waiting
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.deviceplugin import reconnect as reach_back
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.errors import DirectoryServed
+
+from tests.fakes.device_manager import Manager
+from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+
+RESOURCE = "example.com/fake"
+POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}),))
+
+
+@pytest.fixture
+def plugin_dir(tmp_path: Path) -> Path:
+    path = tmp_path / "plugins"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, a plugin that lives answers in time."""
+    monkeypatch.setattr(reach_back, "DEADLINE_SECONDS", 30.0)
+
+
+@pytest.fixture
+async def plugin() -> AsyncIterator[FakePlugin]:
+    """One that never registers by itself; to be started once the agent has cleared the directory."""
+    plugin = FakePlugin(RESOURCE, {"a": FakeDevice(), "b": FakeDevice()})
+    yield plugin
+    await plugin.stop()
+
+
+def sockets(folder: Path) -> tuple[PluginSocket, ...]:
+    checkpoint = checkpoint_file.read(folder)
+    assert checkpoint is not None
+    return checkpoint.sockets
+
+
+def is_available(manager: HostedManager, count: int) -> bool:
+    return manager.available(RESOURCE) == count
+
+
+async def test_a_plugin_that_never_registers_again_survives_every_restart(tmp_path: Path, plugin: FakePlugin) -> None:
+    async with hosted(tmp_path) as manager:
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await manager.until(lambda: is_available(manager, 2))
+    assert plugin.socket_path.is_socket()
+    for _ in range(3):
+        await plugin.wait_for_streams(0)
+        async with hosted(tmp_path, [POD]) as manager:
+            await manager.until(lambda: is_available(manager, 1))
+            assert not plugin.socket_path.exists()
+            # the connection is a whole one: health comes over it, and Allocate goes
+            await plugin.set_health("b", healthy=False)
+            await manager.until(lambda: is_available(manager, 0))
+            await plugin.set_health("b", healthy=True)
+            await manager.until(lambda: is_available(manager, 1))
+            assert [a.device_ids for a in manager.manager.book] == [("a",)]
+    assert len(plugin.calls_of("Allocate")) == 1
+
+
+async def test_a_plugin_whose_socket_vanishes_registers_again_without_a_flap(
+    tmp_path: Path, plugin: FakePlugin
+) -> None:
+    async with hosted(tmp_path) as manager:
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await manager.until(lambda: is_available(manager, 2))
+    async with hosted(tmp_path) as manager:
+        await plugin.wait_for_streams(1)
+        assert not plugin.socket_path.exists()
+        # what such a plugin does then; one device more tells its new list from the old one
+        await plugin.stop()
+        plugin.devices = {**plugin.devices, "c": FakeDevice()}
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await manager.until(lambda: is_available(manager, 3))
+        assert {seen.available for seen in manager.published} <= {2, 3}
+    # the end of the former connection may have come too late to be noticed; a socket that nobody serves is passed over
+    assert PluginSocket(RESOURCE, plugin.socket_name) in sockets(tmp_path)
+
+
+async def test_only_one_connection_is_left_when_a_plugin_registers_again(tmp_path: Path, plugin: FakePlugin) -> None:
+    async with hosted(tmp_path) as manager:
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await plugin.wait_for_streams(1)
+        await plugin.register()
+        await plugin.wait_for_calls("ListAndWatch", 2)
+        await plugin.wait_for_streams(1)
+        assert is_available(manager, 2)
+        await plugin.stop()
+        # the one that was replaced holds nothing alive
+        await manager.until(lambda: is_available(manager, 0))
+    assert sockets(tmp_path) == ()
+
+
+async def test_a_call_in_flight_when_its_connection_is_replaced_is_made_again(
+    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart: the plugin is dialled, asked at once, and registers again before it has answered."""
+    monkeypatch.setattr(waiting, "FIRST_PAUSE_SECONDS", 0.01)
+    async with hosted(tmp_path) as manager:
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await manager.until(lambda: is_available(manager, 2))
+    gate = plugin.knobs.allocate_gate = asyncio.Event()
+    async with hosted(tmp_path, [POD]) as manager:
+        await plugin.wait_for_calls("Allocate")
+        await plugin.register()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await plugin.wait_for_calls("Allocate", 2)
+        gate.set()
+        await manager.until(lambda: [a.device_ids for a in manager.manager.book] == [("a",)])
+
+
+async def test_a_plugin_that_hangs_or_died_holds_up_nobody(
+    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = FakePlugin("example.com/dead", {"c": FakeDevice()})
+    async with hosted(tmp_path) as manager:
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await dead.start(manager.plugin_dir)
+        await dead.register()
+        await manager.until(lambda: is_available(manager, 2) and manager.available("example.com/dead") == 1)
+    await dead.stop(leave_socket=True)
+    plugin.knobs.options_gate = asyncio.Event()
+    monkeypatch.setattr(reach_back, "DEADLINE_SECONDS", 0.2)
+    async with hosted(tmp_path) as manager:
+        assert is_available(manager, 0)
+        assert [path.name for path in manager.plugin_dir.iterdir() if path.is_socket()] == ["kubelet.sock"]
+        plugin.knobs.options_gate.set()
+        await plugin.stop()
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await manager.until(lambda: is_available(manager, 2))
+
+
+async def test_nothing_is_removed_where_another_manager_serves(
+    tmp_path: Path, plugin_dir: Path, plugin: FakePlugin
+) -> None:
+    other = Manager(plugin_dir)
+    await other.start()
+    await plugin.start(plugin_dir)
+    await plugin.register()
+    with pytest.raises(DirectoryServed):
+        HostedManager(tmp_path)
+    assert plugin.socket_path.is_socket()
+    assert (plugin_dir / "kubelet.sock").is_socket()
+    await other.stop()
+
+
+async def test_two_agents_never_share_a_directory(tmp_path: Path) -> None:
+    async with hosted(tmp_path):
+        with pytest.raises(DirectoryServed, match="lock"):
+            PluginDirectory.take(tmp_path / "plugins")

@@ -1,0 +1,95 @@
+"""NodeDevices as a person meets them in kubectl: short name, columns, field selectors, explanations."""
+
+from collections.abc import Iterator
+
+import pytest
+from nodedevice_api.names import OPERATOR_FIELD_MANAGER, Condition, node_device_name
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.integration.crds.custom_resources import (
+    NodeDevice,
+    allocation,
+    apply_status,
+    condition,
+    device,
+    node_device,
+)
+
+pytestmark = pytest.mark.cluster
+
+NODE = "columns-node"
+GPU = node_device_name(NODE, "example.com/gpu")
+NIC = node_device_name(NODE, "example.com/nic")
+BARE = node_device_name("columns-other", "example.com/gpu")
+
+
+@pytest.fixture(scope="module")
+def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
+    """Three NodeDevices, one of them with a status whose numbers are all different."""
+    client = installed.client
+    client.create(node_device(GPU, nodeName=NODE))
+    client.create(node_device(NIC, nodeName=NODE, resourceName="example.com/nic"))
+    client.create(node_device(BARE, nodeName="columns-other"))
+    numbers = {"total": 9, "healthy": 8, "cordoned": 4, "allocated": 3, "available": 2}
+    listed = {
+        "devices": [device(f"d{n}", "Unhealthy" if n == 8 else "Healthy") for n in range(9)],
+        "allocations": [allocation("uid", "main", "d0", "d1", "d2")],
+    }
+    agent = {"agent": {"version": "0.1.0", "runtime": "nri"}, "conditions": [condition(Condition.REGISTERED)]}
+    apply_status(client, GPU, {**numbers, **listed, **agent})
+    summary = [condition(Condition.READY, "False", reason="LeaseExpired"), condition(Condition.AGENT_READY, "Unknown")]
+    apply_status(client, GPU, {"conditions": summary}, OPERATOR_FIELD_MANAGER)
+    yield installed
+    for name in (GPU, NIC, BARE):
+        client.delete(NodeDevice, name)
+
+
+def table(printed: str) -> list[list[str]]:
+    return [line.split() for line in printed.splitlines()]
+
+
+def test_columns(cluster: ControlPlane) -> None:
+    header, row = table(cluster.kubectl("get", "nd", GPU))
+    assert header == ["NAME", "NODE", "RESOURCE", "TOTAL", "HEALTHY", "ALLOCATED", "AVAILABLE", "READY", "AGE"]
+    assert row[:-1] == [GPU, NODE, "example.com/gpu", "9", "8", "3", "2", "False"]
+
+
+def test_wide_columns(cluster: ControlPlane) -> None:
+    header, row = table(cluster.kubectl("get", "nd", GPU, "-o", "wide"))
+    assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "RUNTIME", "AGE"]
+    assert row[7:-1] == ["False", "4", "LeaseExpired", "Unknown", "nri"]
+
+
+def test_columns_before_the_first_status(cluster: ControlPlane) -> None:
+    header, row = table(cluster.kubectl("get", "nodedevice", BARE))
+    assert header[-1] == "AGE"
+    assert row[:-1] == [BARE, "columns-other", "example.com/gpu"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        pytest.param(f"spec.nodeName={NODE}", {GPU, NIC}, id="by node"),
+        pytest.param(f"spec.nodeName={NODE},spec.resourceName=example.com/nic", {NIC}, id="by node and resource"),
+        pytest.param(f"metadata.name={BARE}", {BARE}, id="by name"),
+        pytest.param("spec.nodeName=columns-nowhere", set(), id="no such node"),
+    ],
+)
+def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) -> None:
+    printed = cluster.kubectl("get", "nodedevices", "--field-selector", selector, "--no-headers")
+    assert {row[0] for row in table(printed)} == found
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("nodedevice", "A NodeDevice is one resource on one node"),
+        ("nodedevice.spec.cordonedDevices", "Device ID, or * (or the word all) for every device of the resource."),
+        ("nodedevice.status", "Devices that are healthy, not cordoned, and held by nobody."),
+        ("nodedevice.status.devices", "Missing means that a container holds it"),
+        ("nodedevice.status.allocations", "The pod is over or gone; its container"),
+        ("poddevice.status.containers.resources", "Its devices, sorted by id."),
+    ],
+)
+def test_explain(cluster: ControlPlane, path: str, says: str) -> None:
+    assert says in " ".join(cluster.kubectl("explain", path).split())

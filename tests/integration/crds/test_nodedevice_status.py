@@ -1,0 +1,271 @@
+"""What the API server takes and refuses in a NodeDevice's status.
+
+Each rule of crds/nodedevices.yaml has a row that it takes and one that it refuses, with the sentence that the agent's log will
+show. Statuses are tried in a dry run: validation is the same, and nothing is left to clean up.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from lightkube import Client
+from nodedevice_api.names import Condition, node_device_name
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.integration.crds.custom_resources import (
+    NOW,
+    Body,
+    NodeDevice,
+    allocation,
+    apply_status,
+    condition,
+    device,
+    free,
+    node_device,
+    refusal,
+)
+
+pytestmark = pytest.mark.cluster
+
+NAME = node_device_name("status-node", "example.com/gpu")
+ONE_HELD = {"total": 2, "healthy": 2, "allocated": 1, "available": 1, "devices": [device("a"), device("b")]}
+
+
+@pytest.fixture(scope="module")
+def client(installed: ControlPlane) -> Iterator[Client]:
+    installed.client.create(node_device(NAME, nodeName="status-node"))
+    yield installed.client
+    installed.client.delete(NodeDevice, NAME)
+
+
+FULL: Body = {
+    "total": 3,
+    "healthy": 1,
+    "cordoned": 1,
+    "allocated": 1,
+    "releasing": 1,
+    "awaited": 1,
+    "available": 0,
+    "endpoint": {
+        "state": "Running",
+        "since": NOW,
+        "preStartRequired": True,
+        "getPreferredAllocationAvailable": False,
+    },
+    "agent": {"version": "0.1.0", "runtime": "nri"},
+    "devices": [
+        device("a", presence="Present", cordonedSince=NOW, numaNodes=[0, 1], attributes={"model": "X"}),
+        device("b", "Unhealthy", reason="ReportedUnhealthy", message="no answer", since=NOW),
+        device("c", "Unhealthy", presence="Missing", reason="NotListed", message="held, not listed", since=NOW),
+    ],
+    "devicesOmitted": 0,
+    "allocations": [
+        allocation("uid-1", "main", "b", namespace="default", name="pod-1", since=NOW),
+        allocation("uid-2", "main", "c", namespace="default", name="pod-2", releasing=True),
+    ],
+    "allocationsOmitted": 0,
+    "waiting": [{"podUID": "uid-3", "container": "main", "reason": "NotEnoughDevices", "message": "1 asked, 0 free"}],
+    "conditions": [condition(Condition.REGISTERED, message="plugin runs", observedGeneration=1)],
+}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({}, id="nothing known yet"),
+        pytest.param(FULL, id="every field"),
+        pytest.param({"total": 0, "endpoint": {"state": "Running"}}, id="registered, no list yet"),
+        pytest.param({"total": 2, "endpoint": {"state": "Stopped"}}, id="numbers without a list"),
+        pytest.param({**free(), "allocations": [], "waiting": [], "conditions": []}, id="empty lists"),
+        pytest.param(free("a", "b"), id="all free"),
+        pytest.param({**ONE_HELD, "allocations": [allocation("uid", "main", "a")]}, id="one held"),
+        pytest.param(
+            {**ONE_HELD, "allocations": [allocation("uid", "app", "a"), allocation("uid", "init", "a")]},
+            id="init and app container hold the same device",
+        ),
+        pytest.param(
+            {
+                **{"total": 2, "healthy": 1, "allocated": 1, "available": 1},
+                "devices": [device("a"), device("b", "Unhealthy", presence="Missing")],
+                "allocations": [allocation("uid", "main", "b")],
+            },
+            id="held device no longer listed counts in total",
+        ),
+        pytest.param(
+            {"total": 2, "healthy": 2, "releasing": 1, "available": 1, "devices": [device("a"), device("b")]},
+            id="releasing",
+        ),
+        pytest.param({**free("a", "b"), "cordoned": 2, "available": 0}, id="all cordoned"),
+        pytest.param(
+            {
+                "total": 1000,
+                "healthy": 999,
+                "available": 999,
+                "devices": [device("a", "Unhealthy")],
+                "devicesOmitted": 999,
+            },
+            id="most devices left out",
+        ),
+        pytest.param(
+            {
+                **ONE_HELD,
+                "allocated": 2,
+                "available": 0,
+                "allocations": [allocation("uid", "main", "a", deviceIDsOmitted=1)],
+            },
+            id="a device ID left out",
+        ),
+        pytest.param(
+            {
+                **{**ONE_HELD, "allocated": 2, "available": 0, "allocationsOmitted": 1},
+                "allocations": [allocation("uid", "main", "a")],
+            },
+            id="an allocation left out",
+        ),
+        pytest.param(
+            {"allocations": [allocation("uid-1", "z", "a"), allocation("uid-2", "a", "b")]},
+            id="sorted by pod first, then by container",
+        ),
+        pytest.param(
+            {"allocations": [allocation("uid", "z", "a"), allocation("uid-2", "a", "b")]},
+            id="sorted by pod, one of whose UIDs begins as the other",
+        ),
+        pytest.param({"devices": [device("i" * 128)], "total": 1, "healthy": 1}, id="id of 128"),
+        pytest.param({"total": 2**31 - 1}, id="greatest number"),
+    ],
+)
+def test_takes_status(client: Client, status: Body) -> None:
+    assert apply_status(client, NAME, status, dry_run=True)["status"] == status
+
+
+SORTED = "status.devices: Invalid value: devices must be sorted by id, each id once"
+SORTED_ALLOCATIONS = (
+    "status.allocations: Invalid value: allocations must be sorted by podUID and container, each pair once"
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        pytest.param({"total": 1, "healthy": 2}, "healthy cannot exceed total", id="healthy"),
+        pytest.param({"total": 1, "cordoned": 2}, "cordoned cannot exceed total", id="cordoned"),
+        pytest.param(
+            {"total": 2, "healthy": 1, "available": 2}, "available cannot exceed healthy", id="available, not healthy"
+        ),
+        pytest.param(
+            {"total": 2, "releasing": 1, "awaited": 2}, "awaited cannot exceed releasing", id="awaited, not releasing"
+        ),
+        pytest.param({"healthy": 1}, "healthy cannot exceed total", id="no total is a total of 0"),
+        pytest.param(
+            {"total": 3, "healthy": 2, "allocated": 1, "releasing": 1, "available": 2},
+            "allocated + releasing + available cannot exceed total; a held device that is no longer listed counts in total",
+            id="more than there are",
+        ),
+        pytest.param({**free("a", "b"), "devices": [device("b"), device("a")]}, SORTED, id="devices unsorted"),
+        pytest.param({**free("a", "b"), "devices": [device("a"), device("a")]}, SORTED, id="device twice"),
+        pytest.param(
+            {**free("a"), "total": 2},
+            "status.total: Invalid value: total must be the number of devices listed plus devicesOmitted",
+            id="a device missing from the list",
+        ),
+        pytest.param(
+            {**free("a"), "devicesOmitted": 1},
+            "total must be the number of devices listed plus devicesOmitted",
+            id="a device too many",
+        ),
+        pytest.param(
+            {**free("a"), "devices": [device("a", "Unhealthy")]},
+            "status.healthy: Invalid value: healthy must be the number of devices whose health is Healthy",
+            id="healthy miscounted",
+        ),
+        pytest.param(
+            {**ONE_HELD, "allocated": 2, "available": 0, "allocations": [allocation("uid", "main", "a")]},
+            "status.allocated: Invalid value: allocated cannot exceed the device IDs listed in allocations",
+            id="held by nobody",
+        ),
+        pytest.param(
+            {**ONE_HELD, "allocations": []},
+            "allocated cannot exceed the device IDs listed in allocations",
+            id="held, and allocations empty",
+        ),
+        pytest.param(
+            {"allocations": [allocation("uid-2", "a", "x"), allocation("uid-1", "a", "y")]},
+            SORTED_ALLOCATIONS,
+            id="allocations unsorted by pod",
+        ),
+        pytest.param(
+            {"allocations": [allocation("uid", "b", "x"), allocation("uid", "a", "y")]},
+            SORTED_ALLOCATIONS,
+            id="allocations unsorted by container",
+        ),
+        pytest.param(
+            {"allocations": [allocation("uid", "a", "x"), allocation("uid", "a", "y")]},
+            SORTED_ALLOCATIONS,
+            id="container twice",
+        ),
+    ],
+)
+def test_refuses_status(client: Client, status: Body, sentence: str) -> None:
+    assert sentence in refusal(lambda: apply_status(client, NAME, status, dry_run=True))
+
+
+NUMBERS = [
+    "total",
+    "healthy",
+    "cordoned",
+    "allocated",
+    "releasing",
+    "awaited",
+    "available",
+    "devicesOmitted",
+    "allocationsOmitted",
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_refuses_negative_number(client: Client, number: str) -> None:
+    said = refusal(lambda: apply_status(client, NAME, {number: -1}, dry_run=True))
+    assert f"status.{number}: Invalid value: -1: {number} in body should be greater than or equal to 0" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        pytest.param({"devices": [device("a", "healthy")]}, '"healthy": supported values: "Healthy"', id="health"),
+        pytest.param({"devices": [{"id": "a"}]}, "devices[0].health: Required value", id="no health"),
+        pytest.param({"devices": [device("")]}, "status.devices[0].id", id="empty id"),
+        pytest.param({"devices": [device("i" * 129)]}, "devices[0].id: Too long", id="id of 129"),
+        pytest.param({"devices": [device("a", presence="Gone")]}, '"Present", "Missing"', id="presence"),
+        pytest.param({"devices": [device("a", numaNodes=[-1])]}, "numaNodes[0]", id="NUMA node -1"),
+        pytest.param({"devices": [device("a", since="today")]}, "devices[0].since", id="time"),
+        pytest.param({"devices": [device("a", attributes={"m": "x" * 257})]}, "attributes.m: Too long", id="attribute"),
+        pytest.param(
+            {"devices": [device("a", attributes={f"k{n}": "" for n in range(33)})]},
+            "must have at most 32 items",
+            id="33 attributes",
+        ),
+        pytest.param(
+            {"devices": [device(f"{n:04}") for n in range(4097)]}, "status.devices: Too many: 4097", id="4097 devices"
+        ),
+        pytest.param(
+            {"allocations": [allocation(f"{n:04}", "c", "a") for n in range(1025)]},
+            "status.allocations: Too many: 1025",
+            id="1025 allocations",
+        ),
+        pytest.param({"allocations": [allocation("uid", "c")]}, "deviceIDs", id="allocation of nothing"),
+        pytest.param(
+            {"allocations": [allocation("uid", "c", *(f"{n:04}" for n in range(1025)))]},
+            "deviceIDs: Too many: 1025",
+            id="1025 device IDs",
+        ),
+        pytest.param({"allocations": [allocation("u" * 37, "c", "a")]}, "podUID: Too long", id="pod UID of 37"),
+        pytest.param({"endpoint": {"state": "Dead"}}, '"Running", "Stopped", "Gone"', id="endpoint state"),
+        pytest.param({"agent": {"runtime": "r" * 17}}, "status.agent.runtime: Too long", id="runtime"),
+        pytest.param({"conditions": [condition("Ready", "Maybe")]}, '"True", "False", "Unknown"', id="condition"),
+        pytest.param(
+            {"conditions": [{"type": "Ready"}]}, "conditions[0].status: Required value", id="half a condition"
+        ),
+        pytest.param({"waiting": [{"podUID": "uid", "container": "c"}]}, "waiting[0].reason: Required", id="no reason"),
+    ],
+)
+def test_refuses_field(client: Client, status: Body, sentence: str) -> None:
+    assert sentence in refusal(lambda: apply_status(client, NAME, status, dry_run=True))

@@ -1,0 +1,217 @@
+"""Plugins that announce themselves by a socket in the plugins registry directory, on real sockets."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.deviceplugin import plugin_watcher
+from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.registrant import Registrant
+
+RESOURCE = "example.com/fake"
+
+
+def a_plugin(*device_ids: str, resource_name: str = RESOURCE) -> FakePlugin:
+    return FakePlugin(resource_name, {device_id: FakeDevice() for device_id in device_ids})
+
+
+@asynccontextmanager
+async def watching(manager: HostedManager, registry: Path) -> AsyncIterator[None]:
+    host = manager.host
+    watcher = PluginWatcher(registry, manager.plugin_dir, host.connect, host.disconnect, host.refusals)
+    running = asyncio.create_task(watcher.run())
+    yield
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    path = tmp_path / "registry"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+async def manager(tmp_path: Path, registry: Path) -> AsyncIterator[HostedManager]:
+    async with hosted(tmp_path) as manager, watching(manager, registry):
+        yield manager
+
+
+async def test_a_socket_that_appears_registers_and_one_that_goes_deregisters(
+    manager: HostedManager, registry: Path
+) -> None:
+    registrant = Registrant(registry / "fake.sock", a_plugin("a", "b"))
+    await registrant.start()
+    await manager.until(lambda: manager.available(RESOURCE) == 2)
+    await registrant.until(lambda: registrant.told == [""])
+    # the plugin goes on serving: it is the socket that says whether it takes part
+    registrant.path.unlink()
+    await manager.until(lambda: manager.available(RESOURCE) == 0)
+    await registrant.plugin.wait_for_streams(0)
+    await registrant.stop()
+
+
+async def test_sockets_that_were_there_before_and_in_folders_are_found(tmp_path: Path, registry: Path) -> None:
+    early = Registrant(registry / "early.sock", a_plugin("a"))
+    deep = Registrant(registry / "vendor" / "deep" / "reg.sock", a_plugin("b", resource_name="example.com/deep"))
+    late = Registrant(registry / "made" / "later" / "reg.sock", a_plugin("c", resource_name="example.com/late"))
+    await early.start()
+    await deep.start()
+    async with hosted(tmp_path) as manager, watching(manager, registry):
+        await manager.until(lambda: manager.available(RESOURCE) == 1 and manager.available("example.com/deep") == 1)
+        await late.start()
+        await manager.until(lambda: manager.available("example.com/late") == 1)
+    for registrant in (early, deep, late):
+        await registrant.stop()
+
+
+@pytest.mark.parametrize("name", ["a%41.sock", "q?x#y.sock", "sp ace:@.sock", "\udcff.sock"])
+async def test_any_file_name_will_do(manager: HostedManager, registry: Path, name: str) -> None:
+    registrant = Registrant(registry / "folder" / "plain.sock", a_plugin("a"))
+    registrant.path = registry / "folder" / ".hidden"
+    await registrant.start()
+    registrant.path = registrant.path.rename(registry / name)
+    await manager.until(lambda: manager.available(RESOURCE) == 1)
+    await registrant.until(lambda: registrant.told == [""])
+    await registrant.stop()
+
+
+async def test_several_sockets_of_one_resource_are_all_kept(manager: HostedManager, registry: Path) -> None:
+    several = [Registrant(registry / f"{n}.sock", a_plugin("a", *("bcd"[:n]))) for n in range(3)]
+    for registrant in several:
+        await registrant.start()
+        await registrant.until(lambda registrant=registrant: registrant.told == [""])  # type: ignore[misc]
+        await registrant.plugin.wait_for_streams(1)
+    # the newest is the one that counts, and the end of it leaves the others
+    await manager.until(lambda: manager.available(RESOURCE) == 3)
+    assert [registrant.plugin.streams for registrant in several] == [1, 1, 1]
+    await several[2].stop()
+    await manager.until(lambda: manager.available(RESOURCE) == 2)
+    await several[0].stop()
+    await several[1].stop()
+    await manager.until(lambda: manager.available(RESOURCE) == 0)
+
+
+async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(manager: HostedManager, registry: Path) -> None:
+    old = Registrant(registry / "fake.sock", a_plugin("a", "b"))
+    await old.start()
+    await manager.until(lambda: manager.available(RESOURCE) == 2)
+    manager.published.clear()
+    new = Registrant(registry / "new", a_plugin("a", "b", "c"))
+    new.path = registry / ".hidden"
+    await new.start()
+    new.path = new.path.rename(registry / "fake.sock")
+    await manager.until(lambda: manager.available(RESOURCE) == 3)
+    await new.until(lambda: new.told == [""])
+    await old.plugin.wait_for_streams(0)
+    assert {seen.available for seen in manager.published} <= {2, 3}
+    assert old.asked == 1
+    await new.stop()
+    await manager.until(lambda: manager.available(RESOURCE) == 0)
+    await old.stop()
+
+
+async def test_what_is_not_a_plugins_socket_is_ignored(manager: HostedManager, registry: Path) -> None:
+    hidden = Registrant(registry / ".hidden.sock", a_plugin("a"))
+    in_hidden = Registrant(registry / ".folder" / "reg.sock", a_plugin("a"))
+    await hidden.start()
+    await in_hidden.start()
+    (registry / "file").write_text("")
+    (registry / "loop").symlink_to(registry)
+    seen = Registrant(registry / "seen.sock", a_plugin("b", resource_name="example.com/seen"))
+    await seen.start()
+    await manager.until(lambda: manager.available("example.com/seen") == 1)
+    assert (hidden.asked, in_hidden.asked, seen.asked) == (0, 0, 1)
+    assert manager.available(RESOURCE) == -1
+    for registrant in (hidden, in_hidden, seen):
+        await registrant.stop()
+
+
+async def test_other_kinds_of_plugins_are_left_alone(manager: HostedManager, registry: Path) -> None:
+    """A CSI registrar exits when it is told that it was not registered."""
+    csi = Registrant(registry / "csi.sock", a_plugin("a"), kind="CSIPlugin", name="csi.example.com", versions=["1.0.0"])
+    await csi.start()
+    await csi.until(lambda: csi.asked == 1)
+    other = Registrant(registry / "fake.sock", a_plugin("a"))
+    await other.start()
+    await other.until(lambda: other.told == [""])
+    assert (csi.asked, csi.told) == (1, [])
+    await csi.stop()
+    await other.stop()
+
+
+@pytest.mark.parametrize(
+    ("announced", "told"),
+    [
+        pytest.param({"versions": ["v1alpha1", "v2"]}, "'v1alpha1', 'v2' are not supported.*v1beta1", id="version"),
+        pytest.param({"versions": []}, "versions none are not supported", id="no version"),
+        pytest.param({"name": "gpu"}, "resource name 'gpu': must be domain/name", id="name"),
+        pytest.param({"name": "kubernetes.io/gpu"}, "reserved by Kubernetes", id="reserved name"),
+        pytest.param({"endpoint": "/etc/other.sock"}, "must be empty or the whole path", id="endpoint elsewhere"),
+        pytest.param({"endpoint": "fake.sock"}, "must be empty or the whole path", id="endpoint not a whole path"),
+        pytest.param({"endpoint": "REGISTRY/../x.sock"}, "must be empty or the whole path", id="endpoint leads out"),
+        pytest.param({"endpoint": "REGISTRY/a\n.sock"}, "must be empty or the whole path", id="unprintable endpoint"),
+    ],
+)
+async def test_a_plugin_that_may_not_register_is_told_why(
+    manager: HostedManager, registry: Path, announced: dict[str, str], told: str
+) -> None:
+    endpoint = announced.get("endpoint", "").replace("REGISTRY", str(registry))
+    registrant = Registrant(registry / "bad.sock", a_plugin("a"), **{**announced, "endpoint": endpoint})
+    await registrant.start()
+    await registrant.until(lambda: len(registrant.told) == 1)
+    assert re.search(told, registrant.told[0])
+    assert not manager.manager.resources
+    await registrant.stop()
+
+
+@pytest.mark.parametrize("where", ["registry", "plugins"])
+async def test_the_endpoint_may_be_another_socket(
+    manager: HostedManager, tmp_path: Path, registry: Path, where: str
+) -> None:
+    plugin = a_plugin("a")
+    plugin.socket_name = ".endpoint.sock"
+    await plugin.start(tmp_path / where)
+    registrant = Registrant(registry / "reg.sock", a_plugin(), endpoint=str(plugin.socket_path))
+    await registrant.start()
+    await manager.until(lambda: manager.available(RESOURCE) == 1)
+    await plugin.wait_for_streams(1)
+    await registrant.stop()
+    await plugin.wait_for_streams(0)
+    await plugin.stop()
+
+
+async def test_what_failed_is_tried_again(
+    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_watcher, "FIRST_PAUSE_SECONDS", 0.02)
+    registrant = Registrant(registry / "fake.sock", a_plugin("a"))
+    registrant.info_errors = 3
+    await registrant.start()
+    await manager.until(lambda: manager.available(RESOURCE) == 1)
+    await registrant.until(lambda: registrant.told == [""])
+    assert registrant.asked == 4
+    await registrant.stop()
+
+
+async def test_one_operation_at_a_time_and_nobody_waits_for_anothers(manager: HostedManager, registry: Path) -> None:
+    slow = Registrant(registry / "slow.sock", a_plugin("a", resource_name="example.com/slow"))
+    slow.info_gate = asyncio.Event()
+    await slow.start()
+    await slow.until(lambda: slow.asked == 1)
+    quick = Registrant(registry / "quick.sock", a_plugin("b"))
+    await quick.start()
+    await manager.until(lambda: manager.available(RESOURCE) == 1)
+    slow.info_gate.set()
+    await manager.until(lambda: manager.available("example.com/slow") == 1)
+    assert slow.most_at_once == 1
+    await slow.stop()
+    await quick.stop()

@@ -1,0 +1,69 @@
+"""PreStartContainer over a real socket: once after allocation, again after a failure, and not again after a restart."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from nodedevice_agent.devicemanager.pods import Container, Pod
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_knobs import RpcFailure
+
+RESOURCE = "example.com/fake"
+POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 2}),))
+
+
+@pytest.fixture
+async def plugin() -> AsyncIterator[FakePlugin]:
+    plugin = FakePlugin(RESOURCE, {"a": FakeDevice(), "b": FakeDevice()}, pre_start_required=True)
+    yield plugin
+    await plugin.stop()
+
+
+def reasons(manager: HostedManager) -> list[str]:
+    return [waiting.reason for waiting in manager.manager.waiting(RESOURCE)]
+
+
+async def test_is_called_again_until_it_succeeds_and_then_never(tmp_path: Path, plugin: FakePlugin) -> None:
+    async with hosted(tmp_path) as manager:
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await manager.until(lambda: manager.available(RESOURCE) == 2)
+        plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "cannot reset")
+        manager.pods(POD)
+        await manager.until(lambda: reasons(manager) == ["PreStartFailed"])
+        (waiting,) = manager.manager.waiting(RESOURCE)
+        assert "cannot reset" in waiting.message
+        plugin.knobs.pre_start_error = None
+        await manager.until(lambda: reasons(manager) == [])
+        called = plugin.calls_of("PreStartContainer")
+        assert [call.device_ids for call in called] == [("a", "b")] * 2
+        methods = [call.method for call in plugin.calls]
+        assert methods.index("Allocate") < methods.index("PreStartContainer")
+    await plugin.wait_for_streams(0)
+    async with hosted(tmp_path, [POD]) as manager:
+        await manager.until(lambda: manager.available(RESOURCE) == 0)
+        # what comes after a call that must not come: another pod's, and that one alone
+        await plugin.update({name: FakeDevice() for name in "abcd"})
+        await manager.until(lambda: manager.available(RESOURCE) == 2)
+        manager.pods(POD, Pod("uid-2", "default", "next", POD.containers))
+        await plugin.wait_for_calls("PreStartContainer", 3)
+        assert [call.device_ids for call in plugin.calls_of("PreStartContainer")][2:] == [("c", "d")]
+
+
+async def test_an_agent_that_ended_meanwhile_calls_again(tmp_path: Path, plugin: FakePlugin) -> None:
+    async with hosted(tmp_path) as manager:
+        await plugin.start(manager.plugin_dir)
+        await plugin.register()
+        await manager.until(lambda: manager.available(RESOURCE) == 2)
+        plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "cannot reset")
+        manager.pods(POD)
+        await manager.until(lambda: reasons(manager) == ["PreStartFailed"])
+    plugin.knobs.pre_start_error = None
+    failed = len(plugin.calls_of("PreStartContainer"))
+    await plugin.wait_for_streams(0)
+    async with hosted(tmp_path, [POD]):
+        (*_, call) = await plugin.wait_for_calls("PreStartContainer", failed + 1)
+        assert call.device_ids == ("a", "b")

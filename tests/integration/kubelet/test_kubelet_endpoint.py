@@ -1,0 +1,223 @@
+"""What the agent is to the kubelet: a device plugin for each resource, against the smallest kubelet there can be."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
+from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.kubelet import proxy_service as service
+from nodedevice_agent.kubelet.directory import KubeletDirectory, endpoint_name
+from nodedevice_api.names import Reason
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from tests.fakes.device_manager import Manager
+from tests.fakes.mirroring import Mirroring, mirroring
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_knobs import RpcFailure
+
+GPU = "example.com/gpu"
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short path: sockets lie below it."""
+    return tmp_path_factory.mktemp("e")
+
+
+@pytest.fixture
+async def agent(folder: Path) -> AsyncIterator[Mirroring]:
+    async with mirroring(folder) as found:
+        found.pods()
+        yield found
+
+
+@pytest.fixture
+async def kubelet(agent: Mirroring) -> AsyncIterator[Manager]:
+    found = Manager(agent.kubelet_dir / "device-plugins")
+    await found.start()
+    yield found
+    await found.stop()
+
+
+@pytest.fixture
+async def plugin(agent: Mirroring) -> AsyncIterator[FakePlugin]:
+    """Registered with the agent; it prefers, and wants to be called before containers start."""
+    devices = {f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(2)}
+    found = FakePlugin(GPU, devices, pre_start_required=True, preferred_available=True)
+    await found.start(agent.plugin_dir)
+    await found.register()
+    await agent.until(lambda: GPU in agent.mirror.resources)
+    agent.cordon(GPU)
+    yield found
+    await found.stop()
+
+
+async def test_calls_are_passed_on(agent: Mirroring, kubelet: Manager, plugin: FakePlugin) -> None:
+    await kubelet.until_listed(GPU, ["d0", "d1"])
+    assert [node.ID for node in kubelet.lists[GPU][0][0].topology.nodes] == [0]
+    told = kubelet.options[GPU]
+    assert (told.pre_start_required, told.get_preferred_allocation_available) == (True, True)
+    stub = kubelet.dial(GPU)
+    asked = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=["d1", "d0"], allocation_size=1)
+    preferred = await stub.GetPreferredAllocation(api_pb2.PreferredAllocationRequest(container_requests=[asked]))
+    # the fake prefers high IDs
+    assert list(preferred.container_responses[0].deviceIDs) == ["d1"]
+    wanted = api_pb2.ContainerAllocateRequest(devices_ids=["d1", "d0"])
+    answer = await stub.Allocate(api_pb2.AllocateRequest(container_requests=[wanted, wanted]))
+    assert [dict(found.envs) for found in answer.container_responses] == [{"FAKE_DEVICES": "d0,d1"}] * 2
+    await stub.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["d1", "d0"]))
+    assert [call.device_ids for call in plugin.calls_of("PreStartContainer")] == [("d0", "d1")]
+
+
+async def test_a_plugins_failure_is_the_kubelets_to_tell(
+    agent: Mirroring, kubelet: Manager, plugin: FakePlugin
+) -> None:
+    await kubelet.until_listed(GPU, ["d0", "d1"])
+    stub = kubelet.dial(GPU)
+    plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "no reset")
+    with pytest.raises(grpc.aio.AioRpcError, match="no reset"):
+        await stub.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["d0"]))
+    # advice that fails is done without: an error would fail the pod
+    plugin.knobs.preferred_error = RpcFailure(grpc.StatusCode.INTERNAL, "no advice")
+    asked = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=["d0", "d1"], allocation_size=1)
+    preferred = await stub.GetPreferredAllocation(api_pb2.PreferredAllocationRequest(container_requests=[asked]))
+    assert list(preferred.container_responses[0].deviceIDs) == ["d0"]
+    await plugin.stop()
+    await kubelet.until_listed(GPU, {"d0": "Unhealthy", "d1": "Unhealthy"})
+    wanted = api_pb2.ContainerAllocateRequest(devices_ids=["d0"])
+    with pytest.raises(grpc.aio.AioRpcError, match="it is no longer connected"):
+        await stub.Allocate(api_pb2.AllocateRequest(container_requests=[wanted]))
+
+
+async def test_a_refusal_is_shown_in_the_kubelets_words_and_tried_again(agent: Mirroring, plugin: FakePlugin) -> None:
+    kubelet = Manager(agent.kubelet_dir / "device-plugins")
+    kubelet.refuse = "the requested resource is not wanted here"
+    await kubelet.start()
+    told = await agent.until_standing(GPU, Reason.KUBELET_REFUSED)
+    assert "INVALID_ARGUMENT: the requested resource is not wanted here" in told
+    kubelet.refuse = ""
+    await kubelet.until_listed(GPU, ["d0", "d1"])
+    await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
+    await kubelet.stop()
+
+
+async def test_without_a_kubelet_it_waits_and_says_so(agent: Mirroring, plugin: FakePlugin) -> None:
+    assert "kubelet.sock" in await agent.until_standing(GPU, Reason.KUBELET_AWAY)
+    kubelet = Manager(agent.kubelet_dir / "device-plugins")
+    await kubelet.start()
+    await kubelet.until_listed(GPU, ["d0", "d1"])
+    await kubelet.stop()
+    await agent.until_standing(GPU, Reason.KUBELET_AWAY)
+
+
+async def test_a_kubelet_that_starts_anew_at_once_is_not_told_to_be_away(folder: Path) -> None:
+    async with mirroring(folder, grace_seconds=60) as agent:
+        agent.pods()
+        kubelet = Manager(agent.kubelet_dir / "device-plugins")
+        await kubelet.start()
+        plugin = FakePlugin(GPU, {"d0": FakeDevice()})
+        await plugin.start(agent.plugin_dir)
+        await plugin.register()
+        await agent.until(lambda: GPU in agent.mirror.resources)
+        agent.cordon(GPU)
+        await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
+        agent.standings.clear()
+        await kubelet.stop()
+        kubelet.wipe()
+        kubelet.lists.clear()
+        await kubelet.start()
+        await kubelet.until_listed(GPU, ["d0"])
+        # what is told after that was told after the return
+        await plugin.stop()
+        await kubelet.until_listed(GPU, {"d0": "Unhealthy"})
+        agent.host.do(agent.mirror.tick(agent.host.now() + STOP_GRACE_PERIOD_SECONDS))
+        await kubelet.until_hung_up()
+        assert agent.standings == [Reason.NOTHING_FOR_KUBELET]
+        await kubelet.stop()
+
+
+async def test_other_options_are_told_with_another_registration(
+    agent: Mirroring, kubelet: Manager, plugin: FakePlugin
+) -> None:
+    await kubelet.until_listed(GPU, ["d0", "d1"])
+    await plugin.stop()
+    other = FakePlugin(GPU, {"d0": FakeDevice()})
+    await other.start(agent.plugin_dir)
+    await other.register()
+    await kubelet.until(lambda: not kubelet.options[GPU].pre_start_required)
+    await kubelet.until_listed(GPU, ["d0"])
+    await other.stop()
+
+
+async def test_a_resource_whose_plugin_is_gone_for_good_is_taken_back(
+    agent: Mirroring, kubelet: Manager, plugin: FakePlugin
+) -> None:
+    await kubelet.until_listed(GPU, ["d0", "d1"])
+    await plugin.stop()
+    await kubelet.until_listed(GPU, {"d0": "Unhealthy", "d1": "Unhealthy"})
+    agent.host.do(agent.mirror.tick(agent.host.now() + STOP_GRACE_PERIOD_SECONDS))
+    await kubelet.until_hung_up()
+    assert not (agent.kubelet_dir / "device-plugins" / endpoint_name(GPU)).exists()
+    assert agent.backend.injectable(GPU)[1] == Reason.NOTHING_FOR_KUBELET
+
+
+async def test_a_list_that_the_kubelet_would_not_take_is_not_sent(
+    agent: Mirroring, kubelet: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kubelet.until_listed(GPU, ["d0", "d1"])
+    size = api_pb2.ListAndWatchResponse(devices=kubelet.lists[GPU][-1]).ByteSize()
+    monkeypatch.setattr("nodedevice_agent.kubelet.endpoint.MAX_LIST_BYTES", size)
+    await plugin.update({f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(3)})
+    told = await agent.until_standing(GPU, Reason.KUBELET_LIST_TOO_BIG)
+    assert told.startswith("3 devices make a list of")
+    await kubelet.until_hung_up()
+    await plugin.update({f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(2)})
+    await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
+    assert service.MAX_LIST_BYTES == 4 * 1024 * 1024
+
+
+async def test_a_socket_that_cannot_be_made_is_told_and_tried_again(agent: Mirroring, kubelet: Manager) -> None:
+    in_the_way = agent.kubelet_dir / "device-plugins" / endpoint_name(GPU)
+    in_the_way.mkdir()
+    plugin = FakePlugin(GPU, {"d0": FakeDevice()})
+    await plugin.start(agent.plugin_dir)
+    await plugin.register()
+    await agent.until(lambda: GPU in agent.mirror.resources)
+    agent.cordon(GPU)
+    told = await agent.until_standing(GPU, Reason.KUBELET_CANNOT_SERVE)
+    assert f"cannot move the new socket to {in_the_way}: Is a directory" in told
+    assert {path.name for path in in_the_way.parent.iterdir()} == {in_the_way.name, "kubelet.sock"}
+    in_the_way.rmdir()
+    await kubelet.until_listed(GPU, ["d0"])
+    await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
+    await plugin.stop()
+
+
+async def test_nothing_of_the_kubelets_directory_is_touched(folder: Path, agent: Mirroring, kubelet: Manager) -> None:
+    plugins = agent.kubelet_dir / "device-plugins"
+    theirs = FakePlugin("vendor.com/nic", {"n0": FakeDevice()})
+    await theirs.start(plugins)
+    await theirs.register()
+    before = {path.name for path in plugins.iterdir()}
+    ours = FakePlugin(GPU, {"d0": FakeDevice()})
+    await ours.start(agent.plugin_dir)
+    await ours.register()
+    await agent.until(lambda: GPU in agent.mirror.resources)
+    agent.cordon(GPU)
+    await kubelet.until_listed(GPU, ["d0"])
+    assert {path.name for path in plugins.iterdir()} == before | {endpoint_name(GPU)}
+    assert list(agent.mirror.resources) == [GPU]
+    await ours.stop()
+    await theirs.stop()
+
+
+def test_our_plugin_directory_is_not_the_kubelets(tmp_path: Path) -> None:
+    (tmp_path / "device-plugins").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "device-plugins")
+    for plugin_dir in (tmp_path / "device-plugins", tmp_path / "link"):
+        with pytest.raises(SettingsError, match="is the kubelet's own"):
+            KubeletDirectory(tmp_path, plugin_dir)
+    KubeletDirectory(tmp_path, tmp_path / "p")

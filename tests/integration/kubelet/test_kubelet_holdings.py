@@ -1,0 +1,207 @@
+"""When the kubelet is asked who holds what, and what becomes of silence: real files and sockets, the test plays the kubelet."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.format import Checkpoint, encode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.effects import Effect
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.kubelet import state_reader as holdings
+from nodedevice_agent.kubelet.directory import KubeletDirectory
+from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.state_reader import HoldingsReader
+from nodedevice_agent.lib.file_watcher import FileWatcher
+
+from tests.fakes.mirroring import pod
+from tests.fakes.pod_resources import PodResources, Told
+
+GPU = "example.com/gpu"
+PATIENCE_SECONDS = 30
+
+
+class Asked(KubeletDirectory):
+    """A kubelet's directory that counts how often its checkpoint was read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, path / "elsewhere")
+        self.reads = 0
+        self.was_read = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def read_checkpoint(self) -> Checkpoint:
+        try:
+            return super().read_checkpoint()
+        finally:
+            self.reads += 1
+            # it is read in a thread
+            self._loop.call_soon_threadsafe(self.was_read.set)
+
+    def write(self, *entries: Allocation, healthy: tuple[str, ...] = ()) -> None:
+        """As the kubelet does: another file takes its place."""
+        checkpoint_file.write(self.checkpoint, encode(Checkpoint(entries, {GPU: healthy})))
+
+
+class Reading:
+    """A reader that runs, the mirror that it tells, and what came of it."""
+
+    def __init__(self, folder: Path, watcher: FileWatcher) -> None:
+        self.directory = Asked(folder)
+        self.mirror = Mirror(0.0)
+        self.mirror.connected(GPU, 1, PluginOptions(), 0.0)
+        self.mirror.listed(GPU, 1, accept(Device(f"d{index}") for index in range(4)), 0.0)
+        self.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
+        self.troubles: list[str] = []
+        self._changed = asyncio.Event()
+        self.reader = HoldingsReader(self.directory, self.mirror, self._do, lambda: 0.0, watcher, self._trouble)
+
+    def held(self) -> dict[str, tuple[str, ...]]:
+        return {a.pod_uid: a.device_ids for a in self.mirror.book.of_resource(GPU)}
+
+    async def until_held(self, **expected: tuple[str, ...]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.held() != expected:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_read(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.directory.reads < count:
+                self.directory.was_read.clear()
+                await self.directory.was_read.wait()
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        self._changed.set()
+
+    def _trouble(self) -> None:
+        self.troubles.append(self.reader.trouble)
+
+
+def held_by(uid: str, *device_ids: str) -> Allocation:
+    return Allocation(uid, "c0", GPU, {-1: device_ids}, b"")
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short path: sockets lie below it."""
+    found = tmp_path_factory.mktemp("h")
+    (found / "device-plugins").mkdir()
+    return found
+
+
+@pytest.fixture
+async def resources(folder: Path) -> AsyncIterator[PodResources]:
+    async with PodResources(folder / "pod-resources/kubelet.sock") as found:
+        yield found
+
+
+@pytest.fixture
+async def reading(folder: Path) -> AsyncIterator[Reading]:
+    """Has looked once, and goes on."""
+    with FileWatcher() as watcher:
+        found = Reading(folder, watcher)
+        await found.reader.look()
+        running = asyncio.create_task(found.reader.run())
+        yield found
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_written_checkpoint_is_the_trigger(resources: PodResources, reading: Reading) -> None:
+    reading.directory.write(held_by("one", "d0"))
+    await reading.until_held(one=("d0",))
+    reading.directory.write(held_by("two", "d1"), held_by("one", "d0"))
+    await reading.until_held(one=("d0",), two=("d1",))
+
+
+async def test_names_are_asked_for_only_when_somebody_else_holds_something(
+    resources: PodResources, reading: Reading
+) -> None:
+    reading.directory.write(held_by("one", "d0"))
+    await reading.until_held(one=("d0",))
+    calls, reads = resources.calls, reading.directory.reads
+    # health has changed, and maps come in another order each time
+    for healthy in (("d0",), ("d0", "d1"), ()):
+        reading.directory.write(held_by("one", "d0"), healthy=healthy)
+        reads += 1
+        await reading.until_read(reads)
+    reading.directory.write(held_by("two", "d0"))
+    await reading.until_held(two=("d0",))
+    assert resources.calls == calls + 1
+
+
+async def test_the_end_of_a_pod_is_asked_about(resources: PodResources, reading: Reading) -> None:
+    resources.told = [Told("kube-system", "static", "c0", GPU, {"d3": ()})]
+    reading.directory.write(held_by("one", "d0"), held_by("static", "d3"))
+    await reading.until_held(one=("d0",), static=("d3",))
+    resources.told = []
+    reading.mirror.pod_gone("one", 0.0)
+    reading.reader.poke()
+    await reading.until_held()
+
+
+async def test_pod_resources_that_refuse_are_asked_again(
+    folder: Path, resources: PodResources, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holdings, "_FIRST_RETRY_SECONDS", 0.01)
+    resources.refusal = "rejected by rate limit"
+    with FileWatcher() as watcher:
+        found = Reading(folder, watcher)
+        found.directory.write(held_by("one", "d0"), held_by("static", "d3"))
+        await found.reader.look()
+        # those that the API shows need no name
+        assert found.held() == {"one": ("d0",)}
+        running = asyncio.create_task(found.reader.run())
+        await found.until_read(4)
+        resources.told = [Told("kube-system", "static", "c0", GPU, {"d3": ()})]
+        resources.refusal = ""
+        await found.until_held(one=("d0",), static=("d3",))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert [r.message for r in caplog.records] == ["the kubelet's pod resources do not answer"]
+
+
+async def test_a_checkpoint_that_cannot_be_used_is_told_once_and_its_end_too(
+    resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
+) -> None:
+    resources.told = [Told("default", "two", "c0", GPU, {"d2": ()})]
+    reading.directory.write(held_by("one", "d0"))
+    await reading.until_held(one=("d0",))
+    for _ in range(2):
+        checkpoint_file.write(reading.directory.checkpoint, "{")
+        reads = reading.directory.reads
+        await reading.until_read(reads + 1)
+    await reading.until_held(two=("d2",))
+    reading.directory.write(held_by("one", "d0"))
+    await reading.until_held(one=("d0",))
+    assert len(reading.troubles) == 2
+    assert reading.troubles[0].startswith("not JSON")
+    assert reading.troubles[1] == ""
+    told = [r.message for r in caplog.records]
+    assert told == ["the kubelet's checkpoint cannot be used"]
+
+
+async def test_a_device_of_two_pods_is_told_once(
+    folder: Path, resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a checkpoint is not believed; the names alone are, and the first of them keeps the device."""
+    resources.told = [Told("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
+    checkpoint_file.write(reading.directory.checkpoint, "{")
+    await reading.until_held(one=("d0",))
+    reading.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
+    reads = reading.directory.reads
+    reading.reader.poke()
+    await reading.until_read(reads + 2)
+    assert [r.message for r in caplog.records].count("the kubelet gave a device to two pods; this one is left out") == 1
+
+
+async def test_a_directory_that_comes_late_is_found(folder: Path, resources: PodResources, reading: Reading) -> None:
+    plugins = reading.directory.device_plugins
+    plugins.rmdir()
+    plugins.mkdir()
+    reading.directory.write(held_by("one", "d0"))
+    await reading.until_held(one=("d0",))

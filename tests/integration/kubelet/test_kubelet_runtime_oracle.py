@@ -1,0 +1,252 @@
+"""`--runtime kubelet` against the kubelet's own device manager: real registration, admission and checkpoint.
+
+Pods are admitted by the kubelet's code, which asks our endpoint, which asks the plugin; what the agent makes of it comes from the
+checkpoint that the kubelet's code has written.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from nodedevice_agent.devicemanager.allocation.topology import Policy, Topology
+from nodedevice_agent.kubelet.directory import endpoint_name
+from nodedevice_api.names import Reason
+
+from tests.fakes.mirroring import Mirroring, mirroring, pod
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.pod_resources import PodResources, Told
+from tests.oracle.kubelet import Kubelet, way_to_mount
+from tests.oracle.maker import Why
+from tests.oracle.steps import Ctr, Machine
+
+GPU = "example.com/gpu"
+pytestmark = pytest.mark.cluster
+
+
+class Node:
+    """A kubelet, its pod resources, an agent that mirrors it, and a plugin that is registered with the agent."""
+
+    def __init__(self, kubelet: Kubelet, resources: PodResources, agent: Mirroring) -> None:
+        self.kubelet, self.resources, self.agent = kubelet, resources, agent
+        self._lists = 0
+
+    async def plugin(self, devices: int | dict[str, FakeDevice], **options: bool) -> FakePlugin:
+        if isinstance(devices, int):
+            devices = {f"d{index}": FakeDevice() for index in range(devices)}
+        self.fake = FakePlugin(GPU, devices, **options)  # type: ignore[arg-type]
+        await self.fake.start(self.agent.plugin_dir)
+        await self.fake.register()
+        await self.agent.until(lambda: GPU in self.agent.mirror.resources)
+        self.agent.cordon(GPU)
+        return self.fake
+
+    async def until_numbers(self, capacity: int, allocatable: int) -> None:
+        """Until the kubelet counts so many; looked at after each list that it gets."""
+        while (await self.kubelet.numbers()).get(GPU) != (capacity, allocatable):
+            self._lists += 1
+            await self.kubelet.listed(GPU, self._lists)
+
+    async def until_held(self, **expected: tuple[str, ...]) -> None:
+        """Until the agent says that these pods hold these in their first container, and nobody else anything."""
+        wanted = {f"{uid}/c0": ids for uid, ids in expected.items()}
+        await self.agent.until(lambda: self.agent.held(GPU) == wanted)
+
+    async def restart_kubelet(self) -> None:
+        await self.kubelet.stop()
+        self._lists = 0
+        await self.kubelet.start(Machine())
+
+
+@pytest.fixture
+async def kubelet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Path, Kubelet]]:
+    way = way_to_mount()
+    if way is None:
+        pytest.skip("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
+    folder = tmp_path_factory.mktemp("m")
+    plugin_dir = folder / "k/device-plugins"
+    plugin_dir.mkdir(parents=True)
+    async with Kubelet(plugin_dir, way) as kubelet:
+        await kubelet.start(Machine())
+        yield folder, kubelet
+
+
+@pytest.fixture
+async def node(kubelet: tuple[Path, Kubelet]) -> AsyncIterator[Node]:
+    folder, oracle = kubelet
+    async with PodResources(folder / "k/pod-resources/kubelet.sock") as resources, mirroring(folder) as agent:
+        agent.pods()
+        found = Node(oracle, resources, agent)
+        yield found
+        if hasattr(found, "fake"):
+            await found.fake.stop()
+
+
+async def test_the_kubelet_counts_what_is_registered_here(node: Node) -> None:
+    await node.plugin({"d0": FakeDevice(), "d1": FakeDevice(healthy=False), "d2": FakeDevice()})
+    await node.until_numbers(3, 2)
+    assert await node.agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
+    assert (node.kubelet.plugin_dir / endpoint_name(GPU)).is_socket()
+    await node.fake.set_health("d2", False)
+    await node.until_numbers(3, 1)
+
+
+async def test_a_pod_gets_from_the_plugin_what_the_kubelet_gave_it(node: Node) -> None:
+    plugin = await node.plugin(3)
+    await node.until_numbers(3, 3)
+    assert (await node.kubelet.admit("one", [Ctr(limits={GPU: 2})])).is_admitted
+    assert [call.device_ids for call in plugin.calls_of("Allocate")] == [("d0", "d1")]
+    # the kubelet is quicker than the API: nobody is named before
+    node.agent.pod_seen(pod("one", GPU, 2))
+    await node.until_held(one=("d0", "d1"))
+    seen = node.agent.snapshot(GPU)
+    assert (seen.total, seen.allocated, seen.available) == (3, 2, 1)
+    (held,) = seen.held
+    assert held.pod is not None
+    assert held.pod.name == "one"
+    assert b"FAKE_DEVICES" in (held.allocation.response or b"")
+
+
+async def test_a_pod_that_ended_holds_nothing_although_the_kubelet_keeps_its_entry(node: Node) -> None:
+    await node.plugin(1)
+    await node.until_numbers(1, 1)
+    await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
+    node.agent.pod_seen(pod("one", GPU, 1))
+    await node.until_held(one=("d0",))
+    node.agent.pod_gone("one")
+    await node.until_held()
+    assert b'"one"' in node.kubelet.checkpoint.read_bytes()
+    # and the next pod, which makes the kubelet forget it, is seen with the same device
+    await node.kubelet.end("one")
+    await node.kubelet.admit("two", [Ctr(limits={GPU: 1})])
+    node.agent.pod_seen(pod("two", GPU, 1))
+    await node.until_held(two=("d0",))
+
+
+async def test_a_free_cordoned_device_leaves_and_a_held_one_stays_until_its_pod_ends(node: Node) -> None:
+    await node.plugin(3)
+    await node.until_numbers(3, 3)
+    await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
+    node.agent.pod_seen(pod("one", GPU, 1))
+    await node.until_held(one=("d0",))
+    node.agent.cordon(GPU, "d0", "d1")
+    await node.until_numbers(3, 2)
+    assert not (await node.kubelet.admit("greedy", [Ctr(limits={GPU: 2})])).is_admitted
+    # the container may start again: the kubelet checks the health of what it holds
+    assert (await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])).is_admitted
+    node.agent.pod_gone("one")
+    await node.until_numbers(3, 1)
+    node.agent.cordon(GPU)
+    await node.until_numbers(3, 3)
+
+
+@pytest.mark.parametrize(("advises", "chosen"), [(False, ("d0", "d1")), (True, ("d2", "d3"))])
+async def test_the_plugins_own_advice_is_heeded(node: Node, advises: bool, chosen: tuple[str, ...]) -> None:
+    plugin = await node.plugin(4, preferred_available=advises)
+    await node.until_numbers(4, 4)
+    await node.kubelet.admit("one", [Ctr(limits={GPU: 2})])
+    assert [call.device_ids for call in plugin.calls_of("Allocate")] == [chosen]
+    assert len(plugin.calls_of("GetPreferredAllocation")) == int(advises)
+
+
+async def test_devices_near_each_other_are_chosen(kubelet: tuple[Path, Kubelet]) -> None:
+    folder, oracle = kubelet
+    topology = Topology(Policy.BEST_EFFORT, numa_nodes=(0, 1))
+    async with PodResources(folder / "k/pod-resources/kubelet.sock") as resources, mirroring(folder, topology) as agent:
+        agent.pods()
+        node = Node(oracle, resources, agent)
+        numa = {"d0": (0,), "d1": (1,), "d2": (1,), "d3": (0,)}
+        plugin = await node.plugin({name: FakeDevice(numa_nodes=nodes) for name, nodes in numa.items()})
+        await node.until_numbers(4, 4)
+        await oracle.admit("one", [Ctr(limits={GPU: 1})])
+        await oracle.admit("two", [Ctr(limits={GPU: 2})])
+        assert [call.device_ids for call in plugin.calls_of("Allocate")] == [("d0",), ("d1", "d2")]
+        await plugin.stop()
+
+
+async def test_a_plugin_that_fails_tells_the_pod_why(node: Node) -> None:
+    plugin = await node.plugin(1)
+    await node.until_numbers(1, 1)
+    plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "no power")
+    verdict = await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
+    assert (verdict.is_admitted, verdict.why) == (False, Why.PLUGIN)
+    assert "Allocate of the device plugin of example.com/gpu failed: INTERNAL: no power" in verdict.message
+
+
+async def test_the_kubelet_starts_anew(node: Node) -> None:
+    await node.plugin(2)
+    await node.until_numbers(2, 2)
+    await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
+    node.agent.pod_seen(pod("one", GPU, 1))
+    await node.until_held(one=("d0",))
+    await node.restart_kubelet()
+    await node.until_numbers(2, 2)
+    await node.until_held(one=("d0",))
+    assert await node.agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
+
+
+async def test_the_agent_starts_anew(kubelet: tuple[Path, Kubelet]) -> None:
+    folder, oracle = kubelet
+    async with PodResources(folder / "k/pod-resources/kubelet.sock") as resources:
+        plugin = FakePlugin(GPU, {"d0": FakeDevice(), "d1": FakeDevice()})
+        async with mirroring(folder) as agent:
+            agent.pods()
+            node = Node(oracle, resources, agent)
+            node.fake = plugin
+            await plugin.start(agent.plugin_dir)
+            await plugin.register()
+            agent.cordon(GPU)
+            await node.until_numbers(2, 2)
+            await oracle.admit("one", [Ctr(limits={GPU: 1})])
+            await oracle.admit("two", [Ctr(limits={GPU: 1})])
+        await plugin.stop()
+        async with mirroring(folder) as agent:
+            # what was known is known at once, the kubelet's word is asked before anything else
+            agent.pods(pod("two", GPU, 1))
+            assert agent.held(GPU) == {"two/c0": ("d1",)}
+            await plugin.start(agent.plugin_dir)
+            await plugin.register()
+            agent.cordon(GPU)
+            await Node(oracle, resources, agent).until_numbers(2, 2)
+        await plugin.stop()
+
+
+async def test_a_plugin_that_goes_leaves_its_devices_unhealthy(node: Node) -> None:
+    plugin = await node.plugin(2)
+    await node.until_numbers(2, 2)
+    await plugin.stop()
+    await node.until_numbers(2, 0)
+    await node.plugin(3)
+    await node.until_numbers(3, 3)
+
+
+async def test_a_pod_that_the_api_does_not_show_is_named_as_the_kubelet_names_it(node: Node) -> None:
+    await node.plugin(2)
+    await node.until_numbers(2, 2)
+    node.resources.told = [Told("kube-system", "static", "c0", GPU, {"d0": (0,)})]
+    await node.kubelet.admit("uid", [Ctr(limits={GPU: 1})])
+    await node.until_held(uid=("d0",))
+    (held,) = node.agent.snapshot(GPU).held
+    assert held.pod is not None
+    assert (held.pod.namespace, held.pod.name) == ("kube-system", "static")
+    # it ends unseen: with the next word about any pods the kubelet is asked again
+    node.resources.told = []
+    node.agent.pods()
+    await node.until_held()
+
+
+async def test_a_checkpoint_that_cannot_be_read_leaves_the_names(node: Node) -> None:
+    await node.plugin(2)
+    await node.until_numbers(2, 2)
+    node.agent.pod_seen(pod("one", GPU, 1))
+    node.resources.told = [Told("default", "one", "c0", GPU, {"d1": ()})]
+    node.kubelet.checkpoint.write_bytes(b"{broken")
+    node.kubelet.checkpoint.rename(node.kubelet.checkpoint.with_name("x")).rename(node.kubelet.checkpoint)
+    await node.until_held(one=("d1",))
+    assert "cannot be used (not JSON" in node.agent.backend.notes
+    # the kubelet writes a good one with the next pod
+    assert (await node.kubelet.admit("two", [Ctr(limits={GPU: 1})])).is_admitted
+    node.agent.pod_seen(pod("two", GPU, 1))
+    await node.until_held(two=("d0",))
+    assert node.agent.backend.notes == ""

@@ -1,0 +1,154 @@
+"""Drivers and GPUs that lack something, or answer wrongly: they cost what they concern, and that is said."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.plugins.nvml import watch
+
+from hack.fake_nvml.library import FakeNvml, put_on_the_bus
+from tests.integration.nvml.gpu_node import Node, node
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlDeviceGetSupportedEventTypes"]
+)
+async def test_a_driver_without_events_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    def without(gpus: FakeNvml) -> None:
+        gpus.break_function("*", function, "NOT_SUPPORTED")
+        gpus.break_function(0, "nvmlDeviceGetMemoryInfo", "NOT_SUPPORTED")
+        gpus.break_function(0, "nvmlDeviceGetTotalEnergyConsumption", "UNKNOWN")
+
+    async with node(tmp_path, "t4-pair", monkeypatch, without) as here:
+        await here.until(lambda r: r.available == 2)
+        assert "memoryBytes" not in dict(here.device(0).attributes)
+        assert "memoryBytes" in dict(here.device(1).attributes)
+        here.gpus.set(0, uncorrected_volatile=2)
+        await here.until_unhealthy({0: "EccUncorrectable"})
+
+
+async def test_a_driver_that_does_not_fit_is_said_in_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_on_the_bus(tmp_path / "host")
+    async with node(tmp_path, "mismatch", monkeypatch) as here:
+        found = await here.until(lambda r: bool(r.trouble))
+        assert found.total == 0
+        assert "different versions" in found.trouble
+
+
+@pytest.mark.parametrize("machine", ["none", "no-driver"])
+async def test_idle_where_there_is_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, machine: str
+) -> None:
+    caplog.set_level("INFO")
+    said = asyncio.Event()
+    monkeypatch.setattr(watch.log, "info", lambda event, **_: said.set() if "idle" in event else None)
+    async with node(tmp_path, machine, monkeypatch) as here:
+        await asyncio.wait_for(said.wait(), 30)
+        assert not here.manager.manager.resources
+
+
+async def test_what_a_gpu_does_not_support_is_said_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    functions = ["nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetFieldValues"]
+
+    def without(gpus: FakeNvml) -> None:
+        for function in functions:
+            gpus.break_function(1, function, "NOT_SUPPORTED")
+
+    async with node(tmp_path, "t4-pair", monkeypatch, without) as here:
+        await here.until(lambda r: lacking(r, 1, here) == "ecc,energy,recoveryAction")
+        assert "notSupported" not in dict(here.device(0).attributes)
+
+
+async def test_a_driver_that_cannot_be_waited_for_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(gpus: FakeNvml) -> None:
+        gpus.break_function("*", "nvmlEventSetWait", "FUNCTION_NOT_FOUND")
+
+    async with node(tmp_path, "t4-pair", monkeypatch, without, records_calls=True) as here:
+        await here.until(lambda r: (lacking(r, 0, here), lacking(r, 1, here)) == ("events", "events"))
+        here.gpus.set(1, uncorrected_volatile=1)
+        await here.until_unhealthy({1: "EccUncorrectable"})
+        assert [call.function for call in here.gpus.recorded_calls()].count("nvmlEventSetWait_v2") == 1
+
+
+@pytest.mark.parametrize("error", ["UNKNOWN", "INVALID_ARGUMENT"])
+async def test_a_gpu_that_answers_every_call_with_an_error_is_not_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.break_function(1, "*", error)
+        await here.until_unhealthy({1: "GpuUnreadable"})
+        here.gpus.repair(1, "*")
+        await here.until(lambda r: r.available == 2)
+
+
+async def test_a_model_that_is_no_text_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(gpus: FakeNvml) -> None:
+        gpus.control.write_bytes(b'set 1 name="Tesla \xff T4"\n')
+
+    async with node(tmp_path, "t4-pair", monkeypatch, spoil) as here:
+        await here.until(lambda r: r.available == 2)
+        assert ["model" in dict(here.device(place).attributes) for place in (0, 1)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "said"),
+    [
+        (b"GPU-\xff", "its UUID is not text"),
+        (b"GPU-a,all", "its UUID is 'GPU-a,all'"),
+        (b"GPU-631945ff-9a4c-51a6-ad40-3ff0d8f91b68", "its UUID is another's too"),
+    ],
+    ids=["no text", "two words", "twice"],
+)
+async def test_a_uuid_that_is_none_costs_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuid: bytes, said: str
+) -> None:
+    def spoil(gpus: FakeNvml) -> None:
+        gpus.control.write_bytes(b'set 1 uuid="' + uuid + b'"\n')
+
+    async with node(tmp_path, "t4-pair", monkeypatch, spoil) as here:
+        found = await here.until(lambda r: r.available == 1)
+        assert f"GPU 1 cannot be named: {said}" in found.trouble
+
+
+async def test_a_gpu_may_lose_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        with here.gpus.control.open("ab", buffering=0) as control:
+            control.write(b'set 1 uuid="GPU-\xff"\n')
+        await here.until_unhealthy({1: "GpuUnreadable"})
+        here.gpus.set(1, uuid=here.uuids[1])
+        await here.until(lambda r: r.available == 2)
+
+
+async def test_a_driver_that_does_not_tell_its_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(gpus: FakeNvml) -> None:
+        gpus.break_function("*", "nvmlSystemGetDriverVersion", "UNKNOWN")
+
+    async with node(tmp_path, "t4-pair", monkeypatch, without) as here:
+        await here.until(lambda r: r.available == 2)
+
+
+async def test_a_lost_gpu_that_fails_the_start_of_the_driver_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.write("init GPU_IS_LOST")
+        os.kill(here.reader_pid(), signal.SIGKILL)
+        await here.until_unhealthy({0: "DriverFailed", 1: "DriverFailed"})
+        here.gpus.write("init SUCCESS")
+        await here.until(lambda r: r.available == 2)
+
+
+def lacking(resource: Snapshot, place: int, here: Node) -> str:
+    """What the GPU at this place is said not to support."""
+    attributes = {device.id: dict(device.attributes) for device in resource.devices}
+    return attributes.get(here.uuids[place], {}).get("notSupported", "")

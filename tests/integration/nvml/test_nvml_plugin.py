@@ -1,0 +1,196 @@
+"""The nvml plugin as a whole: real pynvml in its own process on a library of ours, our device manager behind the socket."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.socket_names import socket_name
+from nodedevice_agent.plugins.nvml.fleet import Remembered
+from nodedevice_agent.plugins.nvml.health.boot_memory import Memory
+from nodedevice_agent.plugins.run import run_plugins
+from nodedevice_agent.plugins.settings import plugin_settings
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from tests.fakes.hosted_manager import hosted
+from tests.integration.nvml.gpu_node import GPU, QUICK, Node, node, plugins
+
+
+async def test_lists_gpus_with_what_is_known_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        found = await here.until(lambda r: r.healthy == 8)
+        assert [d.id for d in found.devices] == sorted(here.uuids)
+        first = here.device(0)
+        assert dict(first.attributes) == {
+            "model": "NVIDIA H100 80GB HBM3",
+            "memoryBytes": "85520809984",
+            "pciBusID": "0000:1b:00.0",
+        }
+        assert {d.numa_nodes for d in found.devices} == {(0,), (1,)}
+        assert found.options.get_preferred_allocation_available
+
+
+async def test_a_critical_xid_takes_a_gpu_out_until_it_was_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        await here.until(lambda r: r.available == 8)
+        here.gpus.xid(3, 79)
+        await here.until_unhealthy({3: "Xid79"})
+        assert "fallen off the bus" in here.device(3).message
+        assert here.manager.available(GPU) == 7
+        here.gpus.reset(3)
+        await here.until(lambda r: r.available == 8)
+
+
+async def test_an_application_xid_takes_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch, harmlessXids=[74]) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.xid(0, 31, times=10)
+        here.gpus.xid(0, 74)
+        # told in order: what came before is taken in when this one is
+        here.gpus.xid(1, 48)
+        await here.until_unhealthy({1: "Xid48"})
+
+
+async def test_an_administrator_can_say_that_a_gpu_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.xid(1, 48)
+        await here.until_unhealthy({1: "Xid48"})
+        clear = tmp_path / "state/gpus/clear"
+        clear.mkdir()
+        (clear / here.uuids[1]).touch()
+        await here.until(lambda r: r.available == 2)
+        assert not list(clear.iterdir())
+
+
+async def test_what_is_no_word_of_an_administrator_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clear = tmp_path / "state/gpus/clear"
+    (clear / "A-directory").mkdir(parents=True)
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.xid(1, 48)
+        await here.until_unhealthy({1: "Xid48"})
+        (clear / here.uuids[1]).touch()
+        await here.until(lambda r: r.available == 2)
+    assert [record.message for record in caplog.records].count("GPU is not cleared: remove this by hand") == 1
+
+
+async def test_ecc_errors_that_came_while_the_agent_was_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_known = asyncio.Event()
+    write = Memory.write
+
+    def noted(its: Memory, remembered: tuple[Remembered, ...]) -> None:
+        write(its, remembered)
+        if [known.ecc_uncorrected for known in remembered] == [0, 0]:
+            is_known.set()
+
+    monkeypatch.setattr(Memory, "write", noted)
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await asyncio.wait_for(is_known.wait(), 30)
+    here.gpus.set(1, uncorrected_volatile=3)
+    async with hosted(tmp_path) as manager, plugins(tmp_path):
+        await Node(tmp_path, here.gpus, manager).until_unhealthy({1: "EccUncorrectable"})
+
+
+async def test_a_mark_outlives_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.xid(1, 48)
+        await here.until_unhealthy({1: "Xid48"})
+    async with hosted(tmp_path) as manager, plugins(tmp_path):
+        await Node(tmp_path, here.gpus, manager).until_unhealthy({1: "Xid48"})
+    # reset while nobody was looking, as nvidia-smi wants it
+    here.gpus.reset(1)
+    async with hosted(tmp_path) as manager, plugins(tmp_path):
+        await Node(tmp_path, here.gpus, manager).until(lambda r: r.available == 2)
+
+
+async def test_lost_and_removed_gpus_count_again_when_they_are_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        await here.until(lambda r: r.available == 8)
+        here.gpus.lose(2)
+        await here.until_unhealthy({2: "GpuLost"})
+        here.gpus.remove(5)
+        await here.until_unhealthy({2: "GpuLost", 5: "GpuGone"})
+        here.gpus.add(2)
+        here.gpus.add(5)
+        await here.until(lambda r: r.available == 8)
+
+
+async def test_ecc_errors_and_what_the_driver_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        await here.until(lambda r: r.available == 8)
+        here.gpus.set(0, uncorrected_volatile=1)
+        here.gpus.set(1, recovery_action=1)
+        await here.until_unhealthy({0: "EccUncorrectable", 1: "ResetRequired"})
+        here.gpus.reset(0)
+        here.gpus.reset(1)
+        await here.until(lambda r: r.available == 8)
+
+
+async def test_a_new_uuid_after_a_reset_is_a_new_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.xid(1, 48)
+        await here.until_unhealthy({1: "Xid48"})
+        here.gpus.reset(1, uuid="GPU-00000000-1111-2222-3333-444444444444")
+        found = await here.until(lambda r: r.available == 2)
+        assert [d.id for d in found.devices] == sorted([here.uuids[0], "GPU-00000000-1111-2222-3333-444444444444"])
+
+
+async def test_a_storm_of_xids_is_one_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        await here.until(lambda r: r.available == 8)
+        before = len(here.manager.published)
+        for _ in range(10):
+            here.gpus.xid(3, 31, times=500)
+            here.gpus.xid(3, 79, times=500)
+        here.gpus.xid(7, 48)
+        await here.until_unhealthy({3: "Xid79", 7: "Xid48"})
+        assert len(here.manager.published) - before <= 2
+
+
+async def test_sixteen_gpus_of_two_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "mixed-16", monkeypatch) as here:
+        found = await here.until(lambda r: r.available == 16)
+        models = {dict(d.attributes)["model"] for d in found.devices}
+        assert len(models) == 2
+    by_model = {sorted(models)[0]: "nvidia.com/other"}
+    async with hosted(tmp_path / "again") as manager:
+        raw = {"hostRoot": str(tmp_path / "host"), "nvml": {**QUICK, "modelResourceNames": by_model}}
+        task = asyncio.create_task(run_plugins(plugin_settings(raw), tmp_path / "again/plugins", tmp_path / "again/s"))
+        await manager.until(lambda: manager.available(GPU) + manager.available("nvidia.com/other") == 16)
+        assert manager.available("nvidia.com/other") > 0
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_what_a_container_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "host/dev").mkdir(parents=True)
+    (tmp_path / "host/dev/nvidiactl").touch()
+    (tmp_path / "host/dev/nvidia-uvm").touch()
+    async with node(tmp_path, "t4-pair", monkeypatch, handOver=["env", "deviceNodes", "cdi"]) as here:
+        await here.until(lambda r: r.available == 2)
+        connection = here.manager.host.newest(GPU, "Allocate")
+        answer = api_pb2.ContainerAllocateResponse.FromString(await connection.allocate((here.uuids[1],)))
+        assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": here.uuids[1]}
+        assert [d.host_path for d in answer.devices] == ["/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"]
+        assert [c.name for c in answer.cdi_devices] == [f"nvidia.com/gpu={here.uuids[1]}"]
+        assert (tmp_path / "plugins" / socket_name(GPU)).is_socket()
+
+
+async def test_prefers_gpus_that_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "dgx1-v100", monkeypatch) as here:
+        found = await here.until(lambda r: r.available == 8)
+        ids = tuple(d.id for d in found.devices)
+        connection = here.manager.host.newest(GPU, "GetPreferredAllocation")
+        # on a DGX-1 the first GPU has two links to the fourth and the fifth, one to the second and the third
+        (other,) = set(await connection.preferred(ids, (here.uuids[0],), 2)) - {here.uuids[0]}
+        assert here.uuids.index(other) in {3, 4}

@@ -1,0 +1,240 @@
+"""The process that reads the driver: it may hang, crash and be replaced, and no GPU is given out that nobody looks at."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.nvml import watch
+from nodedevice_agent.plugins.nvml.reader import process
+from nodedevice_agent.plugins.nvml.reader.messages import Found, ReaderOptions, decode
+from nodedevice_agent.plugins.nvml.reader.succession import Succession
+from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.nvml.watch import GpuWatch
+
+from hack.fake_nvml.library import FakeNvml, put_on_the_bus
+from tests.integration.nvml.gpu_node import GPU, node
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_GRACE_SECONDS", 0.3)
+
+
+async def test_a_call_that_hangs_costs_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        await here.until(lambda r: r.available == 8)
+        here.gpus.hang(4, "nvmlDeviceGetTotalEccErrors")
+        await here.until_unhealthy({4: "DriverHangs"})
+        assert "nvmlDeviceGetTotalEccErrors" in here.device(4).message
+        # the others are watched as before
+        here.gpus.xid(6, 95)
+        await here.until_unhealthy({4: "DriverHangs", 6: "Xid95"})
+        here.gpus.repair(4, "nvmlDeviceGetTotalEccErrors")
+        await here.until_unhealthy({6: "Xid95"})
+
+
+async def test_a_driver_that_hangs_from_the_start_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_on_the_bus(tmp_path / "host")
+    async with node(tmp_path, "t4-pair", monkeypatch, lambda gpus: gpus.hang("*", "nvmlDeviceGetCount")) as here:
+        found = await here.until(lambda r: bool(r.trouble))
+        assert found.total == 0
+        assert "nvmlDeviceGetCount does not come back" in found.trouble
+        here.gpus.repair("*", "nvmlDeviceGetCount")
+        found = await here.until(lambda r: r.available == 2)
+        assert not found.trouble
+
+
+@pytest.mark.usefixtures("quick")
+async def test_its_process_may_die_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.xid(0, 48)
+        await here.until_unhealthy({0: "Xid48"})
+        # no driver for the next one: the GPUs that nobody can look at are not given out
+        here.gpus.write("init UNKNOWN")
+        os.kill(here.reader_pid(), signal.SIGKILL)
+        await here.until_unhealthy({0: "Xid48", 1: "DriverFailed"})
+        here.gpus.write("init SUCCESS")
+        await here.until_unhealthy({0: "Xid48"})
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_process_that_keeps_failing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        with monkeypatch.context() as broken:
+            broken.setattr(process, "_MODULE", "nodedevice_agent.no_such_module")
+            os.kill(here.reader_pid(), signal.SIGKILL)
+            await here.until_unhealthy({0: "ReaderFailed", 1: "ReaderFailed"})
+        await here.until(lambda r: r.available == 2)
+
+
+async def test_looks_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch, records_calls=True, rescanSeconds=3600) as here:
+        await here.until(lambda r: r.available == 8)
+        here.gpus.lose(1)
+        await here.until_unhealthy({1: "GpuLost"})
+        here.gpus.xid(3, 31, times=3000)
+        here.gpus.xid(3, 79)
+        await here.until_unhealthy({1: "GpuLost", 3: "Xid79"})
+        here.gpus.lose(4)
+        await here.until_unhealthy({1: "GpuLost", 3: "Xid79", 4: "GpuLost"})
+        calls = here.gpus.recorded_calls()
+        looks = [c.milliseconds for c in calls if c.function == "nvmlDeviceGetTotalEnergyConsumption" and c.slot == 0]
+        assert len(looks) >= 3
+        assert min(later - earlier for earlier, later in pairwise(looks)) >= 900
+
+
+async def test_no_xid_is_missed_while_a_lost_gpu_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begins = asyncio.Event()
+    look_anew = Succession.look_anew
+
+    def noted(readers: Succession) -> None:
+        begins.set()
+        look_anew(readers)
+
+    monkeypatch.setattr(Succession, "look_anew", noted)
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        await here.until(lambda r: r.available == 8)
+        here.gpus.lose(0)
+        expected = {0: "GpuLost"}
+        await here.until_unhealthy(expected)
+        for place in range(1, 4):
+            begins.clear()
+            await begins.wait()
+            here.gpus.xid(place, 79)
+            expected[place] = "Xid79"
+            await here.until_unhealthy(expected)
+
+
+async def test_a_gpu_that_does_not_tell_its_name_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        await here.until(lambda r: r.available == 8)
+        here.gpus.xid(4, 119)
+        here.gpus.hang(4, "nvmlDeviceGetUUID")
+        # the next reader, which looks for this one, meets the one that hangs
+        here.gpus.lose(0)
+        found = await here.until(lambda r: bool(r.trouble))
+        assert "GPU 4 does not answer" in found.trouble
+        await here.until_unhealthy({0: "GpuLost", 4: "Xid119"})
+        here.gpus.xid(2, 48)
+        await here.until_unhealthy({0: "GpuLost", 2: "Xid48", 4: "Xid119"})
+        here.gpus.repair(4, "nvmlDeviceGetUUID")
+        here.gpus.add(0)
+        await here.until_unhealthy({2: "Xid48", 4: "Xid119"})
+        assert not (await here.until(lambda r: not r.trouble)).trouble
+
+
+async def test_memory_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
+        await here.until(lambda r: r.available == 8)
+        status = Path(f"/proc/{here.reader_pid()}/status").read_text().splitlines()
+        (kib,) = (int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+        assert kib <= 40 * 1024
+        loaded = Path(f"/proc/{here.reader_pid()}/maps").read_text()
+        assert "libnvidia-ml.so.1" in loaded
+        assert "grpc" not in loaded
+        assert "libnvidia-ml" not in Path("/proc/self/maps").read_text()
+
+
+async def test_all_gpus_may_hang_when_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch) as here:
+        await here.until(lambda r: r.available == 2)
+        here.gpus.hang("*", "nvmlDeviceGetUUID")
+        os.kill(here.reader_pid(), signal.SIGKILL)
+        found = await here.until(lambda r: "GPU 1 does not answer" in r.trouble)
+        assert {d.reason for d in found.devices} == {"DriverHangs"}
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceRegisterEvents", "nvmlDeviceGetNvLinkState"])
+async def test_a_call_that_hung_at_the_start_leaves_no_gpu_deaf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    async with node(tmp_path, "t4-pair", monkeypatch, lambda gpus: gpus.hang(1, function)) as here:
+        await here.until_unhealthy({1: "DriverHangs"})
+        here.gpus.repair(1, function)
+        await here.until(lambda r: r.available == 2)
+        here.gpus.xid(1, 79)
+        await here.until_unhealthy({1: "Xid79"})
+
+
+async def test_nor_are_its_links_unknown_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_PARTIAL_SECONDS", 1.0)
+    is_whole = asyncio.Event()
+    take = GpuWatch._found
+
+    def noted(its: GpuWatch, message: Found) -> None:
+        take(its, message)
+        if not message.is_partial:
+            is_whole.set()
+
+    monkeypatch.setattr(GpuWatch, "_found", noted)
+    function = "nvmlDeviceGetNvLinkState"
+    async with node(tmp_path, "dgx1-v100", monkeypatch, lambda gpus: gpus.hang(0, function)) as here:
+        await here.until_unhealthy({0: "DriverHangs"})
+        here.gpus.repair(0, function)
+        found = await here.until(lambda r: r.available == 8)
+        await asyncio.wait_for(is_whole.wait(), 30)
+        ids = tuple(d.id for d in found.devices)
+        connection = here.manager.host.newest(GPU, "GetPreferredAllocation")
+        (other,) = set(await connection.preferred(ids, (here.uuids[0],), 2)) - {here.uuids[0]}
+        assert here.uuids.index(other) in {3, 4}
+
+
+async def test_nothing_of_it_comes_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_MODULE", "nodedevice_agent.no_such_module")
+    missed = asyncio.Event()
+    miss = GpuWatch._miss
+
+    def noted(its: GpuWatch) -> None:
+        miss(its)
+        missed.set()
+
+    monkeypatch.setattr(GpuWatch, "_miss", noted)
+    with FileWatcher() as files:
+        gpus = GpuWatch(NvmlSettings(), str(tmp_path), tmp_path, files)
+        running = asyncio.create_task(gpus.run())
+        await asyncio.wait_for(missed.wait(), 30)
+        assert gpus._grace is not None
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    assert gpus._grace is None
+
+
+async def test_an_error_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
+    options = ReaderOptions(poll_seconds=1, call_seconds=1, host_root=str(tmp_path))
+    code = "from nodedevice_agent.plugins.nvml import reader; reader.Reader.run = lambda _: 1 / 0; reader.main()"
+    reader = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, msgspec.json.encode(options).decode()),
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert reader.stderr is not None
+    said = await asyncio.wait_for(reader.stderr.read(), 30)
+    assert (await reader.wait(), said.splitlines()[-1]) == (1, b"ZeroDivisionError: division by zero")
+
+
+async def test_its_process_ends_with_who_started_it(tmp_path: Path) -> None:
+    gpus = FakeNvml(tmp_path / "nvml", "t4-pair")
+    options = ReaderOptions(poll_seconds=1, call_seconds=1, host_root=str(tmp_path))
+    reader = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nodedevice_agent.plugins.nvml.reader.program", msgspec.json.encode(options).decode()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=gpus.environment(),
+    )
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    assert isinstance(decode(await reader.stdout.readline()), Found)
+    reader.stdin.close()
+    assert await asyncio.wait_for(reader.wait(), 30) == 0

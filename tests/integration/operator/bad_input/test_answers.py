@@ -1,0 +1,149 @@
+"""Answers that nobody should give to what the operator writes: it says so once, tries again, and is right afterwards."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from lightkube import ApiError
+from lightkube.resources.core_v1 import Node
+from nodedevice_api.names import Reason
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.fakes.proxies.trouble_proxy import TroubleProxy, refusal
+from tests.integration import operator_process
+from tests.integration.crds.custom_resources import pod_device
+from tests.integration.operator.bad_input.settled_nodes import follows
+from tests.integration.operator.bad_input.told import Told
+from tests.integration.operator_process import OperatorProcess, PlayedNode
+
+
+class TestAnswers:
+    """Answers to the one write that matters most."""
+
+    @pytest.mark.parametrize(
+        ("status", "body", "headers", "count", "said"),
+        [
+            pytest.param(409, refusal(409, "Conflict", "the object has been modified"), {}, 1, None, id="409"),
+            pytest.param(409, refusal(409, "Conflict", "again"), {}, 17, "look at node is repeated", id="409 for long"),
+            pytest.param(500, refusal(500, "InternalError", "boom"), {}, 3, "look at node is repeated", id="500"),
+            pytest.param(
+                429,
+                b"Too many requests, please try again later.\n",
+                {"Retry-After": "1", "Content-Type": "text/plain"},
+                2,
+                "API server is too busy; coming back when it asks to",
+                id="429",
+            ),
+            pytest.param(
+                403,
+                refusal(403, "Forbidden", "denied request: no", [{"message": "no"}]),
+                {},
+                3,
+                "look at node is repeated",
+                id="denied",
+            ),
+            pytest.param(200, b"<html>log in</html>", {}, 3, "look at node is repeated", id="something else"),
+            pytest.param(200, b"{}", {}, 3, "look at node is repeated", id="nothing"),
+        ],
+    )
+    def test_to_an_apply(
+        self,
+        node: PlayedNode,
+        bystander: PlayedNode,
+        proxy: TroubleProxy,
+        told: Told,
+        status: int,
+        body: bytes,
+        headers: dict[str, str],
+        count: int,
+        said: str | None,
+    ) -> None:
+        path = f"/nodes/{node.name}/status"
+        rule = proxy.rule("PATCH", path, count, status, body, {"Content-Type": "application/json", **headers})
+        node.publish(healthy=3, broken=1)
+        node.wait_shown(3)
+        assert rule.given == count
+        if said is not None:
+            assert len(told.lines(said)) == 1
+        assert told.lines("API server forbids it; grant what the chart's role nodedevice-operator has") == []
+
+
+def test_an_admission_policy_that_refuses_the_write(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode, told: Told
+) -> None:
+    with frozen(installed, node):
+        node.publish(healthy=3, broken=1)
+        line = told.wait("look at node is repeated")
+        assert "this Node is frozen" in line["problem"]
+        assert line["node"] == node.name
+        assert node.shown() == ("4", "4")
+        advertised = node.wait_condition("Advertised", "False", Reason.UPDATE_REFUSED)
+        assert "this Node is frozen" in advertised["message"]
+        node.wait_condition("Ready", "False", Reason.UPDATE_REFUSED)
+        assert operator.get("/readyz")[0] == 200
+    node.wait_shown(3)
+    node.wait_condition("Advertised", "True", Reason.ADVERTISED)
+    follows(node)
+    assert len(told.lines("look at node is repeated")) == 1
+
+
+def test_a_dead_agent_of_a_node_that_cannot_be_written(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode
+) -> None:
+    """The Node stays as it was; what is told of it does not."""
+    pod = f"pod-{node.name}"
+    with frozen(installed, node):
+        node.publish(healthy=1, broken=3)
+        node.wait_condition("Advertised", "False", Reason.UPDATE_REFUSED)
+        # one that nothing calls for
+        node.client.apply(pod_device("default", pod, nodeName=node.name), field_manager="admin")
+        wait_until(lambda: operator_process.pod_device(node.client, "default", pod) is None, "it is taken away")
+        node.renew_lease(seconds=1)
+        node.wait_condition("AgentReady", "Unknown", Reason.LEASE_EXPIRED)
+        node.wait_condition("Ready", "False", Reason.LEASE_EXPIRED)
+        node.wait_events(Reason.LEASE_EXPIRED, about=node.nd_name())
+        assert node.shown() == ("4", "4")
+    node.renew_lease()
+    node.wait_shown(1)
+    follows(node)
+
+
+@contextmanager
+def frozen(control_plane: ControlPlane, node: PlayedNode) -> Iterator[None]:
+    """Have a policy refuse every change of that Node's capacity."""
+    name = f"refuses-{node.name}"
+    control_plane.apply(POLICY.replace("NAME", name).replace("NODE", node.name))
+    try:
+        wait_until(lambda: is_refused(node), "the policy is in force")
+        yield
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            control_plane.kubectl("delete", kind, name)
+
+
+POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NAME}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: [v1], resources: [nodes/status], operations: [UPDATE], resourceNames: [NODE]}
+  validations:
+    - {expression: "object.status.capacity == oldObject.status.capacity", message: this Node is frozen, reason: Forbidden}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NAME}
+spec: {policyName: NAME, validationActions: [Deny]}
+"""
+
+
+def is_refused(node: PlayedNode) -> bool:
+    """Whether a change of the Node's capacity is refused; nothing is changed."""
+    try:
+        node.client.patch(Node.Status, node.name, {"status": {"capacity": {"example.com/probe": "1"}}}, dry_run=True)
+    except ApiError as error:
+        return error.status.code == 403
+    return False

@@ -1,0 +1,223 @@
+"""NodeDevices that nobody should send the operator: it says so once, and no other Node is touched."""
+
+import json
+from typing import Any
+
+import pytest
+from lightkube.types import PatchType
+from nodedevice_api import names
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.fakes.proxies.trouble_proxy import TroubleProxy
+from tests.integration.crds.custom_resources import NodeDevice, allocation, condition, device
+from tests.integration.operator.bad_input.settled_nodes import follows
+from tests.integration.operator.bad_input.told import Told
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, delete, full, operator_writes
+
+
+class TestNodeDevices:
+    """Objects that an agent of this version would never write."""
+
+    def test_one_of_a_resource_that_has_one_already(
+        self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode
+    ) -> None:
+        name = f"{node.name}.copy"
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
+        body = {
+            "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"nodeName": node.name, "resourceName": GPU},
+        }
+        try:
+            node.client.apply(NodeDevice.from_dict(body), field_manager="admin")
+            wait_until(lambda: condition_of(node, name, "Ready").get("reason") == names.Reason.WRONG_NAME, "it is told")
+            status = NodeDevice.Status.from_dict({"metadata": {"name": name}, "status": full(healthy=9)})
+            node.client.apply(status, field_manager="admin", force=True)
+            follows(node)
+            told = condition_of(node, name, "Advertised")
+            assert (told["status"], told["reason"]) == ("False", names.Reason.WRONG_NAME)
+            assert f"by the NodeDevice {node.nd_name()}" in told["message"]
+            node.wait_condition("Ready", "True")
+        finally:
+            delete(node.client, NodeDevice, name)
+        follows(node)
+
+    def test_one_of_a_node_that_is_not_there(
+        self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode
+    ) -> None:
+        name = names.node_device_name("nowhere", GPU)
+        body = {"metadata": {"name": name}, "spec": {"nodeName": "nowhere", "resourceName": GPU}}
+        try:
+            installed.client.apply(NodeDevice.from_dict(body), field_manager="admin")
+
+            def reason(kind: str) -> str | None:
+                return condition_of(bystander, name, kind).get("reason")
+
+            wait_until(lambda: reason("Ready") == names.Reason.NODE_MISSING, "it is told")
+            status = NodeDevice.Status.from_dict({"metadata": {"name": name}, "status": full(healthy=9)})
+            installed.client.apply(status, field_manager="admin")
+            follows(node)
+            assert reason("Ready") == reason("Advertised") == names.Reason.NODE_MISSING
+        finally:
+            delete(installed.client, NodeDevice, name)
+
+    def test_one_for_which_no_agent_speaks(self, node: PlayedNode, bystander: PlayedNode) -> None:
+        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
+        name = node.nd_name(NIC)
+        body = {
+            "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"nodeName": node.name, "resourceName": NIC},
+        }
+        node.client.apply(NodeDevice.from_dict(body), field_manager="admin")
+        status = {"status": full(healthy=5)}
+        node.client.patch(NodeDevice.Status, name, status, patch_type=PatchType.MERGE, field_manager="admin")
+        node.wait_condition("Advertised", "False", names.Reason.NOT_ADVERTISED, NIC)
+        node.wait_condition("Ready", "False", resource=NIC)
+        follows(node)
+        assert node.shown(NIC) == (None, None)
+        # an agent that comes to have the resource takes it over
+        node.publish(NIC, healthy=3)
+        node.wait_shown(3, NIC)
+
+    def test_one_whose_ownership_was_reset(self, node: PlayedNode, bystander: PlayedNode) -> None:
+        name = node.nd_name()
+        reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
+        node.publish(healthy=4)
+        node.wait_shown(4)
+        node.wait_condition("Advertised", "True")
+        node.client.patch(NodeDevice, name, reset, patch_type=PatchType.MERGE)
+        by_hand = {"status": {"available": 2}}
+        node.client.patch(NodeDevice.Status, name, by_hand, patch_type=PatchType.MERGE, field_manager="admin")
+        node.wait_shown(2)
+        node.publish(healthy=4)
+        node.wait_shown(4)
+
+    def test_numbers_that_contradict_its_devices(self, node: PlayedNode, bystander: PlayedNode, told: Told) -> None:
+        held = allocation("uid-a", "main", "gpu-0", "gpu-1")
+        node.publish(healthy=4, allocations=[held])
+        # as the API takes it: allocated + available is no more than total
+        by_hand = {"status": {"allocated": 0, "available": 4}}
+        node.client.patch(NodeDevice.Status, node.nd_name(), by_hand, patch_type=PatchType.MERGE, field_manager="admin")
+        line = told.wait("NodeDevice contradicts itself")
+        assert "available is 4, but 2 of the devices listed are healthy and held by nobody" in line["problem"]
+        [message] = node.wait_events("StatusContradictsItself", about=node.nd_name())
+        assert message.startswith(f"{GPU} on {node.name}: available is 4")
+        node.wait_shown(2)
+        node.publish(healthy=4, allocations=[held])
+        node.wait_shown(4)
+        follows(node)
+        assert len(told.lines("NodeDevice contradicts itself")) == 1
+
+    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, bystander: PlayedNode, told: Told) -> None:
+        """It is full of somebody else's: the others of its Node are told of all the same."""
+        node.make(resource=NIC)
+        others = [condition(f"Theirs{number}") for number in range(29)]
+        status = NodeDevice.Status.from_dict(
+            {"metadata": {"name": node.nd_name(NIC)}, "status": {**full(healthy=2), "conditions": others}}
+        )
+        node.client.apply(status, field_manager="admin")
+        node.publish(NIC, healthy=2)
+        node.wait_shown(2, NIC)
+        assert "Too many" in told.wait("look at node is repeated")["problem"]
+        node.publish(broken=4)
+        node.wait_condition("Ready", "False", names.Reason.NONE_HEALTHY)
+        assert "Ready" not in node.conditions(NIC)
+        delete(node.client, NodeDevice, node.nd_name(NIC))
+        node.publish(healthy=4)
+        node.wait_shown(4)
+        follows(node)
+
+    def test_as_many_devices_as_the_schema_takes(self, node: PlayedNode, bystander: PlayedNode) -> None:
+        most = 4096
+
+        def status(broken: int) -> dict[str, Any]:
+            ids = [f"{number:04d}-{'x' * 123}" for number in range(most)]
+            devices = [device(i, "Unhealthy" if place < broken else "Healthy") for place, i in enumerate(ids)]
+            allocations = [allocation(f"uid-{n:04d}", "main", *ids[-4 - 4 * n :][:4]) for n in range(512)]
+            held = 4 * len(allocations)
+            return {
+                "devices": devices,
+                "allocations": allocations,
+                "total": most,
+                "healthy": most - broken,
+                "allocated": held,
+                "available": most - broken - held,
+            }
+
+        node.publish(**status(0))
+        node.wait_shown(most, timeout_seconds=120)
+        node.publish(**status(95))
+        node.wait_shown(most - 95, timeout_seconds=120)
+        node.wait_condition("Ready", "True")
+        node.publish(healthy=4)
+        node.wait_shown(4)
+
+    def test_a_status_of_a_version_to_come(
+        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, told: Told
+    ) -> None:
+        """What an API server with a newer CRD would send: more fields, and some that have become something else."""
+        found: Any = node.client.get(NodeDevice, node.nd_name())
+        body = found.to_dict()
+        for change, is_told in (({"partitions": [{"of": "gpu-0"}]}, False), ({"devices": {"gpu-0": {}}}, True)):
+            version = int(body["metadata"]["resourceVersion"]) + is_told
+            body["metadata"]["resourceVersion"] = str(version)
+            sent = {**body, "status": {**body["status"], **change}}
+            line = json.dumps({"type": "MODIFIED", "object": sent}).encode() + b"\n"
+            assert proxy.say(names.NODE_DEVICES, line) == 1
+        assert told.wait("object is not understood, and left alone")["object"] == node.nd_name()
+        node.renew_lease()
+        assert node.shown() == ("4", "4")
+        follows(node)
+        assert len(told.lines("object is not understood, and left alone")) == 1
+
+    @pytest.mark.parametrize(
+        ("namespace", "pod"),
+        [
+            pytest.param("default", "../../../nodes", id="a path"),
+            pytest.param("..", "..", id="dots"),
+            pytest.param("default", "a/status", id="a subresource"),
+            pytest.param("default", "a?watch=1", id="a query"),
+            pytest.param("kube-system", "no-such-pod", id="no such pod"),
+            pytest.param("Default", "a\nb", id="no name"),
+        ],
+    )
+    def test_an_allocation_of_what_is_no_pod(
+        self,
+        installed: ControlPlane,
+        operator: OperatorProcess,
+        node: PlayedNode,
+        bystander: PlayedNode,
+        told: Told,
+        namespace: str,
+        pod: str,
+    ) -> None:
+        before = pod_device_writes(installed)
+        held = allocation("uid-a", "main", "gpu-0", namespace=namespace, name=pod)
+        waits = {
+            "podUID": "uid-b",
+            "container": "main",
+            "reason": "NotEnoughDevices",
+            "namespace": namespace,
+            "name": pod,
+        }
+        node.publish(healthy=4, broken=1, allocations=[held], waiting=[waits])
+        node.wait_shown(4)
+        node.publish(healthy=3, broken=2, allocations=[held], waiting=[waits])
+        node.wait_shown(3)
+        node.wait_condition("Healthy", "False")
+        node.wait_condition("Ready", "True")
+        assert operator.get("/readyz")[0] == 200
+        assert told.lines("look at node is repeated") == []
+        assert pod_device_writes(installed) == before
+
+
+def condition_of(node: PlayedNode, name: str, kind: str) -> dict[str, Any]:
+    """That condition of any NodeDevice; {} where it has none."""
+    found: Any = node.client.get(NodeDevice, name)
+    return next((c for c in (found.status or {}).get("conditions", ()) if c["type"] == kind), {})
+
+
+def pod_device_writes(installed: ControlPlane) -> list[str]:
+    """What has been asked of PodDevices so far, but for taking those of earlier tests away: path and verb."""
+    asked = operator_writes(installed, names.POD_DEVICES)
+    return [f"{event['verb']} {event['requestURI']}" for event in asked if event["verb"] != "delete"]

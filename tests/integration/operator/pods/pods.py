@@ -1,0 +1,74 @@
+"""Pods that no kubelet runs, with what an agent says of them and what the operator makes of that."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from lightkube.models.core_v1 import Container, PodSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Pod
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.operator_process import delete, pod_device
+
+
+class Pods:
+    """Pods of one namespace, and the PodDevices beside them."""
+
+    def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
+        self._control_plane = control_plane
+        self.client = control_plane.client
+        self.namespace = namespace
+
+    def run(self, name: str, node: str | None) -> str:
+        """Make a pod that is bound to the node already, or to none and never will be; its uid."""
+        scheduler = None if node else "nobody"
+        spec = PodSpec(nodeName=node, schedulerName=scheduler, containers=[Container(name="main", image="none")])
+        made = self.client.create(Pod(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec))
+        assert made.metadata is not None
+        return str(made.metadata.uid)
+
+    def run_many(self, wanted: list[str], node: str) -> dict[str, str]:
+        """Make these pods, bound to the node already; their uids by name."""
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}
+        made = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec} for name in wanted]
+        body = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+        self._control_plane.kubectl("create", "-n", self.namespace, "-f", "-", stdin=body)
+        uids = "jsonpath={range .items[*]}{.metadata.name} {.metadata.uid}{'\\n'}{end}"
+        lines = self._control_plane.kubectl("get", "pods", "-n", self.namespace, "-o", uids).splitlines()
+        return dict(line.split() for line in lines)
+
+    def remove(self, name: str) -> None:
+        """Delete a pod and wait until the API has forgotten it."""
+        delete(self.client, Pod, name, self.namespace)
+        pods = self.client
+        wait_until(
+            lambda: name not in {p.metadata.name for p in pods.list(Pod, namespace=self.namespace) if p.metadata},
+            f"pod {name} is gone",
+        )
+
+    def holds(self, name: str, uid: str, *device_ids: str, container: str = "main", **more: Any) -> dict[str, Any]:
+        """An allocation, as an agent publishes it."""
+        pod = {"namespace": self.namespace, "name": name, "podUID": uid}
+        return {**pod, "container": container, "deviceIDs": list(device_ids), **more}
+
+    def shown(self, name: str) -> dict[str, Any] | None:
+        """Status of the PodDevice; None without one."""
+        found = pod_device(self.client, self.namespace, name)
+        return None if found is None else dict(found.status or {})
+
+    def wait(
+        self, name: str, is_so: Callable[[dict[str, Any] | None], bool], what: str, timeout_seconds: float = 20
+    ) -> None:
+        """Wait until the status of the PodDevice is so."""
+        wait_until(lambda: is_so(self.shown(name)), f"PodDevice {name} {what}", timeout_seconds)
+
+    def wait_devices(self, name: str, devices: str) -> Any:
+        """Wait until the PodDevice shows those devices; the object."""
+        self.wait(name, lambda status: status is not None and status.get("devices") == devices, f"shows {devices}")
+        return pod_device(self.client, self.namespace, name)
+
+    def wait_gone(self, name: str) -> None:
+        """Wait until there is no such PodDevice; the garbage collector looks for new kinds every 30 s only."""
+        self.wait(name, lambda status: status is None, "is gone", 90)

@@ -1,0 +1,73 @@
+"""The operator on a real API server: what it refuses to believe of an agent, and that it says so once."""
+
+from typing import Any
+
+from lightkube.resources.core_v1 import Event
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.operator.pods.pods import Pods
+from tests.integration.operator_process import OperatorProcess, PlayedNode
+
+
+def test_an_allocation_of_a_pod_on_another_node_is_refused(
+    installed: ControlPlane, node: PlayedNode, pods: Pods
+) -> None:
+    other = PlayedNode(installed)
+    try:
+        uid = pods.run("pod-b", other.name)
+        own = pods.run("pod-a", node.name)
+        stolen = pods.holds("pod-b", uid, "gpu-0")
+        node.publish(healthy=4, allocations=[stolen, pods.holds("pod-a", own, "gpu-1")])
+        pods.wait_devices("pod-a", "gpu-1")
+        (message,) = node.wait_events("AllocationRefused", about=node.nd_name())
+        assert f"{pods.namespace}/pod-b" in message
+        assert f"runs on {other.name}, not on {node.name}" in message
+        assert pods.shown("pod-b") is None
+    finally:
+        # nobody ends the pods of a node that is gone, until the controller manager notices
+        pods.remove("pod-b")
+        other.remove()
+
+
+def test_what_is_refused_is_told_once_however_often_it_is_said(
+    operator: OperatorProcess, node: PlayedNode, pods: Pods
+) -> None:
+    loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
+    for broken in (0, 1, 0, 1):
+        node.publish(healthy=4 - broken, broken=broken, allocations=[loose])
+        node.wait_shown(4 - broken)
+    (message,) = node.wait_events("AllocationRefused", about=node.nd_name())
+    assert "pod-z" in message
+    assert "is not bound to a node" in message
+    # Events are posted in order
+    node.publish(healthy=3, broken=1, allocations=[loose], state="Stopped")
+    node.wait_events("EndpointStopped", about=node.nd_name())
+    assert counts(node, "AllocationRefused") == [1]
+    pod = f"{pods.namespace}/pod-z"
+    logged = [line for line in operator.lines() if line["event"] == "allocation refused" and line["pod"] == pod]
+    assert len(logged) == 1
+
+
+def test_what_came_while_no_operator_ran_is_told_once(operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
+    operator.stop()
+    loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
+    contrary: dict[str, Any] = {"healthy": 4, "allocations": [loose], "allocated": 0, "available": 4}
+    node.publish(**contrary)
+    for state in ("Stopped", "Running"):
+        operator.start()
+        wait_until(lambda: operator.leads, "it leads")
+        node.wait_events("AllocationRefused", about=node.nd_name())
+        node.wait_events("StatusContradictsItself", about=node.nd_name())
+        # told after whatever is said of what stands
+        node.publish(**contrary, state=state)
+        node.wait_events(f"Endpoint{state}", about=node.nd_name())
+        assert (counts(node, "AllocationRefused"), counts(node, "StatusContradictsItself")) == ([1], [1])
+        operator.stop()
+    operator.start()
+
+
+def counts(node: PlayedNode, reason: str) -> list[int | None]:
+    """How often each Event with that reason on the NodeDevice has happened."""
+    found = node.client.list(Event, namespace="default")
+    return [e.count for e in found if (e.reason, e.involvedObject.name) == (reason, node.nd_name())]

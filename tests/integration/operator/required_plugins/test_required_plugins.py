@@ -1,0 +1,199 @@
+"""The policy that makes pods wait for their node's agent, on a real API server: whom it annotates, and that nobody escapes it.
+
+The effective value is computed as NRI's default validator does it: the key of the container, else the pod's, else the plain one.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from lightkube import Client
+from lightkube.models.core_v1 import Container, PodSpec, ResourceRequirements
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Pod
+from lightkube.types import PatchType
+from nodedevice_operator.requiredplugins import policy as required_plugins
+from nodedevice_operator.requiredplugins.policy import ANNOTATION, BINDINGS, NAME, POLICIES, is_marked
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+
+pytestmark = pytest.mark.cluster
+
+GPU, NIC = "managed.example.com/gpu", "managed.example.com/nic"
+
+
+@pytest.fixture(scope="module")
+def client(control_plane: ControlPlane) -> Iterator[Client]:
+    """The policy is in force for two names."""
+    names = (GPU, NIC)
+    bodies = [
+        required_plugins.body(POLICIES, required_plugins.policy_spec(names)),
+        required_plugins.body(BINDINGS, required_plugins.binding_spec()),
+    ]
+    control_plane.apply(yaml.safe_dump_all(bodies))
+    wait_until(lambda: annotated(control_plane.client, {GPU: "1"}) != {}, "the policy is in force", 20)
+    yield control_plane.client
+    for kind in (BINDINGS, POLICIES):
+        control_plane.kubectl("delete", kind, NAME)
+    wait_until(lambda: annotated(control_plane.client, {GPU: "1"}) == {}, "the policy is gone", 20)
+
+
+def pod(limits: dict[str, Any], init: dict[str, Any] | None = None, annotations: dict[str, str] | None = None) -> Pod:
+    def container(name: str, limits: dict[str, Any]) -> Container:
+        return Container(name=name, image="none.invalid/none", resources=ResourceRequirements(limits=limits))
+
+    spec = PodSpec(containers=[Container(name="plain", image="none.invalid/none"), container("main", limits)])
+    if init is not None:
+        spec.initContainers = [container("init", init)]
+    return Pod(metadata=ObjectMeta(name="asks", namespace="default", annotations=annotations), spec=spec)
+
+
+def annotated(client: Client, limits: dict[str, Any], **annotations: str) -> dict[str, str]:
+    """Annotations of a pod with these limits, once the API server has admitted it."""
+    made = client.create(pod(limits, annotations=annotations), dry_run=True)
+    assert made.metadata is not None
+    return made.metadata.annotations or {}
+
+
+def required(annotations: dict[str, str], container: str = "main") -> list[str]:
+    """Plugins that NRI's default validator asks for before it lets this container start."""
+    keys = (f"{ANNOTATION}/container.{container}", f"{ANNOTATION}/pod", ANNOTATION)
+    found = yaml.safe_load(next(annotations[key] for key in keys if key in annotations))
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limits", "init", "is_annotated"),
+    [
+        pytest.param({GPU: "1"}, None, True, id="asks"),
+        pytest.param({NIC: "2", "cpu": "1"}, None, True, id="asks for the other"),
+        pytest.param({}, {GPU: "1"}, True, id="only its init container asks"),
+        pytest.param({GPU: "0"}, None, False, id="asks for none"),
+        pytest.param({GPU: "0.0"}, None, False, id="asks for none, spelt otherwise"),
+        pytest.param({"cpu": "1"}, {"memory": "1Gi"}, False, id="asks for other things"),
+        pytest.param({"managed.example.com/gpu2": "1"}, None, False, id="a longer name"),
+        pytest.param({"example.com/gpu": "1"}, None, False, id="a name that is not managed"),
+    ],
+)
+def test_exactly_the_pods_that_ask(
+    client: Client, limits: dict[str, Any], init: dict[str, Any] | None, is_annotated: bool
+) -> None:
+    made = client.create(pod(limits, init), dry_run=True)
+    assert made.metadata is not None
+    assert (ANNOTATION in (made.metadata.annotations or {})) is is_annotated
+    if is_annotated:
+        assert required(made.metadata.annotations or {}) == ["nodedevice"]
+
+
+@pytest.mark.parametrize(
+    ("before", "others"),
+    [
+        ("", []),
+        ("[]", []),
+        ("[ ]", []),
+        ("nodedevice", []),
+        ("null", []),
+        ("~", []),
+        ("{}", []),
+        ("[[nodedevice]]", []),
+        ("foo", []),
+        ("[foo", []),
+        ("[foo]", ["foo"]),
+        ("[ foo , bar ]", ["foo", "bar"]),
+        ('["foo"]', ["foo"]),
+        ("['foo','nodedevice2']", ["foo", "nodedevice2"]),
+        ("[x-nodedevice]", ["x-nodedevice"]),
+        ("[nodedevice-x]", ["nodedevice-x"]),
+        ('["nodedevice "]', ["nodedevice "]),
+        ("[\n  foo,\n  bar\n]\n", ["foo", "bar"]),
+        ("- foo", ["foo"]),
+        ("- foo\n- bar\n", ["foo", "bar"]),
+        ("- 'foo'\n-  bar", ["foo", "bar"]),
+        ("- foo # nodedevice", []),
+        ("[foo] # ] nodedevice", []),
+        ("[foo] # [nodedevice]", []),
+        ("[] # [ nodedevice ]", []),
+        ("# [nodedevice]", []),
+        ("[ # nodedevice\n]", []),
+        ("&a [foo]", []),
+        ("!!seq []", []),
+        ("--- []\n--- [nodedevice]", []),
+        ("[foo,]", []),
+        ("%YAML 1.1\n---\n[]", []),
+        ("[\u00a0]", []),
+        ("[\u00a0nodedevice ]", []),
+        ("[nodedevice\u2003]", []),
+        ("[\vnodedevice]", []),
+        ("- nodedevice\n\n", []),
+        ("[ node\u200bdevice ]", []),
+    ],
+)
+@pytest.mark.parametrize("key", [ANNOTATION, f"{ANNOTATION}/pod", f"{ANNOTATION}/container.main"])
+def test_no_spelling_of_the_author_switches_it_off(client: Client, key: str, before: str, others: list[str]) -> None:
+    found = annotated(client, {GPU: "1"}, **{key: before, "unrelated": "stays"})
+    assert required(found) == [*others, "nodedevice"]
+    # the operator reads it as the policy does
+    assert not is_marked({ANNOTATION: before})
+    assert is_marked(found)
+    assert required(found, "plain")[-1] == "nodedevice"
+    assert found["unrelated"] == "stays"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[nodedevice]",
+        "[ nodedevice ]",
+        '["nodedevice"]',
+        "['nodedevice', foo]",
+        "[foo,nodedevice,bar]",
+        "- nodedevice",
+        "- foo\n- nodedevice\n",
+        "- nodedevice\n- foo",
+        "- 'nodedevice'\n- foo\n",
+    ],
+)
+def test_what_holds_it_already_is_left_as_it_is(client: Client, value: str) -> None:
+    assert is_marked({ANNOTATION: value})
+    assert annotated(client, {GPU: "1"}, **{ANNOTATION: value}) == {ANNOTATION: value}
+
+
+def test_taken_off_later_it_is_put_back(client: Client, namespace: str) -> None:
+    made = pod({GPU: "1"})
+    assert made.metadata is not None
+    made.metadata.namespace = namespace
+    client.create(made)
+    for value in (None, "[]"):
+        patch = {"metadata": {"annotations": {ANNOTATION: value, f"{ANNOTATION}/container.main": "[]"}}}
+        changed = client.patch(Pod, "asks", patch, namespace=namespace, patch_type=PatchType.MERGE)
+        assert changed.metadata is not None
+        assert required(changed.metadata.annotations or {}) == ["nodedevice"]
+
+
+def test_it_is_stored_as_it_was_sent(control_plane: ControlPlane, client: Client) -> None:
+    """Otherwise the operator would find a difference whenever it looks."""
+    for kind, spec in (
+        (POLICIES, required_plugins.policy_spec((GPU, NIC))),
+        (BINDINGS, required_plugins.binding_spec()),
+    ):
+        assert json.loads(control_plane.kubectl("get", kind, NAME, "-o", "json"))["spec"] == spec
+
+
+def test_a_thousand_names(control_plane: ControlPlane, client: Client) -> None:
+    names = tuple(sorted({GPU, NIC, *(f"vendor-{number}.example.com/{'n' * 60}" for number in range(1000))}))
+    control_plane.apply(yaml.safe_dump(required_plugins.body(POLICIES, required_plugins.policy_spec(names))))
+    asked = {names[-1]: "1"}
+    wait_until(lambda: annotated(client, asked) != {}, "the longer policy is in force", 20)
+    many = pod(asked)
+    assert many.spec is not None
+    many.spec.containers += [
+        Container(name=f"c{i}", image="x", resources=ResourceRequirements(limits=dict.fromkeys(names[:20], "1")))
+        for i in range(40)
+    ]
+    made = client.create(many, dry_run=True)
+    assert made.metadata is not None
+    assert required(made.metadata.annotations or {}) == ["nodedevice"]

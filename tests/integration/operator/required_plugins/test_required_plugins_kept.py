@@ -1,0 +1,134 @@
+"""The operator keeps the policy that makes pods wait for their agent: first of all, against everybody, and while it is needed."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from nodedevice_api import names
+from nodedevice_operator.requiredplugins.policy import (
+    BINDINGS,
+    NAME,
+    POLICIES,
+    SETTLE_SECONDS,
+    binding_spec,
+    policy_spec,
+)
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
+
+pytestmark = pytest.mark.cluster
+
+NRI = {"version": "0.1.0", "runtime": "nri"}
+NONE = {"version": "0.1.0", "runtime": "none"}
+
+
+@pytest.fixture
+def node(installed: ControlPlane, operator: OperatorProcess) -> Iterator[PlayedNode]:
+    made = PlayedNode(installed)
+    made.renew_lease()
+    yield made
+    made.remove()
+    wait_until(lambda: stored(installed, POLICIES) is None, "the policy is gone with its last node", 90)
+
+
+def stored(control_plane: ControlPlane, kind: str) -> Any:
+    """Spec of the policy or its binding; None where it is not there."""
+    found = json.loads(control_plane.kubectl("get", kind, "-o", "json", f"--field-selector=metadata.name={NAME}"))
+    return found["items"][0]["spec"] if found["items"] else None
+
+
+def wait_names(control_plane: ControlPlane, *resource_names: str) -> None:
+    wanted = [policy_spec(resource_names), binding_spec()] if resource_names else [None, None]
+    what = f"the policy holds {resource_names}"
+    wait_until(lambda: [stored(control_plane, kind) for kind in (POLICIES, BINDINGS)] == wanted, what, 90)
+
+
+def test_a_name_is_in_the_policy_before_its_capacity_is_on_the_node(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
+) -> None:
+    node.make()
+    node.publish(healthy=2, agent=NRI)
+    node.wait_shown(2)
+
+    def moments(path: str) -> list[datetime]:
+        return [datetime.fromisoformat(each["requestReceivedTimestamp"]) for each in writes(installed, path)]
+
+    [capacity] = moments(f"/nodes/{node.name}/status")
+    binding = max(moments(f"{BINDINGS}/{NAME}"))
+    assert (capacity - binding).total_seconds() >= SETTLE_SECONDS
+    wait_names(installed, GPU)
+    assert operator.metric("nodedevice_operator_required_plugins_names") == 1
+
+
+def test_a_name_that_comes_later_is_added_before_its_capacity_is_on_the_node(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
+) -> None:
+    node.make()
+    node.publish(healthy=2, agent=NRI)
+    node.wait_shown(2)
+    node.make(NIC)
+    node.publish(NIC, healthy=1, agent=NRI)
+    node.wait_shown(1, NIC)
+    assert stored(installed, POLICIES) == policy_spec(tuple(sorted((GPU, NIC))))
+    assert operator.metric("nodedevice_operator_required_plugins_names") == 2
+
+
+def writes(control_plane: ControlPlane, path: str) -> list[dict[str, Any]]:
+    """Patches of the operator to that path, oldest first."""
+    return [
+        event
+        for event in control_plane.audit_events()
+        if path in event["requestURI"] and event["verb"] == "patch" and "operator" in event["user"]["username"]
+    ]
+
+
+def test_whatever_others_do_to_it_is_undone(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
+) -> None:
+    node.make()
+    node.publish(healthy=2, agent=NRI)
+    wait_names(installed, GPU)
+    never = {"name": "never", "expression": "false"}
+    for kind, patch in (
+        (POLICIES, {"failurePolicy": "Ignore"}),
+        (POLICIES, {"matchConditions": [*policy_spec((GPU,))["matchConditions"], never]}),
+        (POLICIES, {"matchConstraints": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
+        (BINDINGS, {"matchResources": {"objectSelector": {"matchLabels": {"a": "b"}}}}),
+    ):
+        installed.kubectl("patch", kind, NAME, "--type=merge", "-p", json.dumps({"spec": patch}))
+        wait_names(installed, GPU)
+    for kind in (POLICIES, BINDINGS):
+        installed.kubectl("delete", kind, NAME)
+        wait_names(installed, GPU)
+
+
+def test_it_holds_names_of_this_runtime_only_and_goes_with_the_last(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
+) -> None:
+    for resource, agent in ((GPU, NONE), (NIC, NRI)):
+        node.make(resource)
+        node.publish(resource, healthy=1, agent=agent)
+        node.wait_shown(1, resource)
+    wait_names(installed, NIC)
+    node.publish(NIC, healthy=1, agent=NONE)
+    wait_names(installed)
+    node.wait_shown(1, NIC)
+
+
+def test_it_survives_a_restart_without_a_write(
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
+) -> None:
+    node.make()
+    node.publish(healthy=1, agent=NRI)
+    node.wait_condition(names.Condition.READY, "True")
+    wait_names(installed, GPU)
+    operator.stop()
+    before = len(writes(installed, NAME))
+    operator.start()
+    node.publish(healthy=2, agent=NRI)
+    node.wait_shown(2)
+    assert len(writes(installed, NAME)) == before

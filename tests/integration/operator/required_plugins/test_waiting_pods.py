@@ -1,0 +1,184 @@
+"""Pods that wait for a resource before anybody manages it are marked before its capacity is on a Node."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightkube import ApiError
+from lightkube.models.core_v1 import Container, PodSchedulingGate, PodSpec, ResourceRequirements
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Pod
+from nodedevice_operator.requiredplugins.policy import ANNOTATION, NAME, POLICIES
+
+from hack.cluster.chart import install_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes
+
+pytestmark = pytest.mark.cluster
+
+NRI = {"version": "0.1.0", "runtime": "nri"}
+
+
+@pytest.fixture
+def node(installed: ControlPlane, namespace: str) -> Iterator[PlayedNode]:
+    # a test begins without the name, whoever kept it; the API server applies what was deleted for some time
+    for kind in (POLICIES, "mutatingadmissionpolicybindings"):
+        installed.kubectl("delete", kind, NAME, "--ignore-not-found")
+    wait_until(lambda: not is_marked_when_made(installed, namespace), "nobody marks pods", 60)
+    made = PlayedNode(installed)
+    made.renew_lease()
+    made.make()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def process(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """An operator that is started by the test: after the pods were made."""
+    made = OperatorProcess(installed, tmp_path / "late")
+    yield made
+    made.close()
+
+
+def make_pod(installed: ControlPlane, namespace: str, name: str, resource: str, **spec: Any) -> None:
+    main = Container(name="main", image="img", resources=ResourceRequirements(limits={resource: "1"}))
+    installed.client.create(
+        Pod(metadata=ObjectMeta(name=name, namespace=namespace), spec=PodSpec(containers=[main], **spec))
+    )
+
+
+def is_marked_when_made(installed: ControlPlane, namespace: str) -> bool:
+    """Whether a pod that asks for a GPU would be; none is made."""
+    main = Container(name="main", image="img", resources=ResourceRequirements(limits={GPU: "1"}))
+    probe = Pod(metadata=ObjectMeta(name="probe", namespace=namespace), spec=PodSpec(containers=[main]))
+    made = installed.client.create(probe, dry_run=True)
+    return ANNOTATION in ((made.metadata and made.metadata.annotations) or {})
+
+
+def marks(installed: ControlPlane, namespace: str) -> dict[str, str | None]:
+    """By pod, what the annotation says; None where there is none."""
+    pods = installed.client.list(Pod, namespace=namespace)
+    return {str(pod.metadata.name): (pod.metadata.annotations or {}).get(ANNOTATION) for pod in pods if pod.metadata}
+
+
+def test_who_waited_before_is_marked_before_the_capacity_is_there(
+    installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
+) -> None:
+    make_pod(installed, namespace, "early", GPU)
+    make_pod(installed, namespace, "gated", GPU, schedulingGates=[PodSchedulingGate(name="example.com/later")])
+    make_pod(installed, namespace, "bound", GPU, nodeName=node.name)
+    make_pod(installed, namespace, "other", NIC)
+    node.publish(healthy=2, agent=NRI)
+    process.start()
+    node.wait_shown(2)
+    # asked once, at once: by now nothing is left to wait for
+    mark = "[ nodedevice ]"
+    assert marks(installed, namespace) == {"early": mark, "gated": mark, "bound": None, "other": None}
+    patches = operator_writes(installed, f"/namespaces/{namespace}/pods/")
+    assert {event["objectRef"]["name"] for event in patches} == {"early", "gated"}
+    [capacity] = operator_writes(installed, f"/nodes/{node.name}/status")
+    assert max(map(moment, patches)) < moment(capacity)
+    process.stop()
+    make_pod(installed, namespace, "late", GPU)
+    process.start()
+    node.publish(healthy=3, agent=NRI)
+    node.wait_shown(3)
+    assert len(operator_writes(installed, f"/namespaces/{namespace}/pods/")) == 2
+    assert marks(installed, namespace)["late"] == mark
+
+
+def moment(event: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(event["requestReceivedTimestamp"])
+
+
+def test_without_the_right_it_is_told_and_the_capacity_is_there_all_the_same(
+    installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
+) -> None:
+    make_pod(installed, namespace, "early", GPU)
+    node.publish(healthy=2, agent=NRI)
+    try:
+        install_chart(installed, {"markWaitingPods": False})
+        # once it is refused it does not call itself ready for a while
+        process.launch()
+        node.wait_shown(2)
+    finally:
+        install_chart(installed)
+    [line] = [line for line in process.lines() if line["event"].startswith("pods that wait already cannot be marked")]
+    assert (line["level"], "markWaitingPods" in line["remedy"]) == ("error", True)
+    assert marks(installed, namespace) == {"early": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "problem"),
+    [
+        pytest.param(
+            "ValidatingAdmissionPolicy",
+            {"validations": [{"expression": "object.metadata.name != 'other'", "message": "nobody changes it"}]},
+            "nobody changes it",
+            id="protects it",
+        ),
+        pytest.param(
+            "MutatingAdmissionPolicy",
+            {
+                "matchConditions": [{"name": "is-it", "expression": "object.metadata.name == 'other'"}],
+                "reinvocationPolicy": "Never",
+                "mutations": [
+                    {
+                        "patchType": "ApplyConfiguration",
+                        "applyConfiguration": {
+                            "expression": "Object{metadata: Object.metadata{labels: {'seen': 'yes'}}}"
+                        },
+                    }
+                ],
+            },
+            "the operator changes nothing of a pod but the annotation",
+            id="changes it whenever somebody does",
+        ),
+    ],
+)
+def test_a_pod_that_somebody_has_a_policy_for_is_told_of_and_the_others_are_marked(
+    installed: ControlPlane,
+    process: OperatorProcess,
+    node: PlayedNode,
+    namespace: str,
+    kind: str,
+    what: dict[str, Any],
+    problem: str,
+) -> None:
+    make_pod(installed, namespace, "early", GPU)
+    make_pod(installed, namespace, "other", GPU)
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+    constraints = {
+        "resourceRules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+    }
+    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
+    binding = {"policyName": namespace} | ({"validationActions": ["Deny"]} if "validations" in what else {})
+    try:
+        installed.apply(json.dumps({**api, "kind": kind, "spec": {"matchConstraints": constraints, **what}}))
+        installed.apply(json.dumps({**api, "kind": f"{kind}Binding", "spec": binding}))
+        wait_until(lambda: is_others(installed, namespace, "other"), "the other's policy is in force", 60)
+        node.publish(healthy=2, agent=NRI)
+        process.start()
+        node.wait_shown(2)
+    finally:
+        for each in (f"{kind}Binding", kind):
+            installed.kubectl("delete", each, namespace, "--ignore-not-found")
+    assert marks(installed, namespace) == {"early": "[ nodedevice ]", "other": None}
+    [line] = [line for line in process.lines() if line["event"].startswith("pods that wait already are not marked:")]
+    assert (line["pods"], line["pod"], line["namespace"]) == (1, "other", namespace)
+    assert problem in line["problem"]
+
+
+def is_others(installed: ControlPlane, namespace: str, name: str) -> bool:
+    """Whether a change of that pod would be refused, or made another one; none is made."""
+    try:
+        patch = {"metadata": {"labels": {"try": "it"}}}
+        changed = installed.client.patch(Pod, name, patch, namespace=namespace, dry_run=True)
+    except ApiError as error:
+        return "nobody changes it" in str(error.status.message)
+    return "seen" in ((changed.metadata and changed.metadata.labels) or {})

@@ -1,0 +1,143 @@
+"""The policy that holds the operator to extended resources in the status of Nodes: its right to patch that reaches further."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from lightkube import ApiError, Client
+from lightkube.models import core_v1
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Node, NodeStatus
+from lightkube.types import PatchType
+from nodedevice_api.names import OPERATOR_FIELD_MANAGER
+
+from hack.cluster.accounts import client_with_token
+from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+
+pytestmark = pytest.mark.cluster
+
+NODE = "operator-admission"
+GPU = "example.com/gpu"
+TAINT = {"key": "nodedevice.io/unhealthy-devices", "effect": "NoSchedule"}
+FOREIGN = {"key": "example.com/foreign", "effect": "NoSchedule"}
+
+
+@pytest.fixture(scope="module")
+def operator(installed: ControlPlane) -> Iterator[Client]:
+    installed.add_node(NODE)
+    marks = {"metadata": {"labels": {"team": "a"}, "annotations": {"note": "a"}}, "spec": {"taints": [FOREIGN]}}
+    installed.client.patch(Node, NODE, marks, patch_type=PatchType.MERGE)
+    with client_with_token(installed, SYSTEM_NAMESPACE, "nodedevice-operator") as client:
+        wait_until(lambda: is_in_force(client), "the policy is in force", 20)
+        yield client
+    installed.remove_node(NODE)
+
+
+def is_in_force(client: Client) -> bool:
+    """Whether the API server holds the operator to the policy already: it takes a moment to notice a new one."""
+    try:
+        client.patch(
+            Node.Status, NODE, {"metadata": {"labels": {"team": "b"}}}, patch_type=PatchType.MERGE, dry_run=True
+        )
+    except ApiError:
+        return True
+    return False
+
+
+def refused(call: Callable[[], Any]) -> str:
+    """What the policy says; fails when the request passes, or anything else refuses it."""
+    with pytest.raises(ApiError) as error:
+        call()
+    status = error.value.status
+    assert status.code == 403, status
+    assert "ValidatingAdmissionPolicy 'nodedevice-operator'" in str(status.message), status
+    return str(status.message)
+
+
+def merge(client: Client, kind: Any, content: dict[str, Any]) -> Any:
+    return client.patch(kind, NODE, content, patch_type=PatchType.MERGE, field_manager="x")
+
+
+def apply_capacity(client: Client, numbers: dict[str, str]) -> Any:
+    status = core_v1.NodeStatus(capacity=numbers, allocatable=numbers)
+    body = NodeStatus(metadata=ObjectMeta(name=NODE), status=status)
+    return client.apply(body, NODE, field_manager=OPERATOR_FIELD_MANAGER)
+
+
+def test_extended_resources_come_change_and_go(operator: Client) -> None:
+    for numbers in ({GPU: "1"}, {GPU: "2", "example.com/nic": "1"}, {}):
+        written = apply_capacity(operator, numbers)
+        shown = {name: number for name, number in written.status.capacity.items() if "/" in name}
+        assert shown == numbers
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        pytest.param({"metadata": {"labels": {"team": "b"}}}, "no labels of a Node", id="a label"),
+        pytest.param({"metadata": {"labels": {"nodedevice.io/x": "b"}}}, "no labels of a Node", id="a label of ours"),
+        pytest.param({"metadata": {"labels": None}}, "no labels of a Node", id="all labels"),
+        pytest.param({"metadata": {"annotations": {"note": "b"}}}, "no annotations", id="an annotation"),
+        pytest.param({"metadata": {"annotations": {"note": None}}}, "no annotations", id="an annotation away"),
+        pytest.param({"metadata": {"finalizers": ["example.com/x"]}}, "no annotations, finalizers", id="a finalizer"),
+        pytest.param({"status": {"capacity": {"cpu": "1"}}}, "extended resources only", id="cpu"),
+        pytest.param({"status": {"allocatable": {"memory": "1"}}}, "extended resources only", id="memory"),
+        pytest.param({"status": {"capacity": {"pods": None}}}, "extended resources only", id="pods away"),
+        pytest.param({"status": {"conditions": []}}, "capacity and allocatable only", id="conditions"),
+        pytest.param(
+            {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}},
+            "capacity and allocatable only",
+            id="an address",
+        ),
+        pytest.param({"status": {"nodeInfo": {"kernelVersion": "x"}}}, "capacity and allocatable only", id="node info"),
+    ],
+)
+def test_nothing_else_by_way_of_the_status(operator: Client, content: dict[str, Any], sentence: str) -> None:
+    assert sentence in refused(lambda: merge(operator, Node.Status, content))
+
+
+@pytest.fixture(scope="module")
+def writes_nodes(operator: Client, installed: ControlPlane) -> Iterator[Client]:
+    """The operator where the chart lets it write its taint and labels."""
+    install_chart(installed, {"nodeTaint": "on", "nodeLabels": "remove"})
+
+    def may() -> bool:
+        with contextlib.suppress(ApiError):
+            merge(operator, Node, {"metadata": {"labels": {"nodedevice.io/x": None}}})
+            return True
+        return False
+
+    wait_until(may, "the operator may write Nodes", 20)
+    yield operator
+    install_chart(installed)
+    installed.kubectl("get", "validatingadmissionpolicy", "nodedevice-operator")
+    wait_until(lambda: not may(), "the operator may write no Nodes any more", 20)
+
+
+def test_its_own_taint_and_labels_where_the_chart_says_so(writes_nodes: Client) -> None:
+    merge(writes_nodes, Node, {"spec": {"taints": [FOREIGN, TAINT]}})
+    merge(writes_nodes, Node, {"spec": {"taints": [FOREIGN]}})
+    merge(writes_nodes, Node, {"metadata": {"labels": {"nodedevice.io/x": "1"}}})
+    merge(writes_nodes, Node, {"metadata": {"labels": {"nodedevice.io/x": None}}})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        pytest.param({"spec": {"taints": []}}, "but the taint nodedevice.io/unhealthy-devices", id="a foreign taint"),
+        pytest.param({"spec": {"unschedulable": True}}, "nothing of a Node's spec but the taint", id="cordon the Node"),
+        pytest.param({"metadata": {"labels": {"team": "b"}}}, "that begin with nodedevice.io/", id="a foreign label"),
+        pytest.param({"metadata": {"labels": {"team": None}}}, "that begin with nodedevice.io/", id="one away"),
+        pytest.param({"metadata": {"annotations": {"note": "b"}}}, "no annotations", id="an annotation"),
+    ],
+)
+def test_and_nothing_of_others(writes_nodes: Client, content: dict[str, Any], sentence: str) -> None:
+    assert sentence in refused(lambda: merge(writes_nodes, Node, content))
+
+
+def test_labels_never_by_way_of_the_status(writes_nodes: Client) -> None:
+    by_status = {"metadata": {"labels": {"nodedevice.io/x": "1"}}}
+    assert "no labels of a Node but" in refused(lambda: merge(writes_nodes, Node.Status, by_status))

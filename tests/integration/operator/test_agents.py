@@ -1,0 +1,236 @@
+"""Agents that fall silent, on a real API server: what is told, what is withdrawn, and that all comes back with them."""
+
+import base64
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from nodedevice_api import names
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.fakes.proxies.trouble_proxy import TroubleProxy, refusal
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, now_text, operator_writes
+
+# A Lease that runs out soon.
+_SHORT_SECONDS = 2
+HELD = {"podUID": "uid-a", "container": "main", "deviceIDs": ["gpu-0"]}
+
+
+@pytest.fixture
+def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
+    running = OperatorProcess(installed, tmp_path, "--agent-grace-seconds", "1", "--agent-look-seconds", "1")
+    running.start()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Callable[[], PlayedNode]]:
+    made: list[PlayedNode] = []
+
+    def make() -> PlayedNode:
+        node = PlayedNode(installed)
+        made.append(node)
+        node.make()
+        node.renew_lease()
+        node.publish(healthy=4, allocations=[HELD])
+        node.wait_shown(4)
+        node.wait_condition("Ready", "True")
+        return node
+
+    yield make
+    for node in made:
+        node.remove()
+
+
+def fall_silent(node: PlayedNode) -> None:
+    node.renew_lease(_SHORT_SECONDS)
+
+
+def looks(control_plane: ControlPlane) -> int:
+    """How often the agents' Leases were listed so far."""
+    path = f"/namespaces/{names.AGENTS_NAMESPACE}/leases?"
+    return sum(event["verb"] == "list" and path in event["requestURI"] for event in control_plane.audit_events())
+
+
+def delete_leases(control_plane: ControlPlane, *nodes: PlayedNode) -> None:
+    """As somebody does who tidies up; the operator has seen them as they are now."""
+    seen = looks(control_plane)
+    # one look may have begun before the last renewal
+    wait_until(lambda: looks(control_plane) >= seen + 2, "the Leases were looked at")
+    control_plane.kubectl("delete", "lease", "-n", names.AGENTS_NAMESPACE, *(node.name for node in nodes))
+
+
+def agents(operator: OperatorProcess, state: str) -> float:
+    return operator.metric(f'nodedevice_operator_agents{{state="{state}"}}')
+
+
+def test_one_that_is_gone_takes_its_free_devices_along_and_brings_them_back(
+    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+) -> None:
+    node = played()
+    fall_silent(node)
+    node.wait_condition("AgentReady", "Unknown", names.Reason.LEASE_EXPIRED)
+    node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)
+    told = node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
+    assert "look whether it runs on this node" in told[0]
+    node.wait_shown(1)
+    node.wait_condition("Advertised", "True", names.Reason.FREE_WITHDRAWN)
+    node.wait_events(names.Reason.FREE_WITHDRAWN, about=node.nd_name())
+    assert agents(operator, "withdrawn") == 1
+
+    # a restart of ours is no sign of life of theirs
+    written = len(operator_writes(installed, node.name))
+    operator.stop()
+    operator.start()
+    wait_until(lambda: agents(operator, "withdrawn") == 1, "the Leases were looked at")
+    wait_until(lambda: operator.leads, "it leads")
+    assert node.shown() == ("1", "1")
+    assert len(operator_writes(installed, node.name)) == written
+
+    node.renew_lease()
+    node.wait_shown(4)
+    node.wait_condition("Ready", "True")
+    assert "offered again" in node.wait_events(names.Reason.LEASE_RENEWED, about=node.nd_name())[0]
+    assert len(node.events(names.Reason.LEASE_EXPIRED, about=node.nd_name())) == 1
+    assert len(node.events(names.Reason.FREE_WITHDRAWN, about=node.nd_name())) == 1
+
+
+def test_a_returning_agent_that_speaks_is_believed_at_once(
+    operator: OperatorProcess, played: Callable[[], PlayedNode]
+) -> None:
+    node = played()
+    fall_silent(node)
+    node.wait_shown(1)
+    node.renew_lease()
+    moment = node.publish(healthy=4)
+    node.wait_shown(4)
+    print(f"\na returning agent's devices were back within {time.monotonic() - moment:.2f} s of its first word")
+    assert agents(operator, "withdrawn") == 0
+
+
+def test_many_together_are_no_fault_of_theirs(
+    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+) -> None:
+    nodes = [played() for _ in range(3)]
+    for node in nodes:
+        fall_silent(node)
+    for node in nodes:
+        node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
+    told = nodes[0].wait_events("ManyAgentsSilent", about=names.AGENTS_NAMESPACE)
+    # told as soon as it is clear that they are too many to be dead: the third may be seen a look later
+    # and beside nodes of other tests that the garbage collector has not got to yet
+    assert re.match(r"[23] of \d+ agents", told[0])
+    seen = looks(installed)
+    # as many looks as the grace takes, and more
+    wait_until(lambda: looks(installed) >= seen + 4, "the Leases were looked at again")
+    assert [node.shown() for node in nodes] == [("4", "4")] * 3
+    assert nodes[0].events(names.Reason.LEASE_EXPIRED, about=nodes[0].nd_name()) == []
+    for node in nodes:
+        node.renew_lease()
+    for node in nodes:
+        node.wait_condition("Ready", "True")
+    nodes[0].wait_events("ManyAgentsSilentEnded", about=names.AGENTS_NAMESPACE)
+
+
+def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(
+    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+) -> None:
+    node = played()
+    fall_silent(node)
+    delete_leases(installed, node)
+    node.wait_condition("AgentReady", "Unknown", names.Reason.LEASE_EXPIRED)
+    # it may have run out before it was deleted
+    wait_until(
+        lambda: "which is gone" in node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)["message"],
+        "it is told that the Lease is gone",
+    )
+    node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
+    node.renew_lease()
+    node.wait_condition("Ready", "True")
+    node.wait_events(names.Reason.LEASE_RENEWED, about=node.nd_name())
+    assert node.events(names.Reason.LEASE_MISSING, about=node.nd_name()) == []
+
+
+def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
+    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+) -> None:
+    nodes = [played() for _ in range(3)]
+    for node in nodes:
+        fall_silent(node)
+    delete_leases(installed, *nodes)
+    for node in nodes:
+        node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
+    seen = looks(installed)
+    wait_until(lambda: looks(installed) >= seen + 4, "the Leases were looked at again")
+    assert [node.shown() for node in nodes] == [("4", "4")] * 3
+    for node in nodes:
+        node.renew_lease()
+    nodes[0].wait_events("ManyAgentsSilentEnded", about=names.AGENTS_NAMESPACE)
+
+
+@pytest.fixture
+def proxy(installed: ControlPlane, tmp_path: Path) -> Iterator[TroubleProxy]:
+    content = yaml.safe_load(installed.admin_kubeconfig.read_text())
+    [cluster] = [entry["cluster"] for entry in content["clusters"]]
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    made = TroubleProxy(cluster["server"], authority)
+    yield made
+    made.close()
+
+
+def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
+    installed: ControlPlane,
+    operator: OperatorProcess,
+    played: Callable[[], PlayedNode],
+    proxy: TroubleProxy,
+) -> None:
+    node, other = played(), played()
+    operator.stop()
+    lived = {each.name: each.conditions()["AgentReady"] for each in (node, other)}
+    path = f"/namespaces/{names.AGENTS_NAMESPACE}/leases"
+    refused = proxy.rule("GET", path, 3, 429, refusal(429, "TooManyRequests", "later"), {"Retry-After": "1"})
+    operator.reach_by(proxy.url)
+    for each in (node, other):
+        each.renew_lease()
+    since, seen = now_text(), looks(installed)
+    operator.start()
+    wait_until(lambda: refused.given > 0, "the Leases were asked for")
+    # numbers go on meanwhile; also that the other node was looked at is known then
+    node.publish(healthy=3, broken=1, allocations=[HELD])
+    node.wait_shown(3)
+    wait_until(lambda: looks(installed) > seen, "the Leases were listed")
+    other.publish(healthy=2, broken=2, allocations=[HELD])
+    other.wait_shown(2)
+    other.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
+    assert {each.name: each.conditions()["AgentReady"] for each in (node, other)} == lived
+    for each in (node, other):
+        # for the change alone: the Node's numbers, and the reason of Ready
+        assert len(operator_writes(installed, each.name, since)) == 2
+        assert each.events(names.Reason.LEASE_MISSING, about=each.nd_name()) == []
+
+
+def test_a_node_made_anew_has_nothing_of_the_one_before(
+    installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
+) -> None:
+    node = played()
+    fall_silent(node)
+    node.wait_shown(1)
+    old = node.uid
+    node.remove()
+    wait_until(lambda: agents(operator, "withdrawn") == 0, "the old one is forgotten")
+    # its Lease is still there, run out: whoever deleted the Node did not delete that
+    again = PlayedNode(installed, node.name)
+    assert again.uid != old
+    again.make()
+    again.publish(healthy=3)
+    again.wait_shown(3)
+    again.renew_lease()
+    again.wait_condition("Ready", "True")
+    assert json.dumps(again.conditions(GPU)).count(names.Reason.FREE_WITHDRAWN) == 0

@@ -1,0 +1,299 @@
+"""The operator on a real API server: what it writes into Nodes, and when it keeps its hands off."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from lightkube.resources.core_v1 import Node
+from lightkube.types import PatchType
+from nodedevice_api import names
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import NodeDevice
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, now_text, operator_writes
+
+DRIFT = 'nodedevice_operator_drift_repairs_total{cause="%s"}'
+
+
+@pytest.fixture
+def node(played: Callable[[], PlayedNode]) -> PlayedNode:
+    """A Node whose agent has made its NodeDevice and not yet said anything of it."""
+    made = played()
+    made.make()
+    return made
+
+
+@pytest.fixture
+def advertised(node: PlayedNode) -> PlayedNode:
+    """A Node that shows 4 GPUs, its NodeDevice with all conditions."""
+    node.renew_lease()
+    node.publish(healthy=4)
+    node.wait_shown(4)
+    node.wait_condition("Ready", "True")
+    return node
+
+
+def until_shown(node: PlayedNode, number: int, since: float) -> float:
+    """Milliseconds from `since` until the Node shows that number; polled, so a little too long."""
+    node.wait_shown(number)
+    return (time.monotonic() - since) * 1000
+
+
+def test_each_change_of_the_numbers_reaches_the_node(advertised: PlayedNode) -> None:
+    took = []
+    for broken in (1, 3, 4, 2, 0):
+        moment = advertised.publish(healthy=4 - broken, broken=broken)
+        took.append(round(until_shown(advertised, 4 - broken, moment)))
+    print(f"\nflips reached the Node within {sorted(took)} ms, polling included")
+    assert advertised.owners() == {names.OPERATOR_FIELD_MANAGER}
+    ready = advertised.wait_condition("Ready", "True", "Ready")
+    assert ready["observedGeneration"] == 1
+
+
+def test_ready_says_what_is_missing_first(node: PlayedNode) -> None:
+    node.publish(healthy=2)
+    node.wait_condition("Ready", "False", names.Reason.LEASE_MISSING)
+    node.renew_lease()
+    node.wait_condition("Ready", "True")
+    node.publish(broken=2)
+    node.wait_condition("Ready", "False", names.Reason.NONE_HEALTHY)
+    node.publish(healthy=1, broken=1)
+    node.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
+    node.publish(healthy=2, state="Stopped")
+    node.wait_condition("Ready", "False", names.Reason.ENDPOINT_STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("wrote", "cause", "left"),
+    [
+        pytest.param("0", "zeroed", "kubelet left 0", id="zeroed"),
+        pytest.param("9", "changed", "kubelet left 9", id="changed"),
+        pytest.param(None, "removed", "somebody removed it", id="removed"),
+    ],
+)
+def test_drift_is_repaired(
+    operator: OperatorProcess, advertised: PlayedNode, wrote: str | None, cause: str, left: str
+) -> None:
+    before = operator.metric(DRIFT % cause)
+    moment = advertised.kubelet_writes(capacity={GPU: wrote}, allocatable={GPU: wrote})
+    print(f"\n{cause}: repaired within {until_shown(advertised, 4, moment):.0f} ms, polling included")
+    assert advertised.wait_events("CapacityRepaired") == [f"{GPU}: {left}, put back to 4"]
+    assert operator.metric(DRIFT % cause) == before + 1
+    assert advertised.owners() == {names.OPERATOR_FIELD_MANAGER}
+
+
+def test_a_fight_is_given_up(advertised: PlayedNode) -> None:
+    for _ in range(2):
+        advertised.kubelet_writes(capacity={GPU: "0"}, allocatable={GPU: "0"})
+        advertised.wait_shown(4)
+    advertised.kubelet_writes(capacity={GPU: "0"}, allocatable={GPU: "0"})
+    advertised.wait_condition("Conflict", "True", names.Reason.CHANGED_REPEATEDLY)
+    advertised.wait_condition("Ready", "False", names.Reason.CHANGED_REPEATEDLY)
+    assert len(advertised.wait_events("CapacityConflict")) == 1
+    assert advertised.shown() == ("0", "0")
+    advertised.kubelet_writes(capacity={GPU: None}, allocatable={GPU: None})
+    advertised.wait_shown(4)
+    advertised.wait_events("CapacityConflictEnded")
+
+
+@pytest.mark.parametrize("value", ["4", "1"])
+def test_a_name_that_was_there_first_is_never_forced(installed: ControlPlane, node: PlayedNode, value: str) -> None:
+    node.kubelet_writes(capacity={GPU: value}, allocatable={GPU: value})
+    node.make(NIC)
+    node.publish(healthy=4)
+    node.publish(NIC, healthy=2)
+    node.wait_shown(2, NIC)
+    node.wait_condition("Conflict", "True", names.Reason.FOREIGN_OWNER)
+    node.wait_events("CapacityConflict")
+    assert node.shown() == (value, value)
+    assert node.owners() == {"kubelet"}
+    node.kubelet_writes(capacity={GPU: None}, allocatable={GPU: None})
+    node.wait_shown(4)
+    node.wait_condition("Conflict", "False")
+    assert len(node.wait_events("CapacityConflictEnded")) == 1
+    forced = [e for e in operator_writes(installed) if node.name in e["requestURI"] and "force=true" in e["requestURI"]]
+    assert not [event for event in forced if "/nodes/" in event["requestURI"]]
+
+
+def test_a_gone_resource_leaves_the_node_and_what_is_held_stays(node: PlayedNode) -> None:
+    held = {"podUID": "uid-a", "container": "main", "deviceIDs": ["gpu-0"]}
+    node.publish(healthy=4)
+    node.wait_shown(4)
+    node.publish(healthy=4, state="Gone", allocations=[held])
+    node.wait_shown(1)
+    node.publish(healthy=4, state="Gone")
+    node.wait_shown(None)
+    node.wait_condition("Advertised", "False", names.Reason.ENDPOINT_GONE)
+    node.publish(healthy=4)
+    node.wait_shown(4)
+    assert node.events("CapacityRepaired") == []
+
+
+def test_a_deleted_nodedevice_takes_its_capacity_along_and_brings_it_back(advertised: PlayedNode) -> None:
+    advertised.client.delete(NodeDevice, advertised.nd_name())
+    advertised.wait_shown(None)
+    advertised.make()
+    advertised.publish(healthy=4)
+    advertised.wait_shown(4)
+    advertised.wait_condition("Ready", "True")
+
+
+def test_a_nodedevice_that_its_agent_makes_anew_changes_nothing_on_the_node(
+    installed: ControlPlane, advertised: PlayedNode
+) -> None:
+    def written() -> list[str]:
+        return [e["requestURI"] for e in operator_writes(installed, f"/nodes/{advertised.name}/status")]
+
+    before = written()
+    advertised.client.delete(NodeDevice, advertised.nd_name())
+    advertised.make()
+    advertised.publish(healthy=4)
+    # its conditions are new: the operator has looked at both objects
+    advertised.wait_condition("Ready", "True")
+    assert (advertised.shown(), written()) == (("4", "4"), before)
+
+
+def test_conditions_that_somebody_edits_are_put_right(advertised: PlayedNode) -> None:
+    conditions = [{**c, "reason": "ByHand"} for c in advertised.conditions().values()]
+    patch = {"status": {"conditions": conditions}}
+    merge = PatchType.MERGE
+    advertised.client.patch(NodeDevice.Status, advertised.nd_name(), patch, patch_type=merge, field_manager="admin")
+
+    def are_right() -> bool:
+        now = advertised.conditions()
+        return all(now[kind]["reason"] != "ByHand" for kind in names.OPERATOR_CONDITIONS)
+
+    wait_until(are_right, "the operator's conditions are right again", 20)
+    (message,) = advertised.wait_events("StatusEdited", about=advertised.nd_name())
+    assert message.startswith(f"{GPU} on {advertised.name}: admin changed the status")
+
+
+def test_a_plugin_whose_list_is_taken_in_part_shows_in_ready_and_as_an_event(advertised: PlayedNode) -> None:
+    refused = {"type": "Registered", "status": "True", "reason": names.Reason.DEVICES_REFUSED, "message": "gpu-0 twice"}
+    stored = [c for kind, c in advertised.conditions().items() if kind in names.AGENT_CONDITIONS]
+    others = [c for c in stored if c["type"] != "Registered"]
+    since = advertised.conditions()["Registered"]["lastTransitionTime"]
+    advertised.publish(healthy=4, conditions=[*others, {**refused, "lastTransitionTime": since}])
+    assert advertised.wait_condition("Ready", "True", names.Reason.DEVICES_REFUSED)["message"] == "gpu-0 twice"
+    told = advertised.wait_events(names.Reason.DEVICES_REFUSED, about=advertised.nd_name())
+    assert told == [f"{GPU} on {advertised.name}: gpu-0 twice"]
+
+
+def test_a_nodedevice_that_this_node_object_does_not_own_is_ignored(node: PlayedNode) -> None:
+    # one owned by a Node of another uid is taken away by the garbage collector sooner or later
+    node.make(NIC, is_owned=False)
+    node.publish(NIC, healthy=4)
+    node.publish(healthy=2)
+    node.wait_shown(2)
+    assert node.shown(NIC) == (None, None)
+    node.make(NIC)
+    node.wait_shown(4, NIC)
+
+
+def test_a_node_made_anew_gets_its_capacity_from_its_new_agent(installed: ControlPlane, advertised: PlayedNode) -> None:
+    installed.remove_node(advertised.name)
+    again = PlayedNode(installed, advertised.name)
+    assert again.shown() == (None, None)
+    again.make()
+    again.publish(healthy=3)
+    again.wait_shown(3)
+    again.wait_condition("Advertised", "True")
+
+
+@pytest.mark.parametrize("number", ["4", "9"])
+def test_a_node_made_anew_while_no_operator_ran_is_judged_as_new(
+    operator: OperatorProcess, installed: ControlPlane, advertised: PlayedNode, number: str
+) -> None:
+    stored = advertised.conditions()["Advertised"]["lastTransitionTime"]
+    assert operator.stop() == 0
+    installed.remove_node(advertised.name)
+    # the API's times are whole seconds
+    wait_until(lambda: now_text()[:19] > stored[:19], "the next second", 5)
+    again = PlayedNode(installed, advertised.name)
+    # the agent takes its object over, with the conditions stored in it
+    again.make()
+    # said again, as the garbage collector may have been faster than the agent
+    again.publish(healthy=4)
+    again.kubelet_writes(capacity={GPU: number}, allocatable={GPU: number})
+    operator.start()
+    again.wait_condition("Conflict", "True", names.Reason.FOREIGN_OWNER)
+    assert again.events("CapacityRepaired") == []
+    assert (again.shown(), again.owners()) == ((number, number), {"kubelet"})
+
+
+def test_ownership_that_was_reset_by_hand_is_taken_back_without_a_word(
+    operator: OperatorProcess, advertised: PlayedNode
+) -> None:
+    before = operator.metric(DRIFT % "changed")
+    patch: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
+    advertised.client.patch(Node, advertised.name, patch, patch_type=PatchType.MERGE)
+    wait_until(lambda: advertised.node.metadata.managedFields, "somebody owns something again", 20)
+    # the API server names a "before-first-apply" for what nobody owned
+    assert names.OPERATOR_FIELD_MANAGER in advertised.owners()
+    assert advertised.shown() == ("4", "4")
+    advertised.publish(healthy=3, broken=1)
+    advertised.wait_shown(3)
+    assert advertised.events("CapacityRepaired") == []
+    assert operator.metric(DRIFT % "changed") == before
+
+
+class TestNothingToDo:
+    """Who has nothing to say writes nothing."""
+
+    def barrier(self, operator: OperatorProcess, played: Callable[[], PlayedNode]) -> str:
+        """Have the operator do something new, and so everything before it; the name of the node it was done on."""
+        other = played()
+        other.make()
+        other.renew_lease()
+        other.publish(healthy=1)
+        other.wait_shown(1)
+        other.wait_condition("Ready", "True")
+        return other.name
+
+    def test_idle(
+        self,
+        installed: ControlPlane,
+        operator: OperatorProcess,
+        advertised: PlayedNode,
+        played: Callable[[], PlayedNode],
+    ) -> None:
+        written = len(operator_writes(installed, advertised.name))
+        # what an agent and a kubelet do all day
+        advertised.renew_lease()
+        advertised.publish(healthy=4)
+        advertised.kubelet_writes(nodeInfo={"bootID": "another"})
+        self.barrier(operator, played)
+        assert len(operator_writes(installed, advertised.name)) == written
+
+    def test_restart(
+        self,
+        installed: ControlPlane,
+        operator: OperatorProcess,
+        advertised: PlayedNode,
+        played: Callable[[], PlayedNode],
+    ) -> None:
+        assert operator.stop() == 0
+        written = len(operator_writes(installed))
+        operator.start()
+        looks = "nodedevice_operator_reconcile_duration_seconds_count"
+        nodes = len(list(installed.client.list(type(advertised.node))))
+        wait_until(lambda: operator.metric(looks) >= nodes, "every node was looked at", 20)
+        other = self.barrier(operator, played)
+        new = [e for e in operator_writes(installed)[written:] if other not in e["requestURI"]]
+        assert new == []
+
+    def test_drift_while_it_was_away(self, operator: OperatorProcess, advertised: PlayedNode) -> None:
+        operator.stop()
+        advertised.kubelet_writes(capacity={GPU: "0"}, allocatable={GPU: "0"})
+        operator.start()
+        advertised.wait_shown(4)
+        advertised.wait_events("CapacityRepaired")
+
+
+def test_only_status_of_a_node_is_ever_sent(installed: ControlPlane, advertised: PlayedNode) -> None:
+    uris = {event["requestURI"].partition("?")[0] for event in operator_writes(installed, advertised.name)}
+    assert {uri for uri in uris if "/nodes/" in uri} == {f"/api/v1/nodes/{advertised.name}/status"}
+    entries = [e for e in advertised.node.metadata.managedFields if e.manager == names.OPERATOR_FIELD_MANAGER]
+    assert [set(entry.fieldsV1 or {}) for entry in entries] == [{"f:status"}]

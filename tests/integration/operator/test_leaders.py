@@ -1,0 +1,215 @@
+"""Two operators on a real API server: one writes, the other is warm; and who follows whom, however the first one ends.
+
+How long that takes is measured by `make bench-operator`.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightkube.resources.coordination_v1 import Lease
+from nodedevice_api import names
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.operator_process import OperatorProcess, PlayedNode, audited, now_text
+
+_CREDENTIAL = "authentication.kubernetes.io/credential-id"
+_STOPS = 3
+
+
+@pytest.fixture
+def pair(installed: ControlPlane, tmp_path: Path) -> Iterator[tuple[OperatorProcess, OperatorProcess]]:
+    """Two operators, the first of which leads; both have seen everything."""
+    first, second = (OperatorProcess(installed, tmp_path / name) for name in ("first", "second"))
+    try:
+        first.start()
+        wait_until(lambda: first.leads, "the first leads")
+        second.start()
+        yield first, second
+    finally:
+        second.close()
+        first.close()
+
+
+@pytest.fixture
+def node(installed: ControlPlane) -> Iterator[PlayedNode]:
+    made = PlayedNode(installed)
+    made.make()
+    made.renew_lease()
+    yield made
+    made.remove()
+
+
+def holder(control_plane: ControlPlane) -> str | None:
+    """Who holds the Lease."""
+    found = control_plane.client.get(Lease, names.OPERATOR_LEASE, namespace=SYSTEM_NAMESPACE)
+    assert found.spec is not None
+    return found.spec.holderIdentity
+
+
+def writes_of(control_plane: ControlPlane, operator: OperatorProcess, since: str = "") -> list[dict[str, Any]]:
+    """Write requests with that process's token, its own Lease included, that came in after a moment in the API's own form."""
+    return [
+        event
+        for event in audited(control_plane, operator.credential)
+        if operator.credential in event["user"].get("extra", {}).get(_CREDENTIAL, [])
+        and event["verb"] in {"create", "update", "patch", "delete"}
+        and event["requestReceivedTimestamp"] > since
+    ]
+
+
+def test_one_writes_and_the_other_is_ready(
+    installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
+) -> None:
+    first, second = pair
+    for healthy in (4, 3, 2):
+        node.publish(healthy=healthy)
+        node.wait_shown(healthy)
+    node.wait_condition("Ready", "True")
+    assert (first.leads, second.leads) == (True, False)
+    assert second.get("/readyz")[0] == 200
+    assert [line["event"] for line in second.lines() if "stand" in line["event"]] == ["standing by"]
+    assert writes_of(installed, first)
+    assert writes_of(installed, second) == []
+
+
+def test_after_a_crash_the_other_goes_on(pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode) -> None:
+    first, second = pair
+    node.publish(healthy=4)
+    node.wait_shown(4)
+    first.signal(signal.SIGKILL)
+    node.publish(healthy=3, broken=1)
+    node.wait_shown(3)
+    wait_until(lambda: second.leads, "the second leads")
+    # what it writes it had in its caches: it listed nothing anew
+    listed = [line["kind"] for line in second.lines() if line["event"] == "list is complete"]
+    assert sorted(listed) == ["nodedevices", "nodes", "poddevices"]
+    node.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
+
+
+def test_after_a_clean_end_the_other_goes_on_at_once(
+    installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
+) -> None:
+    first, second = pair
+    node.publish(healthy=4)
+    node.wait_shown(4)
+    before = holder(installed)
+    first.signal(signal.SIGTERM)
+    node.publish(healthy=2, broken=2)
+    node.wait_shown(2)
+    # the first may have written that while the signal was on its way
+    wait_until(lambda: second.leads, "the second leads")
+    assert holder(installed) not in {before, None}
+    assert first.wait_ended() == 0
+    assert not [line for line in first.lines() if line["level"] in {"error", "warning"}]
+
+
+def test_the_last_one_clears_the_lease(installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess]) -> None:
+    for operator in pair:
+        assert operator.stop() == 0
+    assert holder(installed) is None
+
+
+def stood_by(operator: OperatorProcess) -> int:
+    """How often it has given up the lead, or begun without it."""
+    return sum(line["event"] == "standing by" for line in operator.lines())
+
+
+@contextmanager
+def storm(nodes: list[PlayedNode]) -> Iterator[None]:
+    """Every node's numbers change all the time."""
+    is_over = threading.Event()
+
+    def change() -> None:
+        number = 0
+        while not is_over.is_set():
+            number += 1
+            nodes[number % len(nodes)].publish(healthy=1 + number % 7)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
+    installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess]
+) -> None:
+    nodes = [PlayedNode(installed) for _ in range(4)]
+    leader, other = pair
+    try:
+        for node in nodes:
+            node.make()
+            node.renew_lease()
+            node.publish(healthy=1)
+            node.wait_shown(1)
+        for _ in range(_STOPS):
+            with storm(nodes):
+                written = len(writes_of(installed, leader))
+                wait_until(lambda: len(writes_of(installed, leader)) > written + 20, "it is amid writes")  # noqa: B023
+                leader.signal(signal.SIGSTOP)
+                wait_until(lambda: other.leads, "the other leads")  # noqa: B023
+                awake, before = now_text(), stood_by(leader)
+                leader.signal(signal.SIGCONT)
+                wait_until(lambda: stood_by(leader) > before, "it knows that it leads no more")  # noqa: B023
+            late = writes_of(installed, leader, awake)
+            # what came in, and when
+            assert [(e["verb"], e["requestURI"], e["requestReceivedTimestamp"], awake) for e in late] == []
+            assert not leader.leads
+            leader, other = other, leader
+        for node in nodes:
+            node.publish(healthy=6)
+            node.wait_shown(6)
+    finally:
+        for node in nodes:
+            node.remove()
+
+
+def test_what_happened_to_a_device_is_told_once_across_a_change_of_leader(
+    pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
+) -> None:
+    first, second = pair
+    node.publish(healthy=4)
+    node.wait_shown(4)
+    node.publish(healthy=3, broken=1)
+    node.wait_events("DeviceUnhealthy", about=node.nd_name())
+    first.stop()
+    wait_until(lambda: second.leads, "the second leads")
+    node.publish(healthy=4)
+    node.wait_events("DeviceRecovered", about=node.nd_name())
+    assert len(node.events("DeviceUnhealthy", about=node.nd_name())) == 1
+
+
+def lease_age_seconds(control_plane: ControlPlane) -> float:
+    """How long ago the Lease was renewed."""
+    found = control_plane.client.get(Lease, names.OPERATOR_LEASE, namespace=SYSTEM_NAMESPACE)
+    assert found.spec is not None
+    assert found.spec.renewTime is not None
+    return time.time() - found.spec.renewTime.timestamp()
+
+
+def test_what_happens_while_nobody_leads_is_told_by_the_next(
+    installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
+) -> None:
+    first, second = pair
+    node.publish(healthy=4)
+    node.wait_shown(4)
+    first.signal(signal.SIGKILL)
+    # from when the next renewal was due (1 s), as one sees it who looks each half second, nobody is believed to have told
+    # anything; at 4 s the next one leads, and would tell it anyway
+    wait_until(lambda: lease_age_seconds(installed) > 3.0, "a renewal is overdue")
+    node.publish(healthy=3, broken=1)
+    node.wait_events("DeviceUnhealthy", about=node.nd_name())
+    node.wait_shown(3)
+    wait_until(lambda: second.leads, "the second leads")
+    assert len(node.events("DeviceUnhealthy", about=node.nd_name())) == 1

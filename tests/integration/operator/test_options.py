@@ -1,0 +1,157 @@
+"""What an administrator may switch on, on a real API server: evictions, the taint and the labels of Nodes; and off again."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightkube import ApiError
+from lightkube.models.core_v1 import Container, PodSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Event, Pod
+from nodedevice_operator.nodelabels.desired import TAINT
+
+from hack.cluster.chart import install_chart
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import allocation, device
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode
+
+pytestmark = pytest.mark.cluster
+
+ON = ("--node-taint", "--node-labels", "--held-device-policy", "*=evict", "--eviction-delay-seconds", "0")
+BUDGET = """
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: all-stay}
+spec: {minAvailable: 1, selector: {matchLabels: {app: held}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
+    """The chart gives the rights that go with the options."""
+    install_chart(installed, {"evictions": True, "nodeTaint": "on", "nodeLabels": "on"})
+    yield installed
+    install_chart(installed)
+
+
+@pytest.fixture
+def operator(cluster: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(cluster, tmp_path / "on", *ON)
+    process.start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def node(cluster: ControlPlane, operator: OperatorProcess) -> Iterator[PlayedNode]:
+    made = PlayedNode(cluster)
+    made.renew_lease()
+    made.make()
+    yield made
+    made.remove()
+
+
+def taints(node: PlayedNode) -> set[str]:
+    return {taint.key for taint in node.node.spec.taints or []}
+
+
+def labels(node: PlayedNode) -> dict[str, str]:
+    return {key: value for key, value in node.node.metadata.labels.items() if key.startswith("nodedevice.io/")}
+
+
+def test_taint_and_labels_come_go_and_are_gone_when_switched_off(
+    cluster: ControlPlane, operator: OperatorProcess, node: PlayedNode, tmp_path: Path
+) -> None:
+    cluster.kubectl("taint", "nodes", node.name, "example.com/foreign=x:NoSchedule")
+    node.publish(healthy=2)
+    name = "nodedevice.io/example.com.gpu"
+    wait_until(lambda: labels(node) == {f"{name}.total": "2", f"{name}.healthy": "2"}, "the labels say 2 of 2", 20)
+    assert taints(node) == {"example.com/foreign"}
+    node.publish(healthy=1, broken=1)
+    wait_until(lambda: taints(node) == {"example.com/foreign", TAINT}, "the Node is tainted", 20)
+    wait_until(lambda: labels(node)[f"{name}.healthy"] == "1", "the labels say 1 of 2", 20)
+    node.publish(healthy=2)
+    wait_until(lambda: taints(node) == {"example.com/foreign"}, "the taint is gone", 20)
+    node.publish(healthy=1, broken=1)
+    wait_until(lambda: TAINT in taints(node), "the Node is tainted again", 20)
+
+    operator.stop()
+    off = OperatorProcess(cluster, tmp_path / "off")
+    off.start()
+    try:
+        wait_until(lambda: not labels(node) and taints(node) == {"example.com/foreign"}, "all marks are gone", 20)
+    finally:
+        off.close()
+
+
+def running_pod(node: PlayedNode, namespace: str) -> str:
+    """Make a pod on that node; its UID."""
+    metadata = ObjectMeta(name="held", namespace=namespace, labels={"app": "held"})
+    spec = PodSpec(
+        nodeName=node.name,
+        terminationGracePeriodSeconds=1,
+        containers=[Container(name="main", image="none.invalid/none")],
+    )
+    made: Any = node.client.create(Pod(metadata=metadata, spec=spec))
+    wait_until(lambda: phase(node, namespace) == "Running", "the pod runs", 20)
+    return str(made.metadata.uid)
+
+
+def phase(node: PlayedNode, namespace: str) -> str | None:
+    """Phase of the pod; None when it is gone or going."""
+    try:
+        pod: Any = node.client.get(Pod, "held", namespace=namespace)
+    except ApiError as error:
+        if error.status.code != 404:
+            raise
+        return None
+    return None if pod.metadata.deletionTimestamp else str(pod.status.phase)
+
+
+def told(node: PlayedNode, namespace: str, reason: str) -> list[str]:
+    return [str(event.message) for event in node.client.list(Event, namespace=namespace) if event.reason == reason]
+
+
+def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
+    cluster: ControlPlane, operator: OperatorProcess, node: PlayedNode, namespace: str
+) -> None:
+    uid = running_pod(node, namespace)
+    cluster.kubectl("apply", "--namespace", namespace, "-f", "-", stdin=BUDGET)
+    get = ["get", "pdb", "all-stay", "--namespace", namespace, "-o", "json"]
+    wait_until(
+        lambda: json.loads(cluster.kubectl(*get)).get("status", {}).get("expectedPods") == 1, "the budget counts it", 20
+    )
+    held = [allocation(uid, "main", "gpu-1", namespace=namespace, name="held")]
+    node.publish(healthy=2, allocations=held)
+    node.wait_shown(2)
+    node.publish(healthy=1, broken=1, allocations=held)
+    wait_until(lambda: told(node, namespace, "DeviceEvictionRefused") != [], "the budget is in the way", 20)
+    assert phase(node, namespace) == "Running"
+    cluster.kubectl("delete", "pdb", "all-stay", "--namespace", namespace)
+    wait_until(lambda: phase(node, namespace) is None, "the pod is evicted", 40)
+    wait_until(lambda: told(node, namespace, "DeviceEviction") != [], "it is told", 20)
+    assert told(node, namespace, "DeviceEviction") == [f"evicted from {node.name}: gpu-1 of {GPU} unhealthy"]
+    assert len(told(node, namespace, "DeviceEvictionRefused")) == 1
+    assert not [line for line in operator.lines() if line["event"].startswith("API server does not answer")]
+    # nobody plays the end of its container here
+    cluster.kubectl("delete", "pod", "held", "--namespace", namespace, "--grace-period=0", "--force", check=False)
+
+
+def hundred(healthy: int) -> dict[str, Any]:
+    """A status of a hundred devices, the first ones healthy."""
+    devices = [device(f"gpu-{i:02}", "Healthy" if i < healthy else "Unhealthy", reason="Hot") for i in range(100)]
+    return {"total": 100, "healthy": healthy, "available": healthy, "devices": devices}
+
+
+def test_a_hundred_devices_that_break_one_by_one_are_one_event(operator: OperatorProcess, node: PlayedNode) -> None:
+    node.publish(**hundred(100))
+    node.wait_shown(100)
+    for healthy in (70, 40, 0):
+        node.publish(**hundred(healthy))
+    node.wait_shown(0)
+    assert node.wait_events("DeviceUnhealthy", about=node.nd_name()) == [
+        f"100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of {GPU} on {node.name} unhealthy (Hot)"
+    ]

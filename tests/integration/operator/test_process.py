@@ -1,0 +1,175 @@
+"""The operator as a program: how it starts, ends, takes settings, and bears an API server that is away or says no."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode
+
+RSS_BUDGET_MIB = 96
+
+
+@pytest.fixture
+def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
+    made = OperatorProcess(installed, tmp_path)
+    yield made
+    made.close()
+
+
+def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the program until it ends by itself."""
+    program = Path(sys.executable).with_name("nodedevice-operator")
+    return subprocess.run(
+        [str(program), *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param("httpAdress: x", "unknown setting httpAdress; did you mean httpAddress?", id="typo"),
+        pytest.param("logLevel: loud", "logLevel", id="value"),
+        pytest.param("httpAddress: nowhere", "'nowhere' is not host:port", id="address"),
+        pytest.param("- a", "must be a mapping", id="list"),
+        pytest.param("{", "is no YAML", id="no YAML"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "operator.yaml"
+    file.write_text(content)
+    done = run_program("run", "--config", str(file))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert said in done.stderr
+
+
+def test_without_a_kubeconfig_it_says_so(tmp_path: Path) -> None:
+    done = run_program("run", "--kubeconfig", str(tmp_path / "none"))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "--kubeconfig" in done.stderr
+
+
+def test_a_taken_address_is_one_line(installed: ControlPlane, operator: OperatorProcess, tmp_path: Path) -> None:
+    operator.launch()
+    address = next(line["address"] for line in operator.lines() if line["event"] == "serving")
+    kubeconfig = str(tmp_path / "kubeconfig")
+    done = run_program("run", NODEDEVICE_KUBECONFIG=kubeconfig, NODEDEVICE_HTTP_ADDRESS=str(address))
+    assert done.returncode == 2
+    assert f"{address} cannot be used" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(operator: OperatorProcess, number: signal.Signals) -> None:
+    operator.start()
+    assert operator.stop(number) == 0
+    assert [line["event"] for line in operator.lines()][-1] == "stopped"
+    assert not [line for line in operator.lines() if line["level"] in {"error", "warning"}]
+
+
+def test_two_nodes_fit_into_its_memory(installed: ControlPlane, operator: OperatorProcess) -> None:
+    operator.start()
+    nodes = [PlayedNode(installed) for _ in range(2)]
+    try:
+        for node in nodes:
+            for resource in (GPU, NIC):
+                node.make(resource)
+                node.publish(resource, healthy=8)
+                node.wait_shown(8, resource)
+        used = operator.rss_mib()
+        print(f"\noperator with 2 nodes: {used:.0f} MiB")
+        assert used <= RSS_BUDGET_MIB
+        metrics = operator.get("/metrics")[1]
+        for line in (
+            'nodedevice_operator_nodedevices{ready="False",resource_name="example.com/gpu"}',
+            'nodedevice_operator_devices{resource_name="example.com/nic",state="available"}',
+            'nodedevice_operator_api_writes_total{kind="nodes/status",outcome="ok",verb="patch"}',
+            "nodedevice_operator_conflicts",
+            "nodedevice_operator_reconcile_duration_seconds_count",
+        ):
+            assert f"\n{line} " in metrics
+    finally:
+        for node in nodes:
+            node.remove()
+
+
+def test_an_api_server_that_is_not_there(operator: OperatorProcess, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    content = yaml.safe_load(kubeconfig.read_text())
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{unused.getsockname()[1]}"
+    kubeconfig.write_text(yaml.safe_dump(content))
+    operator.launch()
+    wait_until(lambda: "does not answer" in operator.get("/healthz")[1], "/healthz tells it")
+    assert operator.get("/healthz")[0] == 200
+    assert operator.get("/readyz")[0] == 503
+    told = [line for line in operator.lines() if line["level"] == "error"]
+    assert [line["event"] for line in told] == ["API server does not answer; trying again until it does"]
+    assert operator.stop() == 0
+
+
+def test_an_api_server_that_goes_away_and_comes_back(installed: ControlPlane, operator: OperatorProcess) -> None:
+    node = PlayedNode(installed)
+    try:
+        operator.start()
+        node.make()
+        node.publish(healthy=2)
+        node.wait_shown(2)
+        installed.stop_apiserver()
+        wait_until(lambda: operator.get("/readyz")[0] == 503, "/readyz tells it")
+        installed.start_apiserver()
+        node.publish(healthy=1, broken=1)
+        node.wait_shown(1, timeout_seconds=60)
+        wait_until(lambda: operator.get("/readyz")[0] == 200, "it is ready again")
+        assert operator.stop() == 0
+    finally:
+        node.remove()
+
+
+def test_an_account_without_rights_is_told_which(
+    installed: ControlPlane, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    installed.kubectl("create", "serviceaccount", "nobody", "--namespace", SYSTEM_NAMESPACE, check=False)
+    installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nobody", tmp_path / "kubeconfig")
+    operator.launch()
+    wait_until(lambda: "forbids list nodes" in operator.get("/healthz")[1], "/healthz tells it")
+    told = [(line["verb"], line["what"]) for line in operator.lines() if "forbids" in line["event"]]
+    assert ("list", "nodes") in told
+    assert len(told) == len(set(told))
+    assert operator.get("/readyz")[0] == 503
+    assert operator.stop() == 0
+
+
+def test_its_log_is_text_for_people(installed: ControlPlane, tmp_path: Path) -> None:
+    kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", tmp_path / "kubeconfig")
+    file = tmp_path / "operator.yaml"
+    # the flag wins over the environment, and that over the file
+    file.write_text(json.dumps({"kubeconfig": str(kubeconfig), "logLevel": "error", "httpAddress": "127.0.0.1:0"}))
+    program = Path(sys.executable).with_name("nodedevice-operator")
+    with subprocess.Popen(
+        [str(program), "run", "--config", str(file), "--log-level", "info"],
+        env={**os.environ, "NODEDEVICE_LOG_LEVEL": "warning"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        line = running.stderr.readline()
+        assert " INFO    serving address=127.0.0.1:" in line
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0

@@ -1,0 +1,115 @@
+"""A watch over which nothing comes any more, though its connection stays: the process ends, and a fresh one is right."""
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.waiting import wait_until
+from tests.fakes.proxies.trouble_proxy import TroubleProxy
+from tests.integration.operator_process import OperatorProcess, PlayedNode
+
+
+@pytest.fixture
+def proxy(installed: ControlPlane, tmp_path: Path) -> Iterator[TroubleProxy]:
+    content = yaml.safe_load(installed.admin_kubeconfig.read_text())
+    [cluster] = [entry["cluster"] for entry in content["clusters"]]
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    made = TroubleProxy(cluster["server"], authority)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def operator(installed: ControlPlane, proxy: TroubleProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
+    made = OperatorProcess(installed, tmp_path, "--watchdog-seconds", "1")
+    kubeconfig = tmp_path / "kubeconfig"
+    content = yaml.safe_load(kubeconfig.read_text())
+    content["clusters"][0]["cluster"] = {"server": proxy.url}
+    kubeconfig.write_text(yaml.safe_dump(content))
+    yield made
+    made.close()
+
+
+def test_a_frozen_watch_ends_the_process(
+    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
+) -> None:
+    node = PlayedNode(installed)
+    try:
+        operator.start()
+        node.make()
+        node.renew_lease()
+        node.publish(healthy=4)
+        node.wait_shown(4)
+        node.wait_condition("Ready", "True")
+        proxy.is_frozen.set()
+        node.publish(healthy=3)
+        assert operator.wait_ended() == 1
+        last = operator.log.read_text().splitlines()[-1]
+        assert last.startswith("nodedevice-operator: the watch is behind: it has not brought ")
+        assert [line["event"] for line in operator.lines() if line["level"] == "error"] == ["the watch is behind"]
+        assert node.shown() == ("4", "4")
+        proxy.is_frozen.clear()
+        operator.start()
+        node.wait_shown(3)
+    finally:
+        node.remove()
+
+
+def test_watches_that_are_cut_hide_no_frozen_one(
+    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
+) -> None:
+    """As by a load balancer with a limit for what is idle: the API server answers all the time."""
+    node = PlayedNode(installed)
+    try:
+        operator.start()
+        node.make()
+        node.renew_lease()
+        node.publish(healthy=4)
+        node.wait_shown(4)
+        # until the operator has nothing to write on it: the answer to a write would show it as it is
+        node.wait_condition("Ready", "True")
+        proxy.frozen_kinds = frozenset({"nodedevices"})
+        node.publish(healthy=3)
+        for _ in range(3):
+            wait_until(lambda: proxy.cut("poddevices") == 1, "it is open, and cut")
+        assert operator.wait_ended() == 1
+        assert [line["event"] for line in operator.lines() if line["level"] == "error"] == ["the watch is behind"]
+    finally:
+        node.remove()
+
+
+def test_a_watch_that_is_cut_goes_on_and_is_no_outage(
+    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
+) -> None:
+    node = PlayedNode(installed)
+    try:
+        operator.start()
+        node.make()
+        node.renew_lease()
+        for healthy in (4, 3, 2, 1):
+            node.publish(healthy=healthy)
+            node.wait_shown(healthy)
+            wait_until(lambda: proxy.cut("nodedevices") == 1, "it is open, and cut")
+            assert operator.get("/readyz")[0] == 200
+        assert not [line for line in operator.lines() if line["level"] == "error"]
+    finally:
+        node.remove()
+
+
+def test_an_idle_fleet_is_no_reason(installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy) -> None:
+    operator.start()
+    before = checks(installed)
+    wait_until(lambda: checks(installed) >= before + 4, "it has looked several times")
+    assert operator.get("/readyz")[0] == 200
+    assert not [line for line in operator.lines() if line["level"] == "error"]
+
+
+def checks(control_plane: ControlPlane) -> int:
+    """How often all NodeDevices were listed so far."""
+    path = "/nodedevices?limit="
+    return sum(event["verb"] == "list" and path in event["requestURI"] for event in control_plane.audit_events())

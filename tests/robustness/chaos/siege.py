@@ -1,0 +1,322 @@
+"""The product under siege: its parts are killed, paused, cut off and contradicted, and what a Node must show is known.
+
+The model is small: a device is healthy or broken as it was set here, a pod holds what its NodeDevice says, and a Node shows every
+device that is healthy or held.
+"""
+
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+from lightkube import ApiError
+from lightkube.resources.core_v1 import Node
+from nodedevice_agent.plugins.simulated import control
+from nodedevice_api.names import Condition, node_device_name
+
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.errors import ComponentError
+from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
+from hack.cluster.observe import NodeDevice
+from hack.cluster.processes.processes import tail
+from tests.robustness.chaos import schedule
+from tests.robustness.chaos.proxy import Proxy
+from tests.robustness.chaos.schedule import Round, Step
+from tests.robustness.chaos.witness import Witness
+
+RESOURCE = "chaos.example.com/gpu"
+DEVICES = 8
+PODS = 3
+RIGHT_SECONDS = 2.0
+# What an API server that starts asks of clients that come before it serves their paths (Retry-After): so long they may be deaf.
+_API_ASKS_SECONDS = 5.0
+# Processes start anew and etcd catches up, on a machine that may be slow; it takes some seconds on others.
+_CALM_SECONDS = 120.0
+# A device that changes more often is flapping, and held back on purpose.
+_HEALTH_SECONDS = 15.0
+_LEADS = "nodedevice_operator_leader 1.0"
+# What a request may end with while the API server is away.
+_AWAY = (ApiError, httpx2.HTTPError, OSError)
+
+
+class Siege:
+    """Everything, running through proxies, with pods that hold devices; use start() as a context manager."""
+
+    def __init__(self, stack: Stack, proxies: dict[str, Proxy], witness: Witness) -> None:
+        self.nodes = (NODE_A, NODE_B)
+        self.counts: Counter[str] = Counter()
+        self.witness = witness
+        self._stack = stack
+        self._proxies = proxies
+        self._broken: dict[str, set[str]] = {node: set() for node in self.nodes}
+        self._changed_at: dict[tuple[str, str], float] = {}
+        self._writers = 0
+        # what is killed and not started again yet
+        self._dead: list[Program] = []
+        self._is_etcd_paused = False
+        self._is_heard_at = 0.0
+        self._to_calm: list[float] = []
+        self._to_right: list[float] = []
+        self._undo = ExitStack()
+
+    @classmethod
+    def start(cls, folder: Path) -> Self:
+        """Bring all of it up."""
+        plugins = {node: {"simulated": [{"resourceName": RESOURCE, "count": DEVICES}]} for node in (NODE_A, NODE_B)}
+        with ExitStack() as undo:
+            stack = undo.enter_context(Stack.start(folder, plugins=plugins))
+            programs = {"operator": stack.operator, **stack.agents}
+            assert isinstance(stack.control_plane, ControlPlane)
+            port = int(stack.control_plane.url.rpartition(":")[2])
+            proxies = {name: undo.enter_context(Proxy(port)) for name in programs}
+            for name, program in programs.items():
+                _lead_through(proxies[name], port, program)
+            stack.control_plane.add_namespace("chaos")
+            for node in (NODE_A, NODE_B):
+                for number in range(PODS):
+                    stack.control_plane.kubectl("create", "-f", "-", stdin=_pod(node, number))
+            admin = stack.control_plane.admin_kubeconfig
+            witness = Witness(admin, RESOURCE, {NODE_A: PODS, NODE_B: PODS})
+            siege = cls(stack, proxies, witness)
+            siege._wait("every pod holds its device", siege._are_pods_served, _CALM_SECONDS)
+            siege.calm_down("the start")
+            undo.enter_context(witness)
+            siege._undo = undo.pop_all()
+            return siege
+
+    def play(self, chosen: Round) -> None:
+        """One round: what lasts begins, the rest happens, what lasts ends."""
+        with ExitStack() as ends:
+            for step in chosen.lasting:
+                self.counts[step.what] += 1
+                ends.callback(self._begin(step))
+                time.sleep(chosen.pause_seconds)
+            for step in chosen.momentary:
+                if self._do(step):
+                    self.counts[step.what] += 1
+                time.sleep(chosen.pause_seconds)
+
+    def calm_down(self, after: str) -> None:
+        """Wait until every part works again and says what is so; then each Node must be right within RIGHT_SECONDS."""
+        began = time.monotonic()
+        self._wait(f"calm after {after}", self._is_calm, _CALM_SECONDS)
+        calm = time.monotonic()
+        self._wait(f"capacity right after {after}", self._is_right, RIGHT_SECONDS)
+        self._to_calm.append(calm - began)
+        self._to_right.append(time.monotonic() - calm)
+        self.counts["calms"] += 1
+
+    def report(self) -> str:
+        lines = [f"{number:5d} {what}" for what, number in sorted(self.counts.items())]
+        bad = self.witness.violations
+        lines.append(f"{self.witness.seen:5d} Nodes seen by the witness, {len(bad)} below what is in use")
+        lines += [f"      {violation}" for violation in bad[:20]]
+        lines.append(f"until calm: at most {max(self._to_calm):.1f} s")
+        lines.append(f"from calm until right: at most {max(self._to_right):.2f} s")
+        return "\n".join(lines)
+
+    def _begin(self, step: Step) -> Callable[[], None]:
+        """Begin what lasts; how to end it."""
+        control_plane = self._stack.control_plane
+        if step.what in (schedule.OPERATOR, schedule.AGENT):
+            program = self._stack.operator if step.what == schedule.OPERATOR else self._stack.agents[step.node]
+            program.process.kill()
+            self._dead.append(program)
+            return partial(self._start, program)
+        assert isinstance(control_plane, ControlPlane)
+        if step.what == schedule.API_SERVER:
+            control_plane.stop_apiserver()
+            return partial(self._start_api_server, control_plane)
+        etcd = control_plane.pids()["etcd"]
+        os.kill(etcd, signal.SIGSTOP)
+        self._is_etcd_paused = True
+        return partial(self._resume, etcd)
+
+    def _resume(self, etcd: int) -> None:
+        os.kill(etcd, signal.SIGCONT)
+        self._is_etcd_paused = False
+
+    def _start_api_server(self, control_plane: ControlPlane) -> None:
+        control_plane.start_apiserver()
+        self._is_heard_at = time.monotonic() + _API_ASKS_SECONDS
+
+    def _start(self, program: Program) -> None:
+        program.process.start()
+        self._dead.remove(program)
+
+    def _do(self, step: Step) -> bool:
+        """Do what takes a moment; whether it could be done."""
+        if step.what == schedule.HEALTH:
+            return self._change_health(step)
+        if step.what == schedule.CUT:
+            return self._proxies[("operator", step.node)[step.chance < 0.3]].cut() > 0
+        if step.what == schedule.DELETED:
+            return self._delete(step.node)
+        # a new writer each time: the same one again and again is a contest, and rightly given way to
+        self._writers += 1
+        number = "0" if step.what == schedule.ZEROED else str(int(step.chance * 100))
+        try:
+            status: Any = {"status": {"capacity": {RESOURCE: number}, "allocatable": {RESOURCE: number}}}
+            self._stack.control_plane.client.patch(
+                Node.Status, step.node, status, field_manager=f"writer-{self._writers}"
+            )
+        except _AWAY:
+            return False
+        return True
+
+    def _delete(self, node: str) -> bool:
+        """Delete its NodeDevice, where its agent and the operator live.
+
+        Without an agent that makes it anew the number is given up, and rightly. And the object is the memory of an operator that
+        starts: with both gone, nothing says that a number which somebody overwrites at that moment was ours.
+        While etcd is paused it would only be waited for.
+        """
+        if self._is_etcd_paused or self._stack.operator in self._dead or self._stack.agents[node] in self._dead:
+            return False
+        try:
+            self._stack.control_plane.client.delete(NodeDevice, node_device_name(node, RESOURCE))
+        except _AWAY:
+            return False
+        return True
+
+    def _change_health(self, step: Step) -> bool:
+        now = time.monotonic()
+        long_ago = now - _HEALTH_SECONDS
+        devices = [f"gpu-{number}" for number in range(DEVICES)]
+        quiet = [device for device in devices if self._changed_at.get((step.node, device), long_ago) <= long_ago]
+        if not quiet:
+            return False
+        device = quiet[int(step.chance * len(quiet))]
+        self._broken[step.node] ^= {device}
+        self._changed_at[step.node, device] = now
+        is_healthy = device not in self._broken[step.node]
+        control.set_health(self._stack.agents[step.node].folder, RESOURCE, device, is_healthy)
+        return True
+
+    def _is_calm(self) -> bool:
+        return not self._unrest()
+
+    def _unrest(self) -> list[str]:
+        """What does not run, is not ready, or has not told yet what is so; nothing when it is calm."""
+        programs = {"operator": self._stack.operator, **self._stack.agents}
+        found = [f"{name}: {text}" for name, program in programs.items() if (text := _missing(program))]
+        if not found and not _leads(self._stack.operator):
+            found.append("no operator leads")
+        if time.monotonic() < self._is_heard_at:
+            found.append("who asked the API server too early may still wait, as it bade them")
+        try:
+            found += [f"{node} has not published" for node in self.nodes if not self._is_published(node)]
+        except _AWAY as exc:
+            found.append(f"the API server does not answer: {exc}")
+        return found
+
+    def _is_published(self, node: str) -> bool:
+        """Which devices are broken, not how many: as many others may have been before."""
+        status = self._status(node)
+        told = {device["id"] for device in status.get("devices", ()) if device["health"] == "Unhealthy"}
+        return told == self._broken[node] and status.get("allocated") == PODS
+
+    def _is_right(self) -> bool:
+        for name in self.nodes:
+            wanted = str(self._wanted(name))
+            shown: Any = self._stack.control_plane.client.get(Node, name).status
+            if (shown.capacity.get(RESOURCE), shown.allocatable.get(RESOURCE)) != (wanted, wanted):
+                return False
+            # told as well: it is what an operator that starts next knows of it
+            told = {each["type"]: each["status"] for each in self._status(name)["conditions"]}
+            if told.get(Condition.ADVERTISED) != "True":
+                return False
+        return True
+
+    def _wanted(self, node: str) -> int:
+        held = {device for entry in self._status(node)["allocations"] for device in entry["deviceIDs"]}
+        healthy = {f"gpu-{number}" for number in range(DEVICES)} - self._broken[node]
+        return len(held | healthy)
+
+    def _are_pods_served(self) -> bool:
+        return all(self._status(node).get("allocated") == PODS for node in self.nodes)
+
+    def _status(self, node: str) -> dict[str, Any]:
+        found: Any = self._stack.control_plane.client.get(NodeDevice, node_device_name(node, RESOURCE))
+        return dict(found.status or {})
+
+    def _wait(self, what: str, is_so: Callable[[], bool], seconds: float) -> None:
+        try:
+            self._stack.wait_for(what, is_so, seconds)
+        except (TimeoutError, ComponentError) as exc:
+            lines = [str(exc), f"unrest: {self._unrest()}", *(self._shown(node) for node in self.nodes), self._so_far()]
+            lines += ["the end of the operator's log:", tail(self._stack.operator.process.log)]
+            raise AssertionError("\n".join(lines)) from exc
+
+    def _shown(self, node: str) -> str:
+        try:
+            found: Any = self._stack.control_plane.client.get(Node, node)
+            status = self._status(node)
+        except _AWAY as exc:
+            return f"{node}: {exc}"
+        numbers = {name: value for name, value in status.items() if isinstance(value, int)}
+        held = [entry["deviceIDs"] for entry in status.get("allocations", [])]
+        shown = found.status.capacity.get(RESOURCE)
+        return f"{node}: shows {shown}, says {numbers}, held {held}, broken {sorted(self._broken[node])}"
+
+    def _so_far(self) -> str:
+        return self.report() if self._to_right else "nothing"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+
+def _lead_through(proxy: Proxy, port: int, program: Program) -> None:
+    """Have a program speak to the API server, which is at that port, through a proxy; it is started anew for it."""
+    kubeconfig = program.folder / "kubeconfig"
+    kubeconfig.write_text(kubeconfig.read_text().replace(f":{port}", f":{proxy.port}"))
+    program.process.kill()
+    program.process.start()
+
+
+def _missing(program: Program) -> str:
+    """What a program that is not ready lacks, in its own words; nothing when it is ready."""
+    try:
+        with urllib.request.urlopen(f"http://{program.address}/readyz", timeout=1) as answer:
+            answer.read()
+    except urllib.error.HTTPError as refused:
+        return refused.read().decode()
+    except OSError as exc:
+        return str(exc)
+    return ""
+
+
+def _leads(operator: Program) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{operator.address}/metrics", timeout=1) as answer:
+            return _LEADS in answer.read().decode()
+    except OSError:
+        return False
+
+
+def _pod(node: str, number: int) -> str:
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {node}-{number}, namespace: chaos}}
+spec:
+  nodeName: {node}
+  containers:
+  - name: main
+    image: registry.example/app
+    resources: {{limits: {{{RESOURCE}: 1}}}}
+"""

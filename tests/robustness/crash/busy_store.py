@@ -1,0 +1,43 @@
+"""A process that saves one state after another until it is killed, and says of each that it is saved.
+
+Its arguments: the folder, and the number of the first state. Whole files come often, so that kills meet them as well as lines.
+"""
+
+import sys
+from itertools import count
+from pathlib import Path
+
+from nodedevice_agent.checkpoint.format import Checkpoint
+from nodedevice_agent.checkpoint.store import CheckpointStore
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+
+RESOURCE = "example.com/gpu"
+_PODS = 5
+_LINES_A_FILE = 7
+
+
+def state(number: int) -> Checkpoint:
+    """The so many-th: pods come, and the oldest goes and leaves its device to the next."""
+    pods = range(max(number - _PODS, 0), number)
+    entries = (Allocation(f"uid-{n}", "main", RESOURCE, {-1: (f"d{n % _PODS}",)}, b"answer" * (n % 40)) for n in pods)
+    return Checkpoint(tuple(entries), {RESOURCE: (str(number),)})
+
+
+def number_of(found: Checkpoint | None) -> int:
+    """Which state it is; -1 for none. Raises AssertionError where it is no state that ever was."""
+    if found is None:
+        return -1
+    number = int(found.registered[RESOURCE][0])
+    assert sorted(found.allocations, key=repr) == sorted(state(number).allocations, key=repr)
+    return number
+
+
+def main() -> None:
+    store = CheckpointStore(Path(sys.argv[1]))
+    for number in count(int(sys.argv[2])):
+        store.save(state(number), whole=number % _LINES_A_FILE == 0)
+        print(number, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A device plugin, as a process, whose devices break, recover, vanish and come back all the time.
+
+`python -m ….flapping_plugin --plugin-dir D --resource R --count N --seed S`. On SIGUSR1 it calms down: every device
+is there and healthy, and stays so.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import signal
+from pathlib import Path
+
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_process import run_until_told
+
+_PAUSE_SECONDS = (0.03, 0.3)
+
+
+def all_well(count: int) -> dict[str, FakeDevice]:
+    return {f"dev-{index}": FakeDevice() for index in range(count)}
+
+
+def shaken(count: int, chance: random.Random) -> dict[str, FakeDevice]:
+    """Each device: mostly well, sometimes broken, now and then not listed."""
+    devices = {}
+    for device_id in all_well(count):
+        fate = chance.random()
+        if fate > 0.05:
+            devices[device_id] = FakeDevice(healthy=fate > 0.2)
+    return devices
+
+
+async def flap(plugin: FakePlugin, count: int, chance: random.Random, calm: asyncio.Event) -> None:
+    while not calm.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(calm.wait(), chance.uniform(*_PAUSE_SECONDS))
+        await plugin.update(shaken(count, chance))
+        # it would grow for as long as this runs, and nobody here reads it
+        plugin.calls.clear()
+    await plugin.update(all_well(count))
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="A device plugin whose devices flap, for tests.")
+    parser.add_argument("--plugin-dir", type=Path, required=True)
+    parser.add_argument("--resource", required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    arguments = parser.parse_args()
+    calm = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, calm.set)
+    plugin = FakePlugin(arguments.resource, all_well(arguments.count))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_until_told(plugin, arguments.plugin_dir))
+        group.create_task(flap(plugin, arguments.count, random.Random(arguments.seed), calm))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,126 @@
+"""Pods that come and go on one node, all the time: one to three containers, init containers, sidecars, ends of every kind."""
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from lightkube import ApiError, AsyncClient
+from lightkube.models.core_v1 import Container, PodSpec, PodStatus, ResourceRequirements
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Pod
+from lightkube.resources.core_v1 import PodStatus as PodStatusPart
+
+from tests.robustness.crash.judge import Holder
+from tests.robustness.crash.victim import RESOURCES
+
+_MOST_PODS = 6
+_PAUSE_SECONDS = (0.02, 0.25)
+_NOT_FOUND = 404
+
+
+class Load:
+    """run() until stop(). Pods are bound to the node as they are made: here nobody schedules."""
+
+    def __init__(self, client: AsyncClient, namespace: str, node_name: str, chance: random.Random) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._node_name = node_name
+        self._chance = chance
+        self._numbers = itertools.count()
+        self._names: list[str] = []
+        self._is_stopping = False
+        self.made = 0
+
+    async def run(self) -> None:
+        while not self._is_stopping:
+            await asyncio.sleep(self._chance.uniform(*_PAUSE_SECONDS))
+            if self._chance.random() < 1 - len(self._names) / _MOST_PODS:
+                await self._make()
+            elif self._chance.random() < 0.3:
+                await self._finish(self._chance.choice(self._names))
+            else:
+                await self._delete(self._names.pop(self._chance.randrange(len(self._names))))
+
+    def stop(self) -> None:
+        """Let run() end with what it is about, so that no pod is left that this does not know."""
+        self._is_stopping = True
+
+    async def keep(self, count: int) -> None:
+        """Delete all but so many."""
+        while len(self._names) > count:
+            await self._delete(self._names.pop())
+
+    async def alive(self) -> dict[str, Any]:
+        """This node's pods that exist and are not over, by UID."""
+        pods = self._client.list(Pod, namespace=self._namespace, fields={"spec.nodeName": self._node_name})
+        return {_uid(pod): pod async for pod in pods if not is_over(pod)}
+
+    async def _make(self) -> None:
+        name = f"{self._node_name}-{next(self._numbers)}"
+        metadata = ObjectMeta(name=name, namespace=self._namespace)
+        await self._client.create(Pod(metadata=metadata, spec=pod_spec(self._node_name, self._chance)))
+        self._names.append(name)
+        self.made += 1
+
+    async def _finish(self, name: str) -> None:
+        """Its containers have ended; the pod stays in the API until it is deleted."""
+        phase = self._chance.choice(["Succeeded", "Failed"])
+        with _gone_is_fine():
+            found: Any = await self._client.get(Pod, name, namespace=self._namespace)
+            if found.status.phase != "Running":
+                # KWOK may be about to say that it runs, and would wake it from the dead, which no kubelet does
+                return
+            await self._client.patch(
+                PodStatusPart, name, PodStatusPart(status=PodStatus(phase=phase)), namespace=self._namespace
+            )
+
+    async def _delete(self, name: str) -> None:
+        grace = self._chance.choice([0, 5])
+        with _gone_is_fine():
+            await self._client.delete(Pod, name, namespace=self._namespace, grace_period=grace)
+
+
+def _uid(pod: Any) -> str:
+    return str(pod.metadata.uid)
+
+
+def is_over(pod: Any) -> bool:
+    return bool(pod.status and pod.status.phase in ("Succeeded", "Failed"))
+
+
+def needs(pod: Any) -> Iterator[tuple[Holder, int]]:
+    """What each container of a pod is to hold."""
+    for container in (*(pod.spec.initContainers or ()), *pod.spec.containers):
+        limits = (container.resources.limits or {}) if container.resources else {}
+        for resource in RESOURCES:
+            if int(limits.get(resource, 0)):
+                yield Holder(resource, pod.metadata.uid, container.name), int(limits[resource])
+
+
+def pod_spec(node_name: str, chance: random.Random) -> PodSpec:
+    """At most 4 devices of a resource at a time."""
+    starters = [_container(f"init-{n}", chance, chance.random() < 0.3) for n in range(chance.choice([0, 0, 1, 2]))]
+    containers = [_container(f"main-{n}", chance) for n in range(chance.randint(1, 3))]
+    return PodSpec(nodeName=node_name, containers=containers, initContainers=starters, terminationGracePeriodSeconds=5)
+
+
+def _container(name: str, chance: random.Random, is_sidecar: bool = False) -> Container:
+    limits = {resource: "1" for resource in RESOURCES if chance.random() < 0.6}
+    return Container(
+        name=name,
+        image="none",
+        resources=ResourceRequirements(limits=limits),
+        restartPolicy="Always" if is_sidecar else None,
+    )
+
+
+@contextlib.contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        if error.status.code != _NOT_FOUND:
+            raise

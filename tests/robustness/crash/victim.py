@@ -1,0 +1,129 @@
+"""One node whose agent is killed again and again: the real agent as a process, and two plugins as processes beside it."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from inotify_simple import INotify, flags
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.format import Checkpoint
+
+from hack.cluster.chart import SYSTEM_NAMESPACE
+from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.processes.processes import Process
+
+# Resource name to number of devices.
+RESOURCES = {"example.com/gpu": 8, "example.com/nic": 6}
+_POLL_SECONDS = 0.05
+
+
+class Victim:
+    """folder: its own, with a path short enough for sockets. port: where the agent serves HTTP."""
+
+    def __init__(self, control_plane: ControlPlane, name: str, folder: Path, port: int, seed: int) -> None:
+        self.name = name
+        self.state_dir = folder / "state"
+        plugin_dir = folder / "plugins"
+        for directory in (self.state_dir, plugin_dir):
+            directory.mkdir(parents=True)
+        kubeconfig = control_plane.service_account_kubeconfig(
+            SYSTEM_NAMESPACE, "nodedevice-agent", folder / "kubeconfig", node_name=name
+        )
+        self._address = f"127.0.0.1:{port}"
+        command = [str(Path(sys.executable).with_name("nodedevice-agent")), "run"]
+        flags_given = {
+            "--node-name": name,
+            "--kubeconfig": str(kubeconfig),
+            "--plugin-dir": str(plugin_dir),
+            "--state-dir": str(self.state_dir),
+            "--http-address": self._address,
+            # damped, nearly all of these devices would soon be out of service, and nothing would be given out
+            "--flapping-changes": "0",
+        }
+        for flag, value in flags_given.items():
+            command += [flag, value]
+        self.agent = Process(f"agent of {name}", command, folder / "agent.log")
+        self._plugins = [
+            Process(f"plugin of {resource}", _plugin(plugin_dir, resource, count, seed), folder / f"plugin-{index}.log")
+            for index, (resource, count) in enumerate(RESOURCES.items())
+        ]
+
+    def start(self) -> None:
+        for process in (*self._plugins, self.agent):
+            process.start()
+
+    def end(self) -> None:
+        for process in (self.agent, *self._plugins):
+            process.kill()
+
+    def kill(self) -> None:
+        """kill -9. Raises ComponentError when the agent had ended by itself: then that is what went wrong."""
+        self.agent.verify_alive()
+        self.agent.kill()
+
+    def kill_at_file_event(self, number: int, patience_seconds: float) -> None:
+        """kill -9 at the so many-th step of saving: a line put into the journal; a file made, written to, closed, renamed.
+
+        Blocks. Where nothing is written for so long, it is killed then.
+        """
+        self.agent.verify_alive()
+        pid = self.agent.pid
+        deadline = time.monotonic() + patience_seconds
+        with INotify() as inotify:
+            inotify.add_watch(self.state_dir, flags.CREATE | flags.MODIFY | flags.CLOSE_WRITE | flags.MOVED_TO)
+            seen = 0
+            while seen < number and (left := deadline - time.monotonic()) > 0:
+                seen += len(inotify.read(timeout=int(left * 1000) + 1))
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+        self.agent.kill()
+
+    def replace_plugin(self, number: int) -> None:
+        """kill -9 a plugin too, and start it anew, as both are when a node's containers are restarted."""
+        plugin = self._plugins[number]
+        plugin.verify_alive()
+        plugin.kill()
+        plugin.start()
+
+    def checkpoint(self) -> Checkpoint | None:
+        """What stands on disk. Raises CheckpointCorrupt."""
+        return checkpoint_file.read(self.state_dir)
+
+    async def until_told_all(self, patience_seconds: float = 40.0) -> None:
+        """Wait until the agent knows its pods and has heard of the devices of every resource.
+
+        Raises TimeoutError, and ComponentError when it ends instead.
+        """
+        wanted = [f'resource_name="{name}",state="total"' for name in RESOURCES]
+        async with asyncio.timeout(patience_seconds):
+            while not _has_all(await asyncio.to_thread(self._metrics), wanted):
+                self.agent.verify_alive()
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def calm(self) -> None:
+        """From now on every device is well."""
+        for plugin in self._plugins:
+            plugin.verify_alive()
+            assert plugin.pid is not None
+            os.kill(plugin.pid, signal.SIGUSR1)
+
+    def _metrics(self) -> str:
+        try:
+            with urllib.request.urlopen(f"http://{self._address}/metrics", timeout=5) as answer:
+                return str(answer.read().decode())
+        except (urllib.error.URLError, OSError):
+            return ""
+
+
+def _has_all(text: str, wanted: list[str]) -> bool:
+    return all(label in text for label in wanted)
+
+
+def _plugin(plugin_dir: Path, resource: str, count: int, seed: int) -> list[str]:
+    options = ["--plugin-dir", str(plugin_dir), "--resource", resource, "--count", str(count), "--seed", str(seed)]
+    return [sys.executable, "-m", "tests.robustness.crash.flapping_plugin", *options]

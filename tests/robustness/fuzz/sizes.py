@@ -1,0 +1,136 @@
+"""The biggest that a plugin or a file may be, and what is bigger, met by the agent's own code: `python -m ….sizes CASE`.
+
+In a process of its own, so that its peak is of this one thing. Prints by how many MiB memory grew at most.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.devices import MAX_DEVICES, DeviceList
+from nodedevice_agent.deviceplugin import codec as wire
+from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
+from nodedevice_agent.errors import PluginFailed
+
+from tests.robustness.fuzz.raw_plugin import RawPlugin
+
+_RESOURCE = "example.com/raw"
+_MIB = 1024 * 1024
+# Field numbers as tags: of a list's devices, of a device's ID and health, topology, reason, attributes; of an answer's environment.
+_DEVICE, _ID, _HEALTH, _TOPOLOGY = b"\x0a", b"\x0a", b"\x12", b"\x1a"
+_REASON, _ATTRIBUTE = b"\xca\x3e", b"\xda\x3e"
+
+_DeviceBytes = Callable[[int], bytes]
+
+
+def _field(tag: bytes, content: bytes) -> bytes:
+    size, length = len(content), b""
+    while size > 0x7F:
+        size, length = size >> 7, length + bytes([size & 0x7F | 0x80])
+    return tag + length + bytes([size]) + content
+
+
+def _device(number: int, more: bytes = b"") -> bytes:
+    return _field(_DEVICE, _field(_ID, b"%06x" % number) + more)
+
+
+_ATTRIBUTES = b"".join(_field(_ATTRIBUTE, b"\x0a\x02%02x" % number) for number in range(15))
+# As many as fit into the biggest message.
+_LISTS: dict[str, _DeviceBytes] = {
+    "empty devices": lambda _: _DEVICE + b"\0",
+    "short IDs": _device,
+    "long IDs": lambda number: _field(_DEVICE, _field(_ID, b"%0102d" % number) + _field(_HEALTH, b"Healthy")),
+    "IDs that are no IDs": lambda _: _field(_DEVICE, _field(_ID, b"\n" * 120)),
+    "NUMA nodes": lambda number: _device(number, _field(_TOPOLOGY, b"\x0a\x02\x08\x01" * 27)),
+    "attributes": lambda number: _device(number, _ATTRIBUTES),
+    "reasons in wide characters": lambda number: _device(number, _field(_REASON, "\U0001f600".encode() + b"a" * 100)),
+}
+
+
+def _list(device: _DeviceBytes, most: int = MAX_MESSAGE_BYTES) -> None:
+    count = min(MAX_MESSAGE_BYTES // len(device(0)), most)
+    octets = b"".join(map(device, range(min(count, MAX_DEVICES))))
+    # more than are read need not differ
+    octets += (count - MAX_DEVICES) * device(0)
+    listed: list[DeviceList] = []
+    _measure(lambda: listed.append(wire.device_list(octets)))
+    assert len(listed[0].devices) <= MAX_DEVICES
+
+
+def _answer(size: int, *, is_taken: bool) -> None:
+    """Of Allocate, through the wire and the checkpoint: the smallest entries make the most of it."""
+    # of the environment, whose tag is that of an answer's part of one container, and of a name
+    entries = [_field(b"\x0a", _field(b"\x0a", b"%06x" % number)) for number in range(size // 10)]
+    response = b"".join(entries)
+    octets = _field(b"\x0a", response)
+
+    async def ask() -> None:
+        with tempfile.TemporaryDirectory(prefix="nodedevice-") as folder:
+            plugin = RawPlugin(Path(folder) / "raw.sock")
+            plugin.answers["Allocate"] = [octets]
+            await plugin.start()
+            try:
+                async with await PluginConnection.open(_RESOURCE, plugin.socket) as connection:
+                    kept = await connection.allocate(("d0",))
+            finally:
+                await plugin.stop()
+        allocation = Allocation("uid", "main", _RESOURCE, {-1: ("d0",)}, kept)
+        assert decode(encode(Checkpoint((allocation,)))).allocations == (allocation,)
+
+    def run() -> None:
+        asyncio.run(ask())
+
+    def refused() -> None:
+        with pytest.raises(PluginFailed, match="is the most"):
+            run()
+
+    _measure(run if is_taken else refused)
+
+
+def _file(content: bytes, size: int) -> None:
+    """A checkpoint of so many bytes, the rest of them zeros that take no room on the disk."""
+    with tempfile.TemporaryDirectory(prefix="nodedevice-") as folder:
+        path = Path(folder) / checkpoint_file.FILE_NAME
+        with path.open("wb") as file:
+            file.write(content)
+            file.truncate(size)
+
+        def read() -> None:
+            with pytest.raises(CheckpointCorrupt):
+                checkpoint_file.read(path.parent)
+
+        _measure(read)
+
+
+def _measure(act: Callable[[], None]) -> None:
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    act()
+    print((_status("VmHWM") - before) // _MIB)
+
+
+def _status(name: str) -> int:
+    """Bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+# What it is, and the most MiB by which memory may grow. An agent has 384 in the chart, and is given 64 when idle.
+CASES: dict[str, tuple[Callable[[], None], int]] = {
+    **{f"a list: {name}": (partial(_list, device), 256) for name, device in _LISTS.items()},
+    "a list: a few attributes": (partial(_list, lambda n: _device(n, _ATTRIBUTES[: 6 * 7]), MAX_DEVICES), 256),
+    "an answer that is just taken": (lambda: _answer(MAX_ALLOCATION_BYTES - 64, is_taken=True), 64),
+    "an answer that is too big": (lambda: _answer(MAX_MESSAGE_BYTES - _MIB, is_taken=False), 160),
+    "a checkpoint of zeros": (lambda: _file(b"", checkpoint_file.MOST_BYTES), 256),
+    "a checkpoint that is too big": (lambda: _file(b"", 3 * 1024 * _MIB), 16),
+}
+
+if __name__ == "__main__":
+    CASES[sys.argv[1]][0]()

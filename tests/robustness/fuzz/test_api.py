@@ -1,0 +1,280 @@
+"""Whatever an API server answers: ApiError or a value from every call, and who reads NodeDevices and pods goes on.
+
+The transport is exchanged for one that answers as told, so that all of the agent's own reading is under test.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import strategies as st
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config.models import Cluster as ClusterConfig
+from lightkube.config.models import User
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.errors import ApiError
+from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, PodObject
+from nodedevice_agent.kube.nodedevice import NodeDevice
+from nodedevice_agent.kube.pods import from_api
+from nodedevice_agent.kube.rebuild import recover_checkpoint
+from nodedevice_agent.kube.status import node_device_status
+
+from tests.robustness.fuzz.budget import Fuzzer
+from tests.robustness.fuzz.inputs import as_json, mostly, nearly, numbers, shaped, some, whole_texts
+
+GPU = "example.com/gpu"
+WALL_TIME = "2026-01-01T00:00:00Z"
+
+
+class Answers(httpx2.AsyncBaseTransport):
+    """`body` for every request; `lines` for the first watch, and the next ones are told that their version is gone.
+
+    lines None: a watch stays open, and nothing comes.
+    """
+
+    def __init__(self) -> None:
+        self.patched = asyncio.Event()
+        self.tell(b"{}")
+
+    def tell(
+        self, body: bytes, lines: bytes | None = None, status: int = 200, headers: dict[str, str] | None = None
+    ) -> None:
+        self.body, self.lines, self.status = body, lines, status
+        self.headers = headers or {}
+        self.is_watched = False
+        self.patched.clear()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "PATCH":
+            self.patched.set()
+        if not request.url.params.get("watch"):
+            return httpx2.Response(self.status, content=self.body, headers=self.headers, request=request)
+        if self.is_watched:
+            return httpx2.Response(410, request=request)
+        self.is_watched = True
+        if self.lines is None:
+            await asyncio.Event().wait()
+        return httpx2.Response(self.status, content=self.lines, headers=self.headers, request=request)
+
+
+def connect(answers: Answers) -> Cluster:
+    config = KubeConfig.from_one(cluster=ClusterConfig("http://127.0.0.1:1"), user=User())
+    client: AsyncClient = AsyncClient(config=config, transport=answers, trust_env=False, field_manager="fuzz")
+    return Cluster(client, "http://127.0.0.1:1")
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as running:
+        yield running
+
+
+_uids = mostly(st.sampled_from(["uid-1", "uid-2", ""]), whole_texts)
+_quantities = mostly(
+    st.sampled_from(["1", 1, "2", "1k", "0", "1e3", "9" * 30, "1e999999999", "nan", "-1"]), whole_texts
+)
+_container = st.fixed_dictionaries(
+    {"name": mostly(st.sampled_from(["main", "init"]), whole_texts)},
+    optional={
+        "resources": st.fixed_dictionaries(
+            {"limits": st.dictionaries(mostly(st.just(GPU), whole_texts), _quantities, max_size=2)}
+        ),
+        "restartPolicy": st.sampled_from(["Always", "Never"]),
+    },
+)
+_pod = shaped(
+    {
+        "metadata": shaped({"name": whole_texts, "namespace": whole_texts, "uid": _uids}),
+        "spec": shaped({"containers": some(_container), "initContainers": some(_container)}),
+        "status": shaped({"phase": st.sampled_from(["Pending", "Running", "Failed"])}),
+    }
+)
+_device = shaped(
+    {
+        "id": mostly(st.sampled_from(["a", "b", "c"]), whole_texts),
+        "health": st.sampled_from(["Healthy", "Unhealthy"]),
+        "presence": st.just("Present"),
+        "since": whole_texts,
+        "numaNodes": st.lists(st.integers(-1, 70), max_size=2),
+        "cordonedSince": whole_texts,
+    }
+)
+_allocation = shaped(
+    {
+        "podUID": _uids,
+        "namespace": whole_texts,
+        "name": whole_texts,
+        "container": mostly(st.just("main"), whole_texts),
+        "deviceIDs": some(mostly(st.sampled_from(["a", "b", "c"]), whole_texts)),
+        "deviceIDsOmitted": numbers,
+        "since": whole_texts,
+    }
+)
+_condition = shaped(
+    {"type": st.sampled_from(["Registered", "Ready"]), "status": st.just("True"), "lastTransitionTime": whole_texts}
+)
+_node_device = shaped(
+    {
+        "metadata": shaped({"name": whole_texts, "resourceVersion": mostly(st.integers(0, 99).map(str), whole_texts)}),
+        "spec": shaped(
+            {
+                "nodeName": whole_texts,
+                "resourceName": mostly(st.just(GPU), whole_texts),
+                "cordonedDevices": some(shaped({"id": whole_texts})),
+            }
+        ),
+        "status": shaped(
+            {
+                "endpoint": shaped({"state": whole_texts, "since": whole_texts}),
+                "devices": some(_device),
+                "allocations": some(_allocation),
+                "allocationsOmitted": numbers,
+                "waiting": some(_allocation),
+                "conditions": some(_condition),
+            }
+        ),
+    }
+)
+
+
+def manager_with_devices(**options: Any) -> DeviceManager:
+    manager = DeviceManager(0.0, **options)
+    manager.connected(GPU, 1, PluginOptions(), 0.0)
+    manager.listed(GPU, 1, accept([Device("a"), Device("b")]), 0.0)
+    return manager
+
+
+def status_of(manager: DeviceManager, resource_name: str, before: dict[str, Any]) -> dict[str, Any]:
+    status = node_device_status(
+        snapshot(manager, resource_name), before, wall_time=WALL_TIME, version="1", runtime="none"
+    )
+    as_json(status)
+    return status
+
+
+def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
+    """Any bytes to any request."""
+    answers = Answers()
+    cluster = connect(answers)
+
+    async def ignore(*_: object) -> None:
+        pass
+
+    async def one(status: int, headers: dict[str, str], body: bytes, lines: bytes) -> None:
+        for call in (
+            lambda: cluster.node_uid("node-a"),
+            lambda: cluster.node_devices_of("node-a"),
+            lambda: cluster.apply_status("x", {}),
+            lambda: cluster.create_node_device(("node-a", "uid"), GPU),
+            lambda: cluster.get_lease("ns", "node-a"),
+            lambda: cluster.follow(PodObject, {}, ignore, ignore),
+            lambda: cluster.follow(NodeDeviceObject, {}, ignore, ignore),
+        ):
+            answers.tell(body, lines, status, headers)
+            with contextlib.suppress(ApiError):
+                await call()
+
+    seeds = [
+        b'{"items":[{"metadata":{"name":"x","resourceVersion":"1"}}],"metadata":{"resourceVersion":"2"}}',
+        b'{"metadata":{}}',
+        b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"NotFound","code":404}',
+    ]
+    watches = [
+        b'{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"3"}}}\n',
+        b'{"type":"BOOKMARK","object":{}}\n',
+    ]
+    headers = st.sampled_from([{}, {"Content-Type": "application/json"}, {"Content-Type": "text/html"}])
+    inputs = st.tuples(
+        st.sampled_from([200, 200, 200, 404, 409, 410, 429, 500, 302]), headers, nearly(seeds), nearly(watches)
+    )
+    fuzz(lambda value: runner.run(one(*value)), inputs)
+
+
+def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
+    answers = Answers()
+    cluster = connect(answers)
+
+    async def one(pods: Any) -> None:
+        manager = manager_with_devices()
+
+        def seen(pod: Pod) -> None:
+            manager.pod_seen(pod, 1.0)
+            assert sum(need.count for need in pod.needs()) < 2**70
+
+        async def synced(found: list[PodObject]) -> None:
+            manager.pods_synced([from_api(pod) for pod in found], 1.0)
+
+        async def changed(event: str, pod: PodObject) -> None:
+            seen(from_api(pod))
+
+        lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
+        answers.tell(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
+        with contextlib.suppress(ApiError):
+            await cluster.follow(PodObject, {}, synced, changed)
+        status_of(manager, GPU, {})
+
+    fuzz(lambda pods: runner.run(one(pods)), st.lists(_pod, max_size=4))
+
+
+def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
+    answers = Answers()
+    cluster = connect(answers)
+
+    async def one(objects: list[Any]) -> None:
+        answers.tell(as_json({"items": objects}))
+        try:
+            await cluster.node_devices_of("node-a")
+        except ApiError:
+            # it would be asked for again until the API server has an answer that can be read
+            return
+        manager = manager_with_devices(is_recovering=True)
+        manager.recovered(await recover_checkpoint(cluster, "node-a"), 1.0)
+        for resource_name in manager.resources:
+            status_of(manager, resource_name, {})
+
+    fuzz(lambda objects: runner.run(one(objects)), st.lists(_node_device, max_size=3))
+
+
+def test_any_node_device_that_stands(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
+    """Somebody else wrote it: the agent writes over it, whatever it was."""
+    answers = Answers()
+    cluster = connect(answers)
+
+    async def saved() -> None:
+        pass
+
+    def cordoned(manager: DeviceManager, ids: frozenset[str]) -> None:
+        manager.cordoned(GPU, ids, 1.0)
+
+    async def one(found: Any) -> None:
+        answers.tell(as_json({**found, "items": [found]}))
+        try:
+            await cluster.node_devices_of("node-a")
+        except ApiError:
+            return
+        manager = manager_with_devices(waits_for_intent=True)
+        node_device = NodeDevice(
+            cluster,
+            "node-a",
+            GPU,
+            desired=lambda standing, wall_time: status_of(manager, GPU, standing),
+            cordoned=partial(cordoned, manager),
+            saved=saved,
+        )
+        running = asyncio.create_task(node_device.run())
+        patched = asyncio.create_task(answers.patched.wait())
+        await asyncio.wait([running, patched], return_when=asyncio.FIRST_COMPLETED)
+        ended = running.done()
+        running.cancel()
+        patched.cancel()
+        await asyncio.gather(running, patched, return_exceptions=not ended)
+
+    fuzz(lambda found: runner.run(one(found)), _node_device.filter(lambda found: isinstance(found, dict)))

@@ -1,0 +1,223 @@
+"""A device plugin that answers with any bytes: PluginFailed or a value, and the agent and all other plugins go on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.deviceplugin.connection import PluginConnection
+from nodedevice_agent.deviceplugin.plugin_registration_client import Announcement
+from nodedevice_agent.errors import PluginFailed
+from nodedevice_agent.kube.status import node_device_status
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.robustness.fuzz.budget import Fuzzer
+from tests.robustness.fuzz.inputs import as_json, nearly
+from tests.robustness.fuzz.raw_plugin import (
+    GOOD_ALLOCATION,
+    GOOD_INFO,
+    GOOD_LIST,
+    GOOD_OPTIONS,
+    GOOD_PREFERENCE,
+    GOOD_REGISTRATION,
+    RawPlugin,
+    register,
+)
+
+RAW = "example.com/raw"
+Check = Callable[[PluginConnection], Awaitable[object]]
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as running:
+        yield running
+
+
+async def with_connection(plugin: RawPlugin, check: Check) -> None:
+    """Dial it, call it, and take PluginFailed for an answer; nothing else."""
+    try:
+        async with await PluginConnection.open(RAW, plugin.socket) as connection:
+            await check(connection)
+    except PluginFailed as failed:
+        # pytest.raises would want every input to fail
+        _is_printable(str(failed))
+
+
+def _is_printable(text: str) -> None:
+    assert text.isprintable(), text
+    assert len(text) < 1000, text
+
+
+async def first_lists(connection: PluginConnection) -> None:
+    async for listed in connection.device_lists():
+        assert isinstance(listed, DeviceList)
+        _is_printable(listed.refusal)
+
+
+async def ask_preferred(connection: PluginConnection) -> None:
+    for device_id in await connection.preferred(("dev-0", "dev-1"), (), 1):
+        assert isinstance(device_id, str)
+
+
+async def allocate(connection: PluginConnection) -> None:
+    assert isinstance(await connection.allocate(("dev-0",)), bytes)
+
+
+async def pre_start(connection: PluginConnection) -> None:
+    await connection.pre_start(("dev-0",))
+
+
+async def nothing(connection: PluginConnection) -> None:
+    assert connection.options is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "good", "check"),
+    [
+        pytest.param("GetDevicePluginOptions", GOOD_OPTIONS, nothing, id="options"),
+        pytest.param("ListAndWatch", GOOD_LIST, first_lists, id="device list"),
+        pytest.param("GetPreferredAllocation", GOOD_PREFERENCE, ask_preferred, id="preferred allocation"),
+        pytest.param("Allocate", GOOD_ALLOCATION, allocate, id="allocate"),
+        pytest.param("PreStartContainer", b"", pre_start, id="pre-start"),
+    ],
+)
+def test_any_answer(
+    fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner, method: str, good: bytes, check: Check
+) -> None:
+    plugin = RawPlugin(tmp_path / "raw.sock")
+    runner.run(plugin.start())
+    try:
+
+        def one(answer: bytes) -> None:
+            plugin.answers[method] = [answer]
+            runner.run(with_connection(plugin, check))
+
+        fuzz(one, nearly([good]))
+    finally:
+        runner.run(plugin.stop())
+
+
+def test_any_announcement(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) -> None:
+    """Of a plugin in the plugins registry directory: what it says it is, and how it takes the answer."""
+    plugin = RawPlugin(tmp_path / "raw.sock")
+
+    async def one(info: bytes, reply: bytes) -> None:
+        plugin.answers |= {"GetInfo": [info], "NotifyRegistrationStatus": [reply]}
+        async with Announcement.open(plugin.socket) as announcement:
+            try:
+                found = await announcement.info()
+            except PluginFailed as failed:
+                _is_printable(str(failed))
+            else:
+                assert isinstance(found.supported_versions, tuple)
+            await announcement.tell("no")
+
+    runner.run(plugin.start())
+    try:
+        fuzz(lambda value: runner.run(one(*value)), st.tuples(nearly([GOOD_INFO]), nearly([b""])))
+    finally:
+        runner.run(plugin.stop())
+
+
+class Surroundings:
+    """A hosted manager with a good plugin, and the raw one in the same directory."""
+
+    def __init__(self, manager: HostedManager) -> None:
+        self.manager = manager
+        self.raw = RawPlugin(manager.plugin_dir / "raw.sock")
+        self.good = FakePlugin("example.com/good", {"g-0": FakeDevice()})
+        self._number = 0
+
+    async def start(self) -> None:
+        await self.raw.start()
+        await self.good.start(self.manager.plugin_dir)
+        await self.good.register()
+        await self._good_has(1)
+
+    async def stop(self) -> None:
+        await self.good.stop()
+        await self.raw.stop()
+
+    async def suffer(self, answers: dict[str, list[bytes]]) -> None:
+        """The raw plugin registers and answers; a pod wants of both; then it is gone and all is as before."""
+        self.raw.reset()
+        self.raw.answers |= answers
+        self._number += 1
+        await _register(self.manager.plugin_dir, GOOD_REGISTRATION)
+        self.manager.pods(self._pod("raw", RAW), self._pod("good", "example.com/good"))
+        await self._good_has(0)
+        for resource_name in self.manager.manager.resources:
+            status = node_device_status(
+                snapshot(self.manager.manager, resource_name), {}, wall_time="now", version="1", runtime="none"
+            )
+            as_json(status)
+        self.manager.pods()
+        await self._good_has(1)
+        self.manager.published.clear()
+        self.good.calls.clear()
+
+    async def _good_has(self, available: int) -> None:
+        await self.manager.until(lambda: self.manager.available("example.com/good") == available)
+
+    def _pod(self, kind: str, resource_name: str) -> Pod:
+        uid = f"{kind}-{self._number}"
+        return Pod(uid, "default", uid, (Container("main", limits={resource_name: 1}),))
+
+
+async def _register(directory: Path, request: bytes) -> None:
+    """Refused or not."""
+    try:
+        await register(directory, request)
+    except grpc.aio.AioRpcError as refused:
+        _is_understandable(refused)
+
+
+def _is_understandable(refused: grpc.aio.AioRpcError) -> None:
+    # UNKNOWN is what grpc answers for a handler that raised
+    assert refused.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION), refused
+    _is_printable(refused.details() or "")
+
+
+def test_any_answers_to_an_agent_that_serves_others(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) -> None:
+    manager_in = hosted(tmp_path)
+    surroundings = Surroundings(runner.run(manager_in.__aenter__()))
+    runner.run(surroundings.start())
+    try:
+        answers = st.fixed_dictionaries(
+            {},
+            optional={
+                "GetDevicePluginOptions": nearly([GOOD_OPTIONS]).map(lambda answer: [answer]),
+                "ListAndWatch": st.lists(st.one_of(st.just(GOOD_LIST), nearly([GOOD_LIST])), max_size=4),
+                "GetPreferredAllocation": nearly([GOOD_PREFERENCE]).map(lambda answer: [answer]),
+                "Allocate": nearly([GOOD_ALLOCATION]).map(lambda answer: [answer]),
+            },
+        )
+        fuzz(lambda value: runner.run(surroundings.suffer(value)), answers)
+    finally:
+        runner.run(surroundings.stop())
+        runner.run(manager_in.__aexit__(None, None, None))
+
+
+def test_any_registration(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) -> None:
+    manager_in = hosted(tmp_path)
+    surroundings: Any = Surroundings(runner.run(manager_in.__aenter__()))
+    runner.run(surroundings.start())
+    try:
+
+        async def one(request: bytes) -> None:
+            await _register(tmp_path / "plugins", request)
+            await surroundings.suffer({})
+
+        fuzz(lambda request: runner.run(one(request)), nearly([GOOD_REGISTRATION]))
+    finally:
+        runner.run(surroundings.stop())
+        runner.run(manager_in.__aexit__(None, None, None))

@@ -1,0 +1,182 @@
+"""The checkpoint on disk: whole or not at all, with its journal, and set aside when it cannot be believed."""
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
+from nodedevice_agent.checkpoint.files import FILE_NAME
+from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, JournalMark, decode, encode
+from nodedevice_agent.checkpoint.journal import difference, encode_line
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.errors import SettingsError
+
+JOURNAL = f"{FILE_NAME}.journal"
+
+
+def held_by(uid: str) -> Checkpoint:
+    return Checkpoint((Allocation(uid, "main", "example.com/gpu", {-1: ("d0",)}, b"ok"),))
+
+
+def written(uid: str, sequence: int) -> str:
+    """A checkpoint that holds the journal up to there."""
+    return encode(replace(held_by(uid), journal=JournalMark("ours", sequence)))
+
+
+def line(before: str, after: str, sequence: int) -> bytes:
+    change = difference(held_by(before), held_by(after))
+    assert change is not None
+    return encode_line(JournalMark("ours", sequence), change)
+
+
+def holder(state_dir: Path) -> str:
+    read = checkpoint_file.read(state_dir)
+    assert read is not None
+    return read.allocations[0].pod_uid
+
+
+class TestReading:
+    def test_there_is_none(self, tmp_path: Path) -> None:
+        assert checkpoint_file.read(tmp_path) is None
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            pytest.param(b"", id="empty"),
+            pytest.param(b"\xff\xfe", id="no text"),
+            pytest.param(b"\x00" * 4096, id="zeros"),
+            pytest.param(b'{"Data":{}}', id="another JSON"),
+        ],
+    )
+    def test_what_is_no_checkpoint_is_corrupt(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / FILE_NAME).write_bytes(content)
+        with pytest.raises(CheckpointCorrupt):
+            checkpoint_file.read(tmp_path)
+
+    def test_a_folder_in_its_place_is_corrupt(self, tmp_path: Path) -> None:
+        (tmp_path / FILE_NAME).mkdir()
+        with pytest.raises(CheckpointCorrupt, match="directory"):
+            checkpoint_file.read(tmp_path)
+
+    @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
+    def test_a_pipe_in_its_place_is_corrupt_and_not_waited_for(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / name).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(CheckpointCorrupt, match="not a regular file"):
+            checkpoint_file.read(tmp_path)
+
+    @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
+    def test_one_that_is_too_big_is_corrupt_and_not_read(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(3 * 1024**3)
+        with pytest.raises(CheckpointCorrupt, match="bigger than"):
+            checkpoint_file.read(tmp_path)
+
+    def test_what_no_agent_can_have_written_is_corrupt(self, tmp_path: Path) -> None:
+        impossible = Checkpoint((Allocation("uid-a", "main", "no name", {-1: ("d0",)}, b"ok"),))
+        (tmp_path / FILE_NAME).write_text(encode(impossible))
+        with pytest.raises(CheckpointCorrupt, match="resource name 'no name'"):
+            checkpoint_file.read(tmp_path)
+
+    def test_one_that_cannot_be_set_aside_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def read_only(source: Path, target: Path) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(source), None, str(target))
+
+        monkeypatch.setattr(os, "replace", read_only)
+        with pytest.raises(
+            SettingsError, match=rf"--state-dir .*{FILE_NAME} cannot be believed.*Read-only.*move the file"
+        ):
+            checkpoint_file.set_aside(tmp_path)
+
+    def test_each_that_is_set_aside_is_kept(self, tmp_path: Path) -> None:
+        asides = []
+        for content in ("first", "second"):
+            (tmp_path / FILE_NAME).write_text(content)
+            asides.append(checkpoint_file.set_aside(tmp_path))
+        assert [aside.read_text() for aside in asides] == ["first", "second"]
+        assert not (tmp_path / FILE_NAME).exists()
+
+    def test_a_journal_goes_with_its_checkpoint(self, tmp_path: Path) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
+        assert holder(tmp_path) == "uid-b"
+        aside = checkpoint_file.set_aside(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [aside.name, f"{aside.name}.journal"]
+        assert checkpoint_file.read(tmp_path) is None
+
+    def test_a_folder_in_the_journals_place_is_corrupt(self, tmp_path: Path) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / JOURNAL).mkdir()
+        with pytest.raises(CheckpointCorrupt, match="directory"):
+            checkpoint_file.read(tmp_path)
+        checkpoint_file.set_aside(tmp_path)
+        assert checkpoint_file.read(tmp_path) is None
+
+    def test_a_journal_without_end_is_not_read(self, tmp_path: Path) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        with (tmp_path / JOURNAL).open("wb") as file:
+            file.truncate(2**40)
+        with pytest.raises(CheckpointCorrupt, match="bigger than"):
+            checkpoint_file.read(tmp_path)
+
+    def test_a_checkpoint_that_is_replaced_meanwhile_does_not_meet_a_journal_emptied_for_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
+        read = checkpoint_journal.read
+
+        def overtaken(path: Path) -> bytes:
+            if holder_alone(tmp_path) == "uid-a":
+                (tmp_path / FILE_NAME).write_text(written("uid-b", 3))
+                (tmp_path / JOURNAL).write_bytes(line("uid-b", "uid-c", 4))
+            return read(path)
+
+        monkeypatch.setattr(checkpoint_journal, "read", overtaken)
+        assert holder(tmp_path) == "uid-c"
+
+    def test_a_line_that_is_read_while_it_is_written_is_read_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        whole = line("uid-a", "uid-b", 2)
+        (tmp_path / JOURNAL).write_bytes(whole)
+        # the beginning was looked at before it was there, and the rest after
+        looks = iter([bytes(20) + whole[20:]])
+        read = checkpoint_journal.read
+        monkeypatch.setattr(checkpoint_journal, "read", lambda path: next(looks, None) or read(path))
+        assert holder(tmp_path) == "uid-b"
+
+
+def holder_alone(state_dir: Path) -> str:
+    """Without the journal."""
+    return decode((state_dir / FILE_NAME).read_text()).allocations[0].pod_uid
+
+
+class TestWriting:
+    @pytest.mark.parametrize("step", ["fsync", "replace"])
+    def test_a_write_that_fails_leaves_the_old_file(
+        self, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / FILE_NAME
+        checkpoint_file.write(path, "old")
+
+        def fails(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, step, fails)
+        with pytest.raises(OSError, match="Input/output"):
+            checkpoint_file.write(path, "new")
+        assert path.read_text() == "old"
+        monkeypatch.undo()
+        checkpoint_file.write(path, "newer")
+        assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [(FILE_NAME, "newer")]
+
+    def test_a_folder_that_is_gone_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(OSError, match="No such file"):
+            checkpoint_file.write(tmp_path / "gone" / FILE_NAME, "text")

@@ -1,0 +1,248 @@
+"""The checkpoint is the kubelet's format to the byte, and nothing that is broken is ever believed.
+
+checkpoints/ holds files as kubelets wrote them: of version 1 and 2, and one whose content was changed after its checksum.
+"""
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.checkpoint.checksum import checksum
+from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+
+SAMPLES = Path(__file__).parent / "checkpoints"
+VERSION_2 = ["v2-no-pods", "v2-one-pod-no-numa", "v2-two-gpus-numa1"]
+WHOLE = [*VERSION_2, "v1-two-pods"]
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / f"{name}.json").read_text(encoding="utf-8").rstrip("\n")
+
+
+def of(data: dict[str, Any], **more: Any) -> str:
+    """A file with the right checksum, whatever is in it."""
+    return json.dumps({"Data": data, "Checksum": checksum(data), **more})
+
+
+def entry(uid: str = "uid-a", ids: Any = None, **more: Any) -> dict[str, Any]:
+    ids = {"0": ["d0"]} if ids is None else ids
+    return {
+        "PodUID": uid,
+        "ContainerName": "main",
+        "ResourceName": "example.com/gpu",
+        "DeviceIDs": ids,
+        "AllocResp": "",
+    } | more
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_checksum_is_the_kubelets(name: str) -> None:
+    whole = json.loads(sample(name))
+    assert checksum(whole["Data"]) == whole["Checksum"]
+
+
+@pytest.mark.parametrize("name", VERSION_2)
+def test_a_kubelets_file_is_written_again_byte_for_byte(name: str) -> None:
+    assert encode(decode(sample(name))) == sample(name)
+
+
+def test_version_1_reads_as_numa_node_0() -> None:
+    first, second = decode(sample("v1-two-pods")).allocations
+    assert (first.pod_uid, first.container) == ("13ac2284-0d19-44b7-b94f-055b032dba9b", "centos")
+    assert (first.ids_by_numa, second.ids_by_numa) == ({0: ("DevA3",)}, {0: ("DevA4",)})
+    assert first.response is not None
+    assert b"EXAMPLECOMDEVICEA_DEVA3_TTY10" in first.response
+
+
+def test_no_numa_node_reads_as_minus_1() -> None:
+    (only,) = decode(sample("v2-one-pod-no-numa")).allocations
+    assert only.ids_by_numa == {-1: ("tegra",)}
+
+
+def test_a_file_that_was_changed_by_hand_is_refused() -> None:
+    with pytest.raises(CheckpointCorrupt, match="checksum is 216033768"):
+        decode(sample("corrupt-checksum"))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_truncation_is_refused(name: str) -> None:
+    text = sample(name)
+    for length in range(len(text)):
+        with pytest.raises(CheckpointCorrupt):
+            decode(text[:length])
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_digit_changed_is_refused(name: str) -> None:
+    text = sample(name)
+    places = [place for place, character in enumerate(text) if character in string.digits]
+    assert places
+    for place in places:
+        other = str((int(text[place]) + 1) % 10)
+        with pytest.raises(CheckpointCorrupt):
+            decode(text[:place] + other + text[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("", "not JSON", id="empty"),
+        pytest.param("\x00" * 512, "not JSON", id="zeros, as after a power cut"),
+        pytest.param("[" * 100_000, "not JSON", id="nested without end"),
+        pytest.param("9" * 10_000, "not", id="a number without end"),
+        pytest.param("null", "Data is missing", id="null"),
+        pytest.param("[]", "Data is missing", id="a list"),
+        pytest.param('{"Data":[],"Checksum":1}', "Data is missing", id="data of the wrong kind"),
+        pytest.param('{"Data":{},"Checksum":1}', "PodDeviceEntries", id="no entries"),
+        pytest.param('{"Data":{"PodDeviceEntries":{"a":1},"RegisteredDevices":null}}', "field", id="entries as a map"),
+        pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":[1]}}', "field", id="names as a list"),
+        pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"a":null}}}', "field", id="no IDs"),
+        pytest.param(
+            '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"\\ud800":[]}}}', "", id="half a character"
+        ),
+        pytest.param(
+            '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}', "checksum is None", id="no checksum"
+        ),
+        pytest.param(
+            of({"PodDeviceEntries": None, "RegisteredDevices": None})[:-1] + ',"Checksum":"x"}', "is x", id="word"
+        ),
+    ],
+)
+def test_refuses_what_is_no_checkpoint(text: str, said: str) -> None:
+    with pytest.raises(CheckpointCorrupt) as refused:
+        decode(text)
+    assert said in str(refused.value)
+    assert len(str(refused.value)) <= 512
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(entry(ids=None, PodUID=7), id="uid is a number"),
+        pytest.param(entry(ids={"0": ["d0"]}, ContainerName=None), id="no container"),
+        pytest.param(entry(ids={"x": ["d0"]}), id="NUMA node is a word"),
+        pytest.param(entry(ids={" 1": ["d0"]}), id="NUMA node with a space"),
+        pytest.param(entry(ids={"0": [7]}), id="device ID is a number"),
+        pytest.param(entry(ids={"0": "d0"}), id="IDs are one text"),
+        pytest.param(entry(ids=["d0", 7]), id="version 1, device ID is a number"),
+        pytest.param(entry(ids={"0": ["d0"]}, AllocResp="***"), id="answer is not base64"),
+        pytest.param(entry(ids={"0": ["d0"]}, AllocResp=7), id="answer is a number"),
+        pytest.param(entry(ids={"0": ["d0"]}, PodUID=["x" * 100_000]), id="a huge value of the wrong kind"),
+    ],
+)
+def test_refuses_a_broken_entry_even_where_the_checksum_cannot_tell(broken: dict[str, Any]) -> None:
+    data = {"PodDeviceEntries": [broken], "RegisteredDevices": None}
+    try:
+        text = of(data)
+    except (TypeError, ValueError, KeyError):
+        # so broken that it has no checksum at all
+        text = json.dumps({"Data": data, "Checksum": 0})
+    with pytest.raises(CheckpointCorrupt) as refused:
+        decode(text)
+    assert len(str(refused.value)) <= 512
+
+
+def test_refuses_a_device_of_two_pods() -> None:
+    data = {"PodDeviceEntries": [entry("uid-a"), entry("uid-b")], "RegisteredDevices": {}}
+    with pytest.raises(CheckpointCorrupt, match="d0 is held by pods uid-a and uid-b"):
+        decode(of(data))
+
+
+def test_takes_a_device_of_two_containers_of_one_pod() -> None:
+    data = {"PodDeviceEntries": [entry(ContainerName="init"), entry()], "RegisteredDevices": {}}
+    assert [a.container for a in decode(of(data)).allocations] == ["init", "main"]
+
+
+def test_refuses_two_entries_of_one_container() -> None:
+    data = {"PodDeviceEntries": [entry(), entry(ids={"0": ["d1"]})], "RegisteredDevices": {}}
+    with pytest.raises(CheckpointCorrupt, match="two entries for one resource"):
+        decode(of(data))
+
+
+@pytest.mark.parametrize("kind", [float, str, lambda value: [value]], ids=["a float", "a text", "a list"])
+def test_refuses_a_checksum_of_another_kind(kind: Any) -> None:
+    data = {"PodDeviceEntries": [entry()], "RegisteredDevices": {}}
+    assert decode(of(data)).allocations
+    with pytest.raises(CheckpointCorrupt, match="checksum is"):
+        decode(json.dumps({"Data": data, "Checksum": kind(checksum(data))}))
+
+
+def test_escapes_as_gos_encoder_does() -> None:
+    written = encode(Checkpoint(registered={"example.com/é": ("<&>", "\u2028\u2029", '"\\', "☃")}))
+    assert r'"example.com/é":["\u003c\u0026\u003e","\u2028\u2029","\"\\","☃"]' in written
+    assert decode(written).registered == {"example.com/é": ("<&>", "\u2028\u2029", '"\\', "☃")}
+
+
+def test_sorts_numa_nodes_as_text_in_the_file_and_as_numbers_in_the_checksum() -> None:
+    ids = {-1: ("a",), 0: ("b",), 2: ("c",), 10: ("d",)}
+    written = encode(Checkpoint((Allocation("u", "c", "r/r", ids, b""),)))
+    assert '"DeviceIDs":{"-1":["a"],"0":["b"],"10":["d"],"2":["c"]}' in written
+    assert list(decode(written).allocations[0].ids_by_numa) == [-1, 0, 2, 10]
+
+
+def test_the_boot_id_is_outside_of_what_the_checksum_covers() -> None:
+    plain, booted = Checkpoint(registered={"r/r": ()}), Checkpoint(registered={"r/r": ()}, boot_id="boot-1")
+    assert json.loads(encode(plain))["Checksum"] == json.loads(encode(booted))["Checksum"]
+    assert decode(encode(booted)).boot_id == "boot-1"
+    assert "BootID" not in encode(plain)
+
+
+def test_an_answer_that_must_be_asked_again_stays_so() -> None:
+    written = encode(Checkpoint((Allocation("u", "c", "r/r", {0: ("a",)}, None),)))
+    assert '"AllocResp":null' in written
+    assert decode(written).allocations[0].response is None
+
+
+# no surrogates: nothing that comes over gRPC or from the API has them
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+IDS = st.dictionaries(st.integers(-1, 2**31), st.lists(TEXT, min_size=1, max_size=3).map(tuple), max_size=3)
+ALLOCATIONS = st.lists(
+    st.builds(Allocation, st.just("uid-a"), TEXT, TEXT, IDS, st.none() | st.binary(max_size=20)),
+    max_size=3,
+    unique_by=lambda allocation: (allocation.container, allocation.resource_name),
+)
+CHECKPOINTS = st.builds(
+    Checkpoint, ALLOCATIONS.map(tuple), st.dictionaries(TEXT, st.lists(TEXT).map(tuple), max_size=3), TEXT
+)
+
+
+@given(CHECKPOINTS)
+def test_what_is_written_is_read_back(written: Checkpoint) -> None:
+    assert decode(encode(written)) == written
+
+
+@given(st.text())
+def test_no_text_raises_anything_but_corrupt(text: str) -> None:
+    with pytest.raises(CheckpointCorrupt):
+        decode(text)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(JSON, JSON, JSON, JSON)
+def test_no_json_raises_anything_but_corrupt(
+    ids: object, response: object, registered: object, boot_id: object
+) -> None:
+    data = {"PodDeviceEntries": [entry(ids=ids, AllocResp=response)], "RegisteredDevices": registered}
+    try:
+        text = of(data, BootID=boot_id)
+    except Exception:  # what cannot be summed gets a checksum that is wrong
+        text = json.dumps({"Data": data, "Checksum": 1})
+    said = ""
+    allocations: tuple[Allocation, ...] = ()
+    try:
+        allocations = decode(text).allocations
+    except CheckpointCorrupt as exc:
+        said = str(exc)
+    assert len(said) <= 512
+    assert all(isinstance(i, str) for allocation in allocations for i in allocation.device_ids)

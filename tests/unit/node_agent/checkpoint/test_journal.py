@@ -1,0 +1,297 @@
+"""Whatever happens to a journal, what is read is a state that was, or a refusal; and never less than what is certain."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.checkpoint.format import (
+    Checkpoint,
+    CheckpointCorrupt,
+    JournalMark,
+    PluginSocket,
+    decode,
+    encode,
+)
+from nodedevice_agent.checkpoint.journal import difference, encode_line, replayed
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+
+GPU = "example.com/gpu"
+START = JournalMark("ours", 7)
+ROOM = bytes(300)
+
+
+def held(uid: str, *device_ids: str, response: bytes | None = b"ok") -> Allocation:
+    return Allocation(uid, "main", GPU, {-1: device_ids}, response)
+
+
+# each device is of one pod or of another, as in a book of allocations
+_HOLDERS = st.lists(st.sampled_from([None, "uid-a", "uid-b", "uid-\u00e9\u2028"]), min_size=4, max_size=4)
+_IDS = st.lists(st.sampled_from(["d0", "d<"]), max_size=2).map(tuple)
+_RESPONSES = st.one_of(st.none(), st.binary(max_size=4))
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> Checkpoint:
+    holders = draw(_HOLDERS)
+    uids = sorted({uid for uid in holders if uid is not None}, reverse=draw(st.booleans()))
+    allocations = [
+        held(uid, *(f"d{n}" for n, h in enumerate(holders) if h == uid), response=draw(_RESPONSES)) for uid in uids
+    ]
+    registered = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _IDS, max_size=2))
+    sockets = draw(st.sampled_from([(), (PluginSocket(GPU, "gpu.sock"),)]))
+    pre_starts = tuple((uid, "main", GPU) for uid in uids if draw(st.booleans()))
+    return Checkpoint(tuple(allocations), registered, "boot-1", sockets, pre_starts)
+
+
+def ordered(checkpoint: Checkpoint) -> Checkpoint:
+    """For a comparison: the order of entries says nothing, nor does the mark."""
+    entries = sorted(checkpoint.allocations, key=lambda a: (a.pod_uid, a.container, a.resource_name))
+    return replace(checkpoint, allocations=tuple(entries), journal=None)
+
+
+def journal_of(states: Sequence[Checkpoint]) -> tuple[list[bytes], list[Checkpoint]]:
+    """A line for each change, and the state after each of them, the first one's first."""
+    lines: list[bytes] = []
+    after = [states[0]]
+    for state in states[1:]:
+        change = difference(after[-1], state)
+        if change is not None:
+            lines.append(encode_line(JournalMark("ours", START.sequence + len(lines) + 1), change))
+            after.append(state)
+    return lines, after
+
+
+def base(state: Checkpoint) -> Checkpoint:
+    """As a file gives it back."""
+    return decode(encode(replace(state, journal=START)))
+
+
+STATES = st.lists(checkpoints(), min_size=1, max_size=6)
+
+
+@given(STATES)
+def test_all_lines_lead_to_the_last_state(states: list[Checkpoint]) -> None:
+    lines, after = journal_of(states)
+    found = replayed(base(states[0]), b"".join(lines) + ROOM)
+    assert ordered(found) == ordered(after[-1])
+    assert found.journal == JournalMark("ours", START.sequence + len(lines))
+
+
+@given(STATES, st.data())
+def test_a_journal_that_is_cut_anywhere_gives_what_was_whole_before(
+    states: list[Checkpoint], data: st.DataObject
+) -> None:
+    lines, after = journal_of(states)
+    whole = b"".join(lines)
+    cut = data.draw(st.integers(0, len(whole)))
+    found = replayed(base(states[0]), whole[:cut] + data.draw(st.sampled_from([b"", ROOM])))
+    # a line that lacks but its end is whole
+    count = sum(len(b"".join(lines[: index + 1])) - 1 <= cut for index in range(len(lines)))
+    assert ordered(found) == ordered(after[count])
+
+
+@given(STATES, st.data())
+def test_a_damaged_byte_is_found(states: list[Checkpoint], data: st.DataObject) -> None:
+    lines, after = journal_of([*states, Checkpoint((held("uid-z", "d9"),), {}, "boot-1")])
+    whole = bytearray(b"".join(lines))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    whole[position] ^= data.draw(st.integers(1, 255))
+    room = data.draw(st.sampled_from([b"", ROOM]))
+    if position == len(whole) - 1 and whole[position] == 0:
+        # the last line lacks its end, and nothing of what it says
+        assert ordered(replayed(base(states[0]), bytes(whole) + room)) == ordered(after[-1])
+        return
+    with pytest.raises(CheckpointCorrupt):
+        replayed(base(states[0]), bytes(whole) + room)
+
+
+def test_any_bit_of_any_line_that_is_flipped_is_found() -> None:
+    states = [Checkpoint((held("uid-a", "d0"), held(f"uid-{n}", "d1"))) for n in range(4)]
+    before = base(states[0])
+    whole = bytearray(b"".join(journal_of(states)[0]))
+    for room in (b"", ROOM):
+        for position in range(len(whole)):
+            for bit in range(8):
+                whole[position] ^= 1 << bit
+                with pytest.raises(CheckpointCorrupt):
+                    replayed(before, bytes(whole) + room)
+                whole[position] ^= 1 << bit
+
+
+def test_a_bit_that_is_flipped_behind_the_lines_says_nothing() -> None:
+    states = [Checkpoint((held(uid, "d0"),)) for uid in ("uid-a", "uid-b")]
+    whole = bytearray(b"".join(journal_of(states)[0]) + ROOM)
+    for position in range(len(whole) - len(ROOM), len(whole)):
+        for bit in range(8):
+            whole[position] ^= 1 << bit
+            assert replayed(base(states[0]), bytes(whole)).allocations == states[1].allocations
+            whole[position] ^= 1 << bit
+
+
+def without_some(octets: bytes, data: st.DataObject) -> bytes:
+    """As it was to be written over zeros, or zeros over it, block by block in any order, and the power went meanwhile."""
+    size = data.draw(st.integers(1, 64))
+    blocks = [octets[start : start + size] for start in range(0, len(octets), size)]
+    return b"".join(block if data.draw(st.booleans()) else bytes(len(block)) for block in blocks)
+
+
+@given(STATES, st.data())
+def test_a_last_line_of_which_some_blocks_are_on_the_disk(states: list[Checkpoint], data: st.DataObject) -> None:
+    """Nobody was told that it is saved: it is there, or not, or a reason to ask the API."""
+    lines, after = journal_of([*states, Checkpoint((held("uid-z", "d9"),), {}, "boot-1")])
+    torn = b"".join(lines[:-1]) + without_some(lines[-1], data) + ROOM
+    try:
+        found = replayed(base(states[0]), torn)
+    except CheckpointCorrupt:
+        return
+    assert ordered(found) in (ordered(after[-2]), ordered(after[-1]))
+
+
+@given(STATES, st.data())
+def test_a_journal_that_was_being_emptied(states: list[Checkpoint], data: st.DataObject) -> None:
+    """The checkpoint holds all of it. As long as one line can be told to be held, so can the others."""
+    lines, after = journal_of([*states, Checkpoint((held("uid-z", "d9"),), {}, "boot-1")])
+    marked = decode(encode(replace(after[-1], journal=JournalMark("ours", START.sequence + len(lines)))))
+    left = without_some(b"".join(lines), data)
+    try:
+        found = replayed(marked, left + ROOM)
+    except CheckpointCorrupt:
+        assert not any(line[:-1] in left for line in lines)
+        return
+    assert found == marked
+
+
+@given(STATES, st.integers(0, 6))
+def test_lines_that_the_checkpoint_holds_are_passed_over(states: list[Checkpoint], count: int) -> None:
+    """The whole file was written, and the journal not emptied before the end came."""
+    lines, after = journal_of(states)
+    count = min(count, len(lines))
+    marked = replace(after[count], journal=JournalMark("ours", START.sequence + count))
+    assert ordered(replayed(decode(encode(marked)), b"".join(lines) + ROOM)) == ordered(after[-1])
+
+
+@given(STATES)
+def test_lines_of_another_process_are_passed_over(states: list[Checkpoint]) -> None:
+    lines, _ = journal_of(states)
+    later = replace(states[0], journal=JournalMark("theirs", 1))
+    assert replayed(later, b"".join(lines) + ROOM) == later
+
+
+@given(checkpoints())
+def test_nothing_differs_where_nothing_changed(state: Checkpoint) -> None:
+    assert difference(state, replace(state, allocations=tuple(reversed(state.allocations)))) is None
+
+
+def test_a_device_that_goes_from_pod_to_pod_is_one_line() -> None:
+    before, after = Checkpoint((held("uid-a", "d0"),)), Checkpoint((held("uid-b", "d0"),))
+    lines, _ = journal_of([before, after])
+    assert len(lines) == 1
+    assert replayed(base(before), lines[0]).allocations == after.allocations
+
+
+def line(sequence: int = START.sequence + 1, **fields: Any) -> bytes:
+    """Summed up right, whatever is in it."""
+    content = json.dumps({"Generation": "ours", "Sequence": sequence, **fields}, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (crc32(content), content)
+
+
+ENTRY = {"PodUID": "uid-b", "ContainerName": "main", "ResourceName": GPU, "DeviceIDs": {"-1": ["d0"]}, "AllocResp": ""}
+
+
+@pytest.mark.parametrize(
+    ("journal", "said"),
+    [
+        pytest.param(line(9), "line 8 of the journal is missing; line 9 is there", id="a line is missing"),
+        pytest.param(line(8) + line(8), "line 9 of the journal is missing", id="twice"),
+        pytest.param(b"?" + line(8), "damaged before its line 8", id="damage before a line"),
+        pytest.param(line(8)[:-1] + b"?" + line(9), "damaged before its line 9", id="damaged line end"),
+        pytest.param(line(8) + ROOM + line(9), "damaged before its line 9", id="a hole"),
+        pytest.param(ROOM + line(9)[:-1], "damaged before its line 9", id="a hole before a line without its end"),
+        pytest.param(
+            line(8)[:20] + ROOM + line(8)[30:], "line 8 of the journal is damaged", id="a hole in the last line"
+        ),
+        pytest.param(line(8) + line(9)[1:], "line 9 of the journal is damaged", id="damage in the last line"),
+        pytest.param(
+            line(8) + line(9)[:-1] + b"?", "line 9 of the journal is damaged", id="damaged end of the last line"
+        ),
+        pytest.param(line(7) + line(8) + b"?\n", "line 9 of the journal is damaged", id="behind new lines"),
+        pytest.param(b"\n\n" + ROOM, "line 8 of the journal is damaged", id="no lines"),
+        pytest.param(line(8).replace(b" {", b" ["), "line 8 of the journal is damaged", id="not JSON"),
+        pytest.param(line("8"), "line 8 of the journal is damaged", id="no number"),  # type: ignore[arg-type]
+        pytest.param(line(PodDeviceEntries=[ENTRY]), "d0 is held by pods uid-a and uid-b", id="two holders"),
+        pytest.param(line(PodDeviceEntries=[{}]), "line 8 of the journal lacks a field", id="an entry of nothing"),
+        pytest.param(line(PodDeviceEntries=7), "line 8 of the journal lacks a field", id="no entries"),
+        pytest.param(line(Released=[["a"]]), "line 8 of the journal lacks a field", id="no key"),
+        pytest.param(line(RegisteredDevices=[]), "line 8 of the journal lacks a field", id="no resources"),
+        pytest.param(line(RegisteredDevices={GPU: [1]}), "line 8 of the journal lacks a field", id="no device IDs"),
+    ],
+)
+def test_what_cannot_be_believed(journal: bytes, said: str) -> None:
+    with pytest.raises(CheckpointCorrupt, match=said):
+        replayed(base(Checkpoint((held("uid-a", "d0"),))), journal)
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(ROOM, id="room only"),
+        pytest.param(line(8)[:-2], id="torn"),
+        pytest.param(ROOM + line(7), id="old lines somewhere"),
+        pytest.param(line(6) + b"?\n" + ROOM, id="what is left of old lines"),
+        pytest.param(line(6)[9:] + line(7), id="what is left before old lines"),
+    ],
+)
+def test_what_adds_nothing(journal: bytes) -> None:
+    before = base(Checkpoint((held("uid-a", "d0"),)))
+    assert replayed(before, journal) == before
+
+
+def test_a_journal_beside_a_checkpoint_that_knows_of_none() -> None:
+    """An agent of before there were journals wrote it, or it was damaged where it says so."""
+    with pytest.raises(CheckpointCorrupt, match="does not say what of that it holds"):
+        replayed(Checkpoint(), line(1))
+    with pytest.raises(CheckpointCorrupt, match="does not say what of that it holds"):
+        replayed(Checkpoint(), line(1)[1:])
+    assert replayed(Checkpoint(), line(1)[:-2] + ROOM) == Checkpoint()
+
+
+class TestMark:
+    def test_it_stands_outside_the_checksum(self) -> None:
+        text = encode(Checkpoint(registered={GPU: ("a",)}, journal=START))
+        assert decode(text).journal == START
+        without = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
+        assert "Journal" not in without
+        assert json.loads(text)["Checksum"] == without["Checksum"]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"Sequence": 8}, id="another line"),
+            pytest.param({"Sequence": "7"}, id="no number"),
+            pytest.param({"Generation": "theirs"}, id="another generation"),
+            pytest.param({"Generation": None}, id="no generation"),
+            pytest.param({"Generation": "\ud800"}, id="half a character"),
+            pytest.param({"Checksum": None}, id="no checksum"),
+        ],
+    )
+    def test_one_that_is_damaged_is_not_believed(self, change: dict[str, Any]) -> None:
+        whole = json.loads(encode(Checkpoint(registered={GPU: ("a",)}, journal=START)))
+        with pytest.raises(CheckpointCorrupt, match="what it says of its journal is damaged"):
+            decode(json.dumps({**whole, "Journal": {**whole["Journal"], **change}}))
+
+    def test_one_of_another_checkpoint_is_not_believed(self) -> None:
+        one, other = (json.loads(encode(Checkpoint(registered={GPU: (i,)}, journal=START))) for i in "ab")
+        with pytest.raises(CheckpointCorrupt, match="what it says of its journal is damaged"):
+            decode(json.dumps({**one, "Journal": other["Journal"]}))
+
+    @pytest.mark.parametrize("written", ["x", 7, [], [1]])
+    def test_what_is_none(self, written: Any) -> None:
+        whole = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
+        with pytest.raises(CheckpointCorrupt, match="what it says of its journal is damaged"):
+            decode(json.dumps({**whole, "Journal": written}))

@@ -1,0 +1,297 @@
+"""Killed at any step of any write, what is read back was to be saved, and is no older than what was reported saved."""
+
+import errno
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
+from nodedevice_agent.checkpoint.files import FILE_NAME
+from nodedevice_agent.checkpoint.format import Checkpoint, decode
+from nodedevice_agent.checkpoint.store import CheckpointStore, fold
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+
+JOURNAL = f"{FILE_NAME}.journal"
+GPU = "example.com/gpu"
+_STEPS = ("open", "write", "pwrite", "fsync", "fdatasync", "replace")
+
+
+def state(number: int) -> Checkpoint:
+    """Told apart by what is registered; pods come and go, and hand the same two devices on."""
+    holders = [f"uid-{number}", f"uid-{number // 3}x"]
+    allocations = (Allocation(uid, "main", GPU, {-1: (f"d{n}",)}, b"ok" * number) for n, uid in enumerate(holders))
+    return Checkpoint(tuple(allocations), {GPU: (str(number),)}, "boot-1")
+
+
+def number_of(found: Checkpoint | None) -> int:
+    """Which state was read, whole; -1 where there is none."""
+    if found is None:
+        return -1
+    number = int(found.registered[GPU][0])
+    assert sorted(found.allocations, key=lambda a: a.device_ids) == list(state(number).allocations)
+    return number
+
+
+class Killed(BaseException):
+    """Nobody's to catch, as a kill is not."""
+
+
+@contextmanager
+def killed_at(step: int, share: float, patched: pytest.MonkeyPatch) -> Iterator[None]:
+    """The process ends at that step, with this share of what it was about to write written."""
+    left = step
+
+    def stepping(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def ends(*arguments: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0 and "write" in name:
+                descriptor, octets, *position = arguments
+                real(descriptor, bytes(octets)[: int(len(octets) * share)], *position)
+            if left <= 0:
+                raise Killed
+            return real(*arguments, **more)
+
+        return ends
+
+    for name in _STEPS:
+        patched.setattr(os, name, stepping(name))
+    try:
+        yield
+    except Killed:
+        pass
+    finally:
+        patched.undo()
+
+
+LIVES = st.lists(
+    st.tuples(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(1, 40), st.floats(0, 1)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(LIVES)
+def test_a_kill_at_any_step_loses_nothing_that_was_saved(lives: list[tuple[list[bool], int, float]]) -> None:
+    patched = pytest.MonkeyPatch()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        number = saved = -1
+        for saves, step, share in lives:
+            store = CheckpointStore(folder)
+            with killed_at(step, share, patched):
+                for whole in saves:
+                    number += 1
+                    store.save(state(number), whole=whole)
+                    saved = number
+            found = number_of(checkpoint_file.read(folder))
+            assert saved <= found <= number
+            # the next one goes on from what it reads
+            number = saved = found
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_kill_while_the_journal_is_emptied_loses_nothing(
+    tmp_path: Path, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a file is replaced in six steps, and then the journal emptied
+    for step, percent in product((7, 8), range(0, 101, 2)):
+        store = CheckpointStore(tmp_path)
+        for number in range(lines + 1):
+            store.save(state(number))
+        with killed_at(step, percent / 100, monkeypatch):
+            store.save(state(lines), whole=True)
+        assert number_of(checkpoint_file.read(tmp_path)) == lines
+        store.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CheckpointStore]:
+    store = CheckpointStore(tmp_path)
+    yield store
+    store.close()
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def alone(folder: Path) -> int:
+    """What the whole file says by itself."""
+    return number_of(decode((folder / FILE_NAME).read_text()))
+
+
+class TestSaving:
+    def test_the_first_is_whole_and_the_next_a_line(self, tmp_path: Path, store: CheckpointStore) -> None:
+        store.save(state(0))
+        assert (alone(tmp_path), store.is_whole) == (0, True)
+        store.save(state(1))
+        assert (alone(tmp_path), store.is_whole) == (0, False)
+        assert number_of(checkpoint_file.read(tmp_path)) == 1
+        assert (tmp_path / JOURNAL).stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / JOURNAL).stat().st_size == checkpoint_journal.SIZE_BYTES
+
+    def test_a_line_costs_one_flush_and_nothing_else_and_a_file_all_it_takes(
+        self, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.save(state(0))
+        steps: list[str] = []
+
+        def noted(name: str) -> Callable[..., Any]:
+            real = getattr(os, name)
+
+            def step(*arguments: Any) -> Any:
+                steps.append(name)
+                return real(*arguments)
+
+            return step
+
+        for name in _STEPS:
+            monkeypatch.setattr(os, name, noted(name))
+        store.save(state(1))
+        assert steps == ["pwrite", "fdatasync"]
+        steps.clear()
+        store.save(state(1), whole=True)
+        replacing = ["open", "write", "fsync", "replace", "open", "fsync"]
+        assert steps == [*replacing, "pwrite", "pwrite", "fdatasync"]
+
+    def test_what_is_saved_already_is_not_written_again(self, tmp_path: Path, store: CheckpointStore) -> None:
+        for number in (0, 1):
+            store.save(state(number))
+            before = (tmp_path / FILE_NAME).stat().st_ino, (tmp_path / JOURNAL).read_bytes()
+            store.save(state(number))
+            assert ((tmp_path / FILE_NAME).stat().st_ino, (tmp_path / JOURNAL).read_bytes()) == before
+
+    def test_the_whole_file_empties_the_journal(self, tmp_path: Path, store: CheckpointStore) -> None:
+        store.save(state(0))
+        store.save(state(1))
+        store.save(state(1), whole=True)
+        assert (alone(tmp_path), store.is_whole) == (1, True)
+        assert not (tmp_path / JOURNAL).read_bytes().strip(b"\0")
+        store.save(state(2))
+        assert number_of(checkpoint_file.read(tmp_path)) == 2
+
+    def test_a_full_journal_is_the_time_for_the_whole_file(
+        self, tmp_path: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checkpoint_journal, "SIZE_BYTES", 1000)
+        wholes = set()
+        for number in range(20):
+            store.save(state(number))
+            wholes.add(alone(tmp_path))
+            assert number_of(checkpoint_file.read(tmp_path)) == number
+        assert 2 < len(wholes) < 20
+        assert (tmp_path / JOURNAL).stat().st_size == 1000
+
+    def test_a_line_bigger_than_any_journal(self, tmp_path: Path, store: CheckpointStore) -> None:
+        store.save(state(0))
+        big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_journal.SIZE_BYTES))
+        store.save(Checkpoint((big,)))
+        found = checkpoint_file.read(tmp_path)
+        assert found is not None
+        assert found.allocations == (big,)
+
+
+class TestTrouble:
+    @pytest.mark.parametrize("step", ["pwrite", "fdatasync"])
+    def test_a_journal_that_cannot_be_written_costs_no_state(
+        self,
+        tmp_path: Path,
+        store: CheckpointStore,
+        step: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        store.save(state(0))
+        store.save(state(1))
+        monkeypatch.setattr(os, step, failing)
+        for number in (2, 3):
+            store.save(state(number))
+            assert (alone(tmp_path), store.is_whole) == (number, True)
+        assert [(r.levelno, r.__dict__["error"]) for r in caplog.records] == [
+            (logging.WARNING, "No space left on device")
+        ]
+        monkeypatch.undo()
+        store.save(state(4))
+        store.save(state(5))
+        assert (number_of(checkpoint_file.read(tmp_path)), store.is_whole) == (5, False)
+
+    def test_after_a_whole_file_that_failed_no_line_is_written(
+        self, tmp_path: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody knows what stands on disk then, and a line goes on from exactly that."""
+        store.save(state(0))
+        store.save(state(1))
+        monkeypatch.setattr(os, "replace", failing)
+        with pytest.raises(OSError, match="No space"):
+            store.save(state(2), whole=True)
+        assert number_of(checkpoint_file.read(tmp_path)) == 1
+        monkeypatch.undo()
+        store.save(state(3))
+        assert alone(tmp_path) == 3
+
+    def test_something_else_in_the_journals_place(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        (tmp_path / JOURNAL).mkdir()
+        store = CheckpointStore(tmp_path)
+        for number in (0, 1):
+            store.save(state(number))
+            assert alone(tmp_path) == number
+        store.close()
+        assert len(caplog.records) == 1
+
+
+class TestEnd:
+    def test_nothing_but_the_checkpoint_is_left_where_it_is_whole(self, tmp_path: Path) -> None:
+        store = CheckpointStore(tmp_path)
+        store.save(state(0))
+        store.save(state(1))
+        store.save(state(1), whole=True)
+        store.close()
+        assert files(tmp_path) == [FILE_NAME]
+
+    def test_a_journal_that_is_needed_stays(self, tmp_path: Path) -> None:
+        store = CheckpointStore(tmp_path)
+        store.save(state(0))
+        store.save(state(1))
+        store.close()
+        assert files(tmp_path) == [FILE_NAME, JOURNAL]
+        assert number_of(checkpoint_file.read(tmp_path)) == 1
+
+    def test_what_another_process_left_is_made_whole(self, tmp_path: Path) -> None:
+        self.test_a_journal_that_is_needed_stays(tmp_path)
+        fold(tmp_path)
+        assert (files(tmp_path), alone(tmp_path)) == ([FILE_NAME], 1)
+        fold(tmp_path)
+        assert (files(tmp_path), alone(tmp_path)) == ([FILE_NAME], 1)
+
+    def test_what_cannot_be_read_is_left_for_the_next_start(self, tmp_path: Path) -> None:
+        self.test_a_journal_that_is_needed_stays(tmp_path)
+        (tmp_path / FILE_NAME).write_text("broken")
+        fold(tmp_path)
+        assert files(tmp_path) == [FILE_NAME, JOURNAL]
+
+    def test_a_journal_without_its_checkpoint_is_nobodys(self, tmp_path: Path) -> None:
+        self.test_a_journal_that_is_needed_stays(tmp_path)
+        (tmp_path / FILE_NAME).unlink()
+        fold(tmp_path)
+        assert checkpoint_file.read(tmp_path) is None
+        assert files(tmp_path) == [JOURNAL]
+        store = CheckpointStore(tmp_path)
+        store.save(state(5))
+        assert number_of(checkpoint_file.read(tmp_path)) == 5
+        store.close()
+
+
+def failing(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

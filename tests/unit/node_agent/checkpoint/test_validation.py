@@ -1,0 +1,81 @@
+"""What no agent of ours can have written is not believed, whatever its checksum; what one can have written always is."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.checkpoint.validation import refuse_impossible
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_registration
+from nodedevice_agent.devicemanager.resource import PluginOptions
+
+
+def holding(**change: Any) -> Checkpoint:
+    plain = {"pod_uid": "u", "container": "c", "resource_name": "a.b/c", "ids_by_numa": {-1: ("x",)}, "response": None}
+    return Checkpoint((Allocation(**{**plain, **change}),))
+
+
+@pytest.mark.parametrize(
+    "possible",
+    [
+        pytest.param(Checkpoint(), id="nothing"),
+        pytest.param(holding(), id="one device"),
+        pytest.param(holding(ids_by_numa={-1: ("x" * 128,), 2**31 - 1: ("GPU ☃/0:1",)}), id="extremes"),
+        pytest.param(holding(ids_by_numa={}), id="no device"),
+        pytest.param(Checkpoint(registered={"example.com/GPU_1.a": ("x",)}), id="a name alone"),
+    ],
+)
+def test_takes_what_can_be(possible: Checkpoint) -> None:
+    refuse_impossible(possible)
+
+
+@pytest.mark.parametrize(
+    ("impossible", "said"),
+    [
+        pytest.param(holding(resource_name=""), "resource name ''", id="no resource name"),
+        pytest.param(holding(resource_name="no such\nname"), r"'no such\\nname'", id="a name with a line break"),
+        pytest.param(Checkpoint(registered={"kubernetes.io/x": ()}), "reserved", id="a reserved name"),
+        pytest.param(Checkpoint(registered={"x" * 9999: ()}), "domain/name", id="an endless name"),
+        pytest.param(
+            holding(ids_by_numa={-1: ("a\nb",)}), r"'a\\nb' can be no device ID", id="an ID with a line break"
+        ),
+        pytest.param(holding(ids_by_numa={-1: ("y" * 9999,)}), "can be no device ID", id="an endless ID"),
+        pytest.param(holding(ids_by_numa={-1: ("",)}), "'' can be no device ID", id="an empty ID"),
+        pytest.param(holding(ids_by_numa={2**70: ("x",)}), "no NUMA node 1180", id="a huge NUMA node"),
+        pytest.param(holding(ids_by_numa={-7: ("x",)}), "no NUMA node -7", id="a NUMA node below none"),
+    ],
+)
+def test_refuses_what_cannot_be(impossible: Checkpoint, said: str) -> None:
+    with pytest.raises(CheckpointCorrupt, match=said) as refused:
+        refuse_impossible(impossible)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 300
+
+
+@given(
+    st.text(max_size=20) | st.sampled_from(["a.b/c", "example.com/gpu"]), st.lists(st.text(max_size=140), max_size=5)
+)
+def test_nothing_is_lost_that_a_plugin_could_bring_about(resource_name: str, device_ids: list[str]) -> None:
+    """Whatever a plugin registers and lists, and a pod is given of it, is believed at the next start."""
+    try:
+        check_registration("v1beta1", resource_name, "a.sock")
+    except RegistrationRefused:
+        return
+    manager = DeviceManager(0.0)
+    manager.connected(resource_name, 1, PluginOptions(), 0.0)
+    listed = accept(Device(device_id, numa_nodes=(0, 2**31 - 1)) for device_id in device_ids)
+    manager.listed(resource_name, 1, listed, 0.0)
+    if not listed.devices:
+        return
+    pod = Pod("uid", "default", "one", (Container("main", limits={resource_name: len(listed.devices)}),))
+    for effect in manager.pods_synced([pod], 0.0):
+        if isinstance(effect, CallAllocate):
+            manager.allocated(effect.ticket, b"", 0.0)
+    refuse_impossible(manager.checkpoint())
+    assert len(manager.checkpoint().allocations) == 1

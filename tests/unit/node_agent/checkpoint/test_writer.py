@@ -1,0 +1,282 @@
+"""Writing in the background: many changes become one write, one write at a time, and none is said to be done before it is."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint import writer as checkpoint_writer
+from nodedevice_agent.checkpoint.files import FILE_NAME
+from nodedevice_agent.checkpoint.format import Checkpoint, decode
+from nodedevice_agent.checkpoint.journal_file import Journal
+from nodedevice_agent.checkpoint.store import CheckpointStore
+from nodedevice_agent.checkpoint.writer import CheckpointWriter
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+
+# Far above anything seen, so that it ends a test that hangs and decides nothing else.
+PATIENCE_SECONDS = 30
+
+
+def held_by(uid: str) -> Checkpoint:
+    return Checkpoint((Allocation(uid, "main", "example.com/gpu", {-1: ("d0",)}, b"ok"),))
+
+
+class State:
+    """What the writer is to write."""
+
+    def __init__(self) -> None:
+        self.checkpoint = Checkpoint()
+
+    def current(self) -> Checkpoint:
+        return self.checkpoint
+
+
+@pytest.fixture
+def state() -> State:
+    return State()
+
+
+@pytest.fixture
+async def writer(tmp_path: Path, state: State) -> AsyncIterator[CheckpointWriter]:
+    writer = CheckpointWriter(tmp_path, state.current)
+    yield writer
+    await writer.close(PATIENCE_SECONDS)
+
+
+def holder(state_dir: Path) -> str:
+    read = checkpoint_file.read(state_dir)
+    assert read is not None
+    return read.allocations[0].pod_uid
+
+
+def alone(state_dir: Path) -> str:
+    """What the checkpoint's file says without the journal."""
+    return decode((state_dir / FILE_NAME).read_text()).allocations[0].pod_uid
+
+
+class TestWriting:
+    async def test_is_on_disk_when_flushed(self, tmp_path: Path, state: State) -> None:
+        writer = CheckpointWriter(tmp_path, state.current)
+        state.checkpoint = held_by("uid-a")
+        await writer.flushed(writer.request())
+        assert holder(tmp_path) == "uid-a"
+        assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+        await writer.close(PATIENCE_SECONDS)
+        assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
+
+    async def test_says_which_boot_it_was(self, tmp_path: Path, writer: CheckpointWriter) -> None:
+        await writer.flushed(writer.request())
+        read = checkpoint_file.read(tmp_path)
+        assert read is not None
+        assert read.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    async def test_many_requests_become_few_writes(
+        self, tmp_path: Path, writer: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writes = []
+        write = checkpoint_file.write
+
+        def count(path: Path, text: str) -> None:
+            writes.append(text)
+            write(path, text)
+
+        monkeypatch.setattr(checkpoint_file, "write", count)
+        for index in range(100):
+            state.checkpoint = held_by(f"uid-{index}")
+            last = writer.request()
+        await writer.flushed(last)
+        assert holder(tmp_path) == "uid-99"
+        assert len(writes) == 1
+
+    async def test_what_is_owed_at_the_end_is_written(self, tmp_path: Path, state: State) -> None:
+        writer = CheckpointWriter(tmp_path, state.current)
+        state.checkpoint = held_by("uid-a")
+        writer.request()
+        await writer.close(PATIENCE_SECONDS)
+        assert holder(tmp_path) == "uid-a"
+
+    async def test_nothing_is_written_at_the_end_that_nobody_asked_for(self, tmp_path: Path, state: State) -> None:
+        await CheckpointWriter(tmp_path, state.current).close(PATIENCE_SECONDS)
+        assert list(tmp_path.iterdir()) == []
+
+    async def test_an_end_in_the_middle_of_a_write_waits_for_it(
+        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two writers of one temporary file would make a mixture of both."""
+        began, may_go_on = threading.Event(), threading.Event()
+        write, at_once = checkpoint_file.write, []
+
+        def slow(path: Path, text: str) -> None:
+            at_once.append(1)
+            assert len(at_once) == 1, "two writes at once"
+            began.set()
+            assert may_go_on.wait(PATIENCE_SECONDS)
+            write(path, text)
+            at_once.clear()
+
+        monkeypatch.setattr(checkpoint_file, "write", slow)
+        writer = CheckpointWriter(tmp_path, state.current)
+        state.checkpoint = held_by("uid-a")
+        writer.request()
+        assert await asyncio.to_thread(began.wait, PATIENCE_SECONDS)
+        state.checkpoint = held_by("uid-b")
+        writer.request()
+        asyncio.get_running_loop().call_soon(may_go_on.set)
+        await writer.close(PATIENCE_SECONDS)
+        assert holder(tmp_path) == "uid-b"
+
+    async def test_a_full_disk_is_said_once_and_tried_until_it_works(
+        self,
+        tmp_path: Path,
+        writer: CheckpointWriter,
+        state: State,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(checkpoint_writer, "_RETRY_SECONDS", 0.01)
+        write, attempts = checkpoint_file.write, []
+
+        def full_at_first(path: Path, text: str) -> None:
+            attempts.append(text)
+            if len(attempts) <= 3:
+                raise OSError(28, "No space left on device")
+            write(path, text)
+
+        monkeypatch.setattr(checkpoint_file, "write", full_at_first)
+        state.checkpoint = held_by("uid-a")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await writer.flushed(writer.request())
+        assert (holder(tmp_path), len(attempts)) == ("uid-a", 4)
+        said = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert [(r.getMessage()[:28], r.__dict__["error"]) for r in said] == [
+            ("checkpoint cannot be written", "No space left on device")
+        ]
+
+    async def test_a_disk_that_takes_nothing_is_not_waited_for(
+        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def full(path: Path, text: str) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(checkpoint_file, "write", full)
+        writer = CheckpointWriter(tmp_path, state.current)
+        writer.request()
+        await writer.close(0.05)
+        assert "the last checkpoint was not written" in [record.getMessage() for record in caplog.records]
+
+
+class TestLines:
+    """What comes after the first write."""
+
+    @pytest.fixture
+    async def begun(self, writer: CheckpointWriter, state: State) -> CheckpointWriter:
+        state.checkpoint = held_by("uid-a")
+        await writer.flushed(writer.request())
+        return writer
+
+    async def test_the_whole_file_follows_by_itself(
+        self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 0.01)
+        loop, is_written = asyncio.get_running_loop(), asyncio.Event()
+        save = CheckpointStore.save
+
+        def told(self: CheckpointStore, checkpoint: Checkpoint, *, whole: bool = False) -> None:
+            save(self, checkpoint, whole=whole)
+            if whole:
+                loop.call_soon_threadsafe(is_written.set)
+
+        monkeypatch.setattr(CheckpointStore, "save", told)
+        state.checkpoint = held_by("uid-b")
+        await begun.flushed(begun.request())
+        assert holder(tmp_path) == "uid-b"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await is_written.wait()
+        assert alone(tmp_path) == "uid-b"
+
+    async def test_until_then_it_is_the_journal_that_has_it(
+        self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
+        for uid in ("uid-b", "uid-c"):
+            state.checkpoint = held_by(uid)
+            await begun.flushed(begun.request())
+            assert (holder(tmp_path), alone(tmp_path)) == (uid, "uid-a")
+
+    async def test_what_comes_while_a_line_is_written_shares_the_next(
+        self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lines: list[bytes] = []
+        began, may_go_on = threading.Event(), threading.Event()
+        append = Journal.append
+
+        def slow(self: Journal, line: bytes) -> None:
+            lines.append(line)
+            began.set()
+            assert may_go_on.wait(PATIENCE_SECONDS)
+            append(self, line)
+
+        monkeypatch.setattr(Journal, "append", slow)
+        for index in range(50):
+            state.checkpoint = held_by(f"uid-{index}")
+            number = begun.request()
+            assert await asyncio.to_thread(began.wait, PATIENCE_SECONDS)
+        last = asyncio.create_task(begun.flushed(number))
+        await asyncio.sleep(0)
+        assert not last.done()
+        may_go_on.set()
+        await last
+        assert holder(tmp_path) == "uid-49"
+        assert len(lines) == 2
+
+    async def test_an_end_leaves_the_whole_file_and_no_journal(
+        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
+        writer = CheckpointWriter(tmp_path, state.current)
+        for uid in ("uid-a", "uid-b"):
+            state.checkpoint = held_by(uid)
+            await writer.flushed(writer.request())
+        assert alone(tmp_path) == "uid-a"
+        await writer.close(PATIENCE_SECONDS)
+        assert alone(tmp_path) == "uid-b"
+        assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
+
+    async def test_an_end_in_the_middle_of_a_whole_write_leaves_what_came_after_it(
+        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        began, may_go_on = threading.Event(), threading.Event()
+        write = checkpoint_file.write
+
+        def slow(path: Path, text: str) -> None:
+            began.set()
+            assert may_go_on.wait(PATIENCE_SECONDS)
+            write(path, text)
+
+        monkeypatch.setattr(checkpoint_file, "write", slow)
+        writer = CheckpointWriter(tmp_path, state.current)
+        state.checkpoint = held_by("uid-a")
+        writer.request()
+        assert await asyncio.to_thread(began.wait, PATIENCE_SECONDS)
+        state.checkpoint = held_by("uid-b")
+        writer.request()
+        closing = asyncio.create_task(writer.close(PATIENCE_SECONDS))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await closing
+        assert alone(tmp_path) == "uid-b"
+        assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
+
+    async def test_an_end_of_one_who_never_wrote_makes_whole_what_was_left(self, tmp_path: Path, state: State) -> None:
+        store = CheckpointStore(tmp_path)
+        for uid in ("uid-a", "uid-b"):
+            store.save(replace(held_by(uid), boot_id="boot-1"))
+        store.close()
+        assert alone(tmp_path) == "uid-a"
+        await CheckpointWriter(tmp_path, state.current).close(PATIENCE_SECONDS)
+        assert alone(tmp_path) == "uid-b"
+        assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]

@@ -1,0 +1,265 @@
+"""`nodedevice-agent checkpoint`: what people and programs read out of a file, and the one line about a bad one."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from nodedevice_agent.__main__ import main
+from nodedevice_agent.checkpoint.format import Checkpoint, PluginSocket, encode
+from nodedevice_agent.checkpoint.store import CheckpointStore
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+SAMPLES = Path(__file__).parents[1] / "checkpoint" / "checkpoints"
+GPU = "example.com/gpu"
+EVERYTHING = api_pb2.ContainerAllocateResponse(
+    envs={"GPUS": "a,b"},
+    mounts=[api_pb2.Mount(container_path="/lib/gpu", host_path="/opt/gpu", read_only=True)],
+    devices=[api_pb2.DeviceSpec(container_path="/dev/gpu0", host_path="/dev/gpu3", permissions="rw")],
+    annotations={"gpu.example.com/a": "1"},
+    cdi_devices=[api_pb2.CDIDevice(name="example.com/gpu=a")],
+).SerializeToString(deterministic=True)
+
+
+def command(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["checkpoint", *map(str, arguments)])
+
+
+def holding(response: bytes | None, *, device_ids: tuple[str, ...] = ("a", "b")) -> Checkpoint:
+    allocation = Allocation("uid-1", "main", GPU, {0: device_ids, 1: device_ids[:1]}, response)
+    return Checkpoint((allocation,), {GPU: device_ids}, "boot-1", (PluginSocket(GPU, "gpu.sock"),))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint.json"
+
+
+def test_show_for_people(file: Path) -> None:
+    file.write_text(encode(holding(EVERYTHING)))
+    shown = command("show", file)
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines() == [
+        "Checkpoint version 2, checksum right, boot boot-1",
+        "",
+        "RESOURCE         HEALTHY  SOCKET    DEVICES",
+        "example.com/gpu  2        gpu.sock  a b",
+        "",
+        "Pod uid-1, container main, example.com/gpu",
+        "  NUMA node 0: a b",
+        "  NUMA node 1: a",
+        "  env GPUS=a,b",
+        "  device /dev/gpu0 from /dev/gpu3 (rw)",
+        "  mount /lib/gpu from /opt/gpu (ro)",
+        "  annotation gpu.example.com/a=1",
+        "  cdi device example.com/gpu=a",
+    ]
+
+
+def test_show_as_json(file: Path) -> None:
+    file.write_text(encode(holding(EVERYTHING)))
+    shown = json.loads(command("show", file, "-o", "json").stdout)
+    (container,) = shown.pop("containers")
+    assert (container["startsWith"], container["conflicts"]) == (shown["allocations"][0]["answer"], [])
+    assert shown == {
+        "version": 2,
+        "bootID": "boot-1",
+        "journalLines": 0,
+        "registeredDevices": {GPU: ["a", "b"]},
+        "endpoints": [{"resourceName": GPU, "endpoint": "gpu.sock"}],
+        "allocations": [
+            {
+                "podUID": "uid-1",
+                "container": "main",
+                "resourceName": GPU,
+                "deviceIDs": ["a", "b"],
+                "deviceIDsByNUMANode": {"0": ["a", "b"], "1": ["a"]},
+                "answer": {
+                    "envs": {"GPUS": "a,b"},
+                    "mounts": [{"containerPath": "/lib/gpu", "hostPath": "/opt/gpu", "readOnly": True}],
+                    "devices": [{"containerPath": "/dev/gpu0", "hostPath": "/dev/gpu3", "permissions": "rw"}],
+                    "annotations": {"gpu.example.com/a": "1"},
+                    "cdiDevices": ["example.com/gpu=a"],
+                },
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "allocations"),
+    [("v1-two-pods", 1, 2), ("v2-no-pods", 2, 0), ("v2-one-pod-no-numa", 2, 1), ("v2-two-gpus-numa1", 2, 1)],
+)
+def test_kubelets_own_files(name: str, version: int, allocations: int) -> None:
+    path = SAMPLES / f"{name}.json"
+    verified = command("verify", path)
+    assert (verified.exit_code, verified.stderr) == (0, "")
+    assert f"fine; version {version}, allocations: {allocations}, resources: 1" in verified.stdout
+    document = json.loads(command("show", path, "-o", "json").stdout)
+    assert document["version"] == version
+    assert [a["answer"] is not None for a in document["allocations"]] == [True] * allocations
+
+
+def test_the_answers_of_a_kubelets_file_are_read() -> None:
+    (first, _) = json.loads(command("show", SAMPLES / "v1-two-pods.json", "-o", "json").stdout)["allocations"]
+    assert first["deviceIDsByNUMANode"] == {"0": ["DevA3"]}
+    assert first["answer"]["envs"] == {"EXAMPLECOMDEVICEA_DEVA3_TTY10": "0"}
+    assert first["answer"]["devices"] == [
+        {"containerPath": "/dev/tty10", "hostPath": "/dev/tty10", "permissions": "rw"}
+    ]
+
+
+def corrupted(change: dict[str, Any]) -> str:
+    return json.dumps({**json.loads(encode(holding(EVERYTHING))), **change})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(b"", "not JSON", id="empty"),
+        pytest.param(b'{"Data":', "not JSON", id="cut off"),
+        pytest.param(b"[]", "Data is missing", id="something else"),
+        pytest.param(b"\x7fELF\x80", "not UTF-8 text (byte 4)", id="binary"),
+        pytest.param(corrupted({"Checksum": 1}).encode(), "checksum is 1, but the content's is", id="checksum"),
+        pytest.param(
+            corrupted({"Data": {"PodDeviceEntries": [{}], "RegisteredDevices": {}}}).encode(), "missing", id="a field"
+        ),
+        pytest.param(b"[" * 100_000, "not JSON", id="too deep"),
+    ],
+)
+@pytest.mark.parametrize("subcommand", ["show", "verify"])
+def test_a_corrupt_file_is_one_line(file: Path, content: bytes, said: str, subcommand: str) -> None:
+    file.write_bytes(content)
+    result = command(subcommand, file)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"Error: {file}: corrupt: ")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_real_corrupt_file() -> None:
+    result = command("verify", SAMPLES / "corrupt-checksum.json")
+    assert result.exit_code == 1
+    assert "checksum is 216033768, but the content's is 2703430300" in result.stderr
+
+
+def test_a_file_that_is_not_there(file: Path) -> None:
+    result = command("verify", file)
+    assert (result.exit_code, result.stderr) == (1, f"Error: {file}: No such file or directory\n")
+
+
+def test_an_answer_that_cannot_be_decoded_is_found(file: Path) -> None:
+    file.write_text(encode(holding(b"\x0a\xff")))
+    verified = command("verify", file)
+    assert verified.exit_code == 1
+    assert "example.com/gpu of container main of pod uid-1: AllocResp cannot be decoded (2 bytes)" in verified.stderr
+    assert "  answer: AllocResp cannot be decoded (2 bytes)" in command("show", file).stdout
+    (entry,) = json.loads(command("show", file, "-o", "json").stdout)["allocations"]
+    assert (entry["answer"], entry["problem"]) == (None, "AllocResp cannot be decoded (2 bytes)")
+
+
+def test_what_no_plugin_can_have_listed_is_found_and_shown(file: Path) -> None:
+    file.write_text(encode(holding(None, device_ids=("a\n",))))
+    verified = command("verify", file)
+    assert verified.exit_code == 1
+    assert verified.stderr == f"Error: {file}: example.com/gpu: 'a\\n' can be no device ID\n"
+    assert command("show", file).exit_code == 0
+
+
+def test_a_directory_is_named(file: Path) -> None:
+    file.mkdir()
+    assert command("verify", file).stderr == f"Error: {file}: Is a directory\n"
+
+
+def test_a_pipe_is_not_waited_for(file: Path) -> None:
+    os.mkfifo(file)
+    assert command("verify", file).stderr == f"Error: {file}: not a regular file\n"
+
+
+def test_an_answer_that_was_lost_is_no_fault(file: Path) -> None:
+    file.write_text(encode(holding(None)))
+    assert command("verify", file).exit_code == 0
+    assert "  answer: lost; the plugin will be asked again" in command("show", file).stdout
+
+
+def test_nothing_in_a_file_reaches_the_terminal_raw(file: Path) -> None:
+    file.write_text(encode(holding(EVERYTHING, device_ids=("a\x1b[2J\n", "b\u2028"))))
+    shown = command("show", file).stdout
+    assert "  NUMA node 0: a\\x1b[2J\\n b\\u2028" in shown.splitlines()
+    assert all(line.isprintable() for line in shown.split("\n"))
+
+
+class TestJournal:
+    """What lies beside the file belongs to it."""
+
+    @pytest.fixture
+    def file(self, file: Path) -> Path:
+        store = CheckpointStore(file.parent)
+        store.save(holding(EVERYTHING))
+        store.save(holding(None, device_ids=("b", "c")))
+        store.close()
+        return file
+
+    def test_it_is_shown(self, file: Path) -> None:
+        first, *others = command("show", file).stdout.splitlines()
+        assert first == "Checkpoint version 2, checksum right, boot boot-1, with 1 line of its journal"
+        assert "  NUMA node 0: b c" in others
+        shown = json.loads(command("show", file, "-o", "json").stdout)
+        assert (shown["journalLines"], shown["allocations"][0]["deviceIDs"]) == (1, ["b", "c"])
+
+    def test_it_is_verified(self, file: Path) -> None:
+        assert command("verify", file).stdout == (
+            f"{file}: fine; version 2, allocations: 1, resources: 1, lines of its journal: 1\n"
+        )
+        (file.parent / f"{file.name}.journal").write_bytes(b"?" + (file.parent / f"{file.name}.journal").read_bytes())
+        damaged = command("verify", file)
+        assert (damaged.exit_code, damaged.stdout) == (1, "")
+        assert damaged.stderr == f"Error: {file}: corrupt: the journal is damaged before its line 2\n"
+
+    def test_a_flipped_bit_in_its_last_line_is_told(self, file: Path) -> None:
+        journal = file.parent / f"{file.name}.journal"
+        content = bytearray(journal.read_bytes())
+        content[content.index(b"uid-1")] ^= 1
+        journal.write_bytes(content)
+        damaged = command("verify", file)
+        assert (damaged.exit_code, damaged.stdout) == (1, "")
+        assert damaged.stderr == f"Error: {file}: corrupt: line 2 of the journal is damaged\n"
+
+    def test_a_last_line_that_was_never_finished_is_nothing(self, file: Path) -> None:
+        journal = file.parent / f"{file.name}.journal"
+        journal.write_bytes(journal.read_bytes().rstrip(b"\0")[:-2])
+        assert command("verify", file).stdout == f"{file}: fine; version 2, allocations: 1, resources: 1\n"
+
+
+class TestContainers:
+    """What a container is started with: the answers of all its resources, as one."""
+
+    def checkpoint(self) -> Checkpoint:
+        other = api_pb2.ContainerAllocateResponse(envs={"GPUS": "z", "NIC": "eth1"}).SerializeToString()
+        nic = Allocation("uid-1", "main", "example.com/nic", {-1: ("eth1",)}, other)
+        gpu = holding(EVERYTHING)
+        return Checkpoint((*gpu.allocations, nic), gpu.registered)
+
+    def test_what_a_container_starts_with(self, file: Path) -> None:
+        file.write_text(encode(self.checkpoint()))
+        (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
+        assert container["podUID"] == "uid-1"
+        assert container["startsWith"]["envs"] == {"GPUS": "a,b", "NIC": "eth1"}
+        assert container["startsWith"]["cdiDevices"] == ["example.com/gpu=a"]
+        assert container["conflicts"] == [
+            {"what": "env", "name": "GPUS", "used": "example.com/gpu", "passedOver": "example.com/nic"}
+        ]
+
+    def test_a_conflict_is_told(self, file: Path) -> None:
+        file.write_text(encode(self.checkpoint()))
+        assert command("show", file).stdout.splitlines()[-1] == (
+            "CONFLICT in container main of pod uid-1: env GPUS: example.com/gpu's is used, example.com/nic's is left out"
+        )
+
+    def test_a_removed_pod_has_none(self, file: Path) -> None:
+        file.write_text(encode(Checkpoint((), {GPU: ("a",)})))
+        assert json.loads(command("show", file, "-o", "json").stdout)["containers"] == []

@@ -1,0 +1,78 @@
+"""`nodedevice-agent gpu`: what is remembered of the GPUs, and an administrator's word about one."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from nodedevice_agent.cli.gpu import gpu
+from nodedevice_agent.plugins.nvml.fleet import Remembered
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health import boot_memory as memory
+from nodedevice_agent.plugins.nvml.health.boot_memory import Memory
+from nodedevice_agent.plugins.nvml.health.health import ECC
+
+WELL = Remembered(Gpu("GPU-a", "H100", pci_bus_id="0000:1b:00.0"))
+MARKED = Remembered(Gpu("GPU-b", "H100", pci_bus_id="0000:43:00.0"), ECC)
+
+
+def run(state_dir: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(gpu, [arguments[0], "--state-dir", str(state_dir), *arguments[1:]])
+
+
+def test_shows_what_is_remembered(tmp_path: Path) -> None:
+    Memory(tmp_path).write((WELL, MARKED))
+    shown = run(tmp_path, "show").output.splitlines()
+    assert shown[0].split("\t") == ["GPU-a", "0000:1b:00.0", "H100", "no mark"]
+    assert "uncorrectable ECC errors" in shown[1]
+
+
+def test_leaves_word_for_the_agent(tmp_path: Path) -> None:
+    Memory(tmp_path).write((MARKED,))
+    assert run(tmp_path, "clear", "GPU-b").exit_code == 0
+    assert [path.name for path in memory.clear_dir(tmp_path).iterdir()] == ["GPU-b"]
+
+
+@pytest.mark.parametrize("uuid", ["GPU-x", "../../etc/passwd", ""])
+def test_names_the_gpus_there_are(tmp_path: Path, uuid: str) -> None:
+    Memory(tmp_path).write((WELL,))
+    refused = run(tmp_path, "clear", uuid)
+    assert refused.exit_code == 1
+    assert "there are: GPU-a" in refused.output
+
+
+DAMAGED = {
+    "empty": b"",
+    "cut": b"{",
+    "odd": b'{"boot_id": 7}',
+    "bytes": b"\xff" * 100,
+    "text": b'{"boot_id": "\xff"}',
+    "nobody": json.dumps({"boot_id": "x", "gpus": [{"gpu": {"uuid": "../x"}}]}).encode(),
+    "nowhere": json.dumps({"boot_id": "x", "gpus": [{"gpu": {"uuid": "GPU-a", "numa_node": 1 << 63}}]}).encode(),
+    "deep": b'{"x":' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
+    path = tmp_path / "gpus/remembered.json"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    refused = run(tmp_path, "show")
+    assert refused.exit_code == 1
+    assert str(path) in refused.output
+    # the agent says so, goes on, and writes it anew
+    store = Memory(tmp_path)
+    assert store.read() == ()
+    assert "forgotten" in caplog.text
+    assert path.with_name("remembered.json.unreadable").read_bytes() == content
+    store.write((WELL,))
+    assert Memory(tmp_path).read() == (WELL,)
+
+
+def test_another_boot_has_reset_every_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Memory(tmp_path).write((MARKED,))
+    assert Memory(tmp_path).read() == (MARKED,)
+    (tmp_path / "boot_id").write_text("another\n")
+    monkeypatch.setattr(memory, "_BOOT_ID", tmp_path / "boot_id")
+    assert Memory(tmp_path).read() == ()

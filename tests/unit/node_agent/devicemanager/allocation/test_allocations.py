@@ -1,0 +1,80 @@
+"""The book of who holds what: a device is one pod's, however many of its containers have it."""
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, by_numa
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by
+
+
+def book(*entries: tuple[str, str, tuple[str, ...]]) -> AllocationBook:
+    """From (pod uid, container, device IDs)."""
+    filled = AllocationBook()
+    for uid, container, ids in entries:
+        filled.add(held_by(uid, *ids, container=container))
+    return filled
+
+
+def test_a_device_may_be_of_two_containers_of_one_pod() -> None:
+    filled = book(("a", "init", ("d0", "d1")), ("a", "main", ("d0",)))
+    assert filled.holders(GPU) == {"d0": "a", "d1": "a"}
+
+
+def test_refuses_a_device_of_another_pod_and_enters_nothing() -> None:
+    filled = book(("a", "main", ("d1",)))
+    with pytest.raises(ValueError, match="d1 is held by pod a"):
+        filled.add(held_by("b", "d0", "d1"))
+    assert filled.holders(GPU) == {"d1": "a"}
+    assert filled.pod_uids() == {"a"}
+
+
+def test_the_same_id_of_two_resources_are_two_devices() -> None:
+    filled = book(("a", "main", ("d0",)))
+    filled.add(held_by("b", "d0", name=NIC))
+    assert (filled.holders(GPU), filled.holders(NIC)) == ({"d0": "a"}, {"d0": "b"})
+
+
+def test_release_forgets_all_of_a_pod_and_nothing_else() -> None:
+    filled = book(("a", "init", ("d0",)), ("a", "main", ("d0",)), ("b", "main", ("d1",)))
+    filled.add(held_by("a", "n0", name=NIC))
+    assert filled.release("a") == {GPU, NIC}
+    assert filled.holders(GPU) == {"d1": "b"}
+    assert filled.release("a") == frozenset()
+
+
+def test_releasing_is_said_once_and_ends_with_the_release() -> None:
+    filled = book(("a", "main", ("d0",)))
+    assert filled.set_releasing("a", 7.0) == {GPU}
+    assert filled.set_releasing("a", 8.0) == frozenset()
+    assert filled.set_releasing("stranger", 7.0) == frozenset()
+    assert filled.is_releasing("a")
+    filled.release("a")
+    assert not filled.is_releasing("a")
+
+
+def test_holders_is_a_view_that_cannot_be_written() -> None:
+    filled = book(("a", "main", ("d0",)))
+    with pytest.raises(TypeError):
+        filled.holders(GPU)["d1"] = "b"  # type: ignore[index]
+
+
+def test_entries_of_a_resource_are_sorted_by_pod_and_container() -> None:
+    filled = book(("b", "main", ("d0",)), ("a", "z", ("d1",)), ("a", "b", ("d2",)))
+    assert [(a.pod_uid, a.container) for a in filled.of_resource(GPU)] == [("a", "b"), ("a", "z"), ("b", "main")]
+
+
+@pytest.mark.parametrize(
+    ("numa_nodes", "sorted_ids"),
+    [
+        pytest.param({}, {-1: ("d0", "d1", "d2")}, id="nothing known"),
+        pytest.param({"d0": (0,), "d1": (0,), "d2": (1,)}, {0: ("d0", "d1"), 1: ("d2",)}, id="one node each"),
+        pytest.param(
+            {"d0": (0, 1)}, {-1: ("d1", "d2"), 0: ("d0",), 1: ("d0",)}, id="a device of two nodes is under both"
+        ),
+        pytest.param({"d0": (10,), "d1": (2,), "d2": (1,)}, {1: ("d2",), 2: ("d1",), 10: ("d0",)}, id="numeric order"),
+        pytest.param({"d0": ()}, {-1: ("d0", "d1", "d2")}, id="topology without nodes"),
+    ],
+)
+def test_ids_by_numa_node(numa_nodes: dict[str, tuple[int, ...]], sorted_ids: dict[int, tuple[str, ...]]) -> None:
+    found = by_numa(["d2", "d0", "d1"], numa_nodes)
+    assert found == sorted_ids
+    assert list(found) == sorted(sorted_ids)

@@ -1,0 +1,102 @@
+"""Answers of several device plugins for one container, as one."""
+
+from dataclasses import replace
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.container_edits import (
+    Conflict,
+    ContainerEdits,
+    DeviceFile,
+    Mount,
+    merged,
+    place,
+    unrestricted,
+    without,
+)
+
+NOTHING = ContainerEdits({}, (), (), {}, ())
+GPU = ContainerEdits(
+    {"GPU": "0"},
+    (Mount("/lib/gpu", "/opt/gpu", True),),
+    (DeviceFile("/dev/gpu0", "/dev/gpu0", "rw"),),
+    {"gpu": "0"},
+    ("vendor.com/gpu=0",),
+)
+NIC = ContainerEdits(
+    {"NIC": "1"},
+    (Mount("/lib/nic", "/opt/nic", False),),
+    (DeviceFile("/dev/nic1", "/dev/nic1", "r"),),
+    {"nic": "1"},
+    ("vendor.com/nic=1",),
+)
+
+
+def test_nothing_is_nothing() -> None:
+    assert merged({}) == (NOTHING, ())
+    assert merged({"vendor.com/gpu": NOTHING}) == (NOTHING, ())
+
+
+def test_one_answer_is_taken_as_it_is() -> None:
+    assert merged({"vendor.com/gpu": GPU}) == (GPU, ())
+
+
+def test_two_resources_are_put_together_in_order_of_their_names() -> None:
+    both = ContainerEdits(
+        {"GPU": "0", "NIC": "1"},
+        GPU.mounts + NIC.mounts,
+        GPU.devices + NIC.devices,
+        {"gpu": "0", "nic": "1"},
+        ("vendor.com/gpu=0", "vendor.com/nic=1"),
+    )
+    assert merged({"vendor.com/nic": NIC, "vendor.com/gpu": GPU}) == (both, ())
+
+
+def test_a_cdi_device_named_twice_is_there_once_and_no_conflict() -> None:
+    cdi = replace(NOTHING, cdi_devices=("vendor.com/gpu=0", "vendor.com/gpu=0"))
+    edits, conflicts = merged({"vendor.com/gpu": cdi, "vendor.com/other": cdi})
+    assert (edits.cdi_devices, conflicts) == (("vendor.com/gpu=0",), ())
+
+
+def test_the_same_said_twice_is_no_conflict() -> None:
+    assert merged({"vendor.com/gpu": GPU, "vendor.com/other": GPU}) == (GPU, ())
+
+
+def test_where_they_contradict_the_first_by_name_has_its_way_and_it_is_told() -> None:
+    other = ContainerEdits(
+        {"GPU": "7"},
+        (Mount("/lib/gpu", "/elsewhere", True),),
+        (DeviceFile("/dev/gpu0", "/dev/gpu0", "r"),),
+        {"gpu": "7"},
+        (),
+    )
+    edits, conflicts = merged({"vendor.com/zzz": other, "vendor.com/gpu": GPU})
+    assert edits == GPU
+    assert conflicts == tuple(
+        Conflict(what, name, "vendor.com/gpu", "vendor.com/zzz")
+        for what, name in (("env", "GPU"), ("mount", "/lib/gpu"), ("device", "/dev/gpu0"), ("annotation", "gpu"))
+    )
+
+
+class TestWithoutThePodsOwn:
+    @pytest.mark.parametrize("own", ["/coll", "/x/../coll"])
+    @pytest.mark.parametrize("plugins", ["/coll", "/coll/", "//coll/."])
+    def test_one_place_however_it_is_written(self, own: str, plugins: str) -> None:
+        wanted = replace(NOTHING, mounts=(Mount(plugins, "/srv", False), Mount("/coll/sub", "/srv", False)))
+        left, words = without(wanted, (), {place(own)})
+        assert left == replace(NOTHING, mounts=(Mount("/coll/sub", "/srv", False),))
+        assert words == (f"mount {plugins}",)
+
+    def test_environment_variables_by_name(self) -> None:
+        wanted = replace(NOTHING, envs={"OWN": "plugin", "OTHER": "plugin"})
+        assert without(wanted, {"OWN", "MORE"}, ()) == (replace(NOTHING, envs={"OTHER": "plugin"}), ("env OWN",))
+
+    def test_nothing_of_it(self) -> None:
+        assert without(GPU, {"MORE"}, {"/more"}) == (GPU, ())
+
+
+@pytest.mark.parametrize(
+    ("permissions", "result"), [("r", "rwm"), ("rwm", "rwm"), ("m", "mrw"), ("rx", "rxwm"), ("", "")]
+)
+def test_unrestricted(permissions: str, result: str) -> None:
+    (device,) = unrestricted(replace(NOTHING, devices=(DeviceFile("/dev/a", "/dev/b", permissions),))).devices
+    assert device == DeviceFile("/dev/a", "/dev/b", result)

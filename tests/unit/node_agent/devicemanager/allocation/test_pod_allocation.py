@@ -1,0 +1,338 @@
+"""Which devices a pod's containers get: order, reuse, the plugin's advice, and all or nothing.
+
+Rows are those of the kubelet's own table, where it has one; rules differ from it on purpose where a pod waits.
+"""
+
+from typing import Any
+
+import pytest
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.pods import Container, Pod
+
+from tests.unit.node_agent.devicemanager.scenario import (
+    ADVISING,
+    GPU,
+    NIC,
+    Scenario,
+    calls,
+    container,
+    device_ids,
+    init,
+    is_saved,
+    pod,
+    published,
+    questions,
+    sidecar,
+)
+
+
+def with_plugin(count: int = 4, **options: Any) -> Scenario:
+    scenario = Scenario(**options)
+    scenario.plugin(device_ids(count))
+    return scenario
+
+
+@pytest.mark.parametrize(
+    ("containers", "held"),
+    [
+        pytest.param([container("a", gpu=1)], {"a": ["d0"]}, id="one app container"),
+        pytest.param([container("a", gpu=1), container("b", gpu=2)], {"a": ["d0"], "b": ["d1", "d2"]}, id="two apps"),
+        pytest.param([init("i", 2), container("a", gpu=1)], {"i": ["d0", "d1"], "a": ["d0"]}, id="app reuses init's"),
+        pytest.param([init("i", 1), init("j", 2)], {"i": ["d0"], "j": ["d0", "d1"]}, id="init reuses init's"),
+        pytest.param(
+            [init("i", 1), container("a", gpu=2)], {"i": ["d0"], "a": ["d0", "d1"]}, id="app takes more than init had"
+        ),
+        pytest.param(
+            [init("i", 1), container("a", gpu=1), container("b", gpu=1)],
+            {"i": ["d0"], "a": ["d0"], "b": ["d1"]},
+            id="apps never share what init had",
+        ),
+        pytest.param(
+            [sidecar("s", 1), container("a", gpu=1)], {"s": ["d0"], "a": ["d1"]}, id="a sidecar keeps its devices"
+        ),
+        pytest.param(
+            [init("i", 2), sidecar("s", 1), container("a", gpu=1)],
+            {"i": ["d0", "d1"], "s": ["d0"], "a": ["d1"]},
+            id="sidecar and app divide what init had",
+        ),
+        pytest.param(
+            [init("i", 1), sidecar("s", 1), sidecar("t", 1), container("a", gpu=1), container("b", gpu=1)],
+            {"i": ["d0"], "s": ["d0"], "t": ["d1"], "a": ["d2"], "b": ["d3"]},
+            id="sidecars and apps pairwise disjoint",
+        ),
+        pytest.param(
+            [sidecar("s", 1), init("i", 1), container("a", gpu=1)],
+            {"s": ["d0"], "i": ["d1"], "a": ["d1"]},
+            id="init after a sidecar",
+        ),
+        pytest.param([init("i", 4), container("a", gpu=4)], {"i": device_ids(4), "a": device_ids(4)}, id="all, twice"),
+        pytest.param([container("a"), container("b", gpu=1)], {"b": ["d0"]}, id="a container without a device"),
+    ],
+)
+def test_init_sidecar_and_app_containers(containers: list[Container], held: dict[str, list[str]]) -> None:
+    scenario = with_plugin(4)
+    scenario.run(pod("p", *containers))
+    assert scenario.held() == {f"p/{name}": tuple(ids) for name, ids in held.items()}
+    assert scenario.reasons() == {}
+
+
+def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None:
+    scenario = with_plugin(4)
+    scenario.run(pod("p", init("i", 4), container("a", gpu=1)), pod("q", gpu=1))
+    assert scenario.reasons() == {"q": "NotEnoughDevices"}
+    scenario.answer_all(scenario.gone("p"))
+    assert scenario.held() == {"q/main": ("d0",)}
+
+
+def test_asks_for_one_resource_after_another_in_the_kubelets_order() -> None:
+    scenario = with_plugin()
+    scenario.plugin(["n0", "n1"], NIC, 2)
+    effects = scenario.see(pod("p", init("i", 1), container("a", gpu=1, nic=1)))
+    asked = []
+    while found := calls(effects):
+        (call,) = found
+        asked.append((call.resource_name, call.device_ids))
+        effects = scenario.answer(call)
+    assert asked == [(GPU, ("d0",)), (GPU, ("d0",)), (NIC, ("n0",))]
+
+
+def test_a_pod_without_devices_is_nothing() -> None:
+    scenario = with_plugin()
+    assert scenario.see(pod("p")) == []
+    assert scenario.gone("p") == []
+
+
+def test_an_init_containers_device_that_broke_is_not_used_again() -> None:
+    scenario = with_plugin(3)
+    (call,) = calls(scenario.see(pod("p", init("i", 2), container("a", gpu=1))))
+    (second,) = calls(scenario.answer(call))
+    assert second.device_ids == ("d0",)
+    scenario.lists([Device("d0", healthy=False), "d1", "d2"])
+    scenario.answer_all(scenario.answer(second))
+    # the whole pod was chosen anew
+    assert scenario.held() == {"p/i": ("d1", "d2"), "p/a": ("d1",)}
+
+
+class TestAdvice:
+    """GetPreferredAllocation: advice, not an order."""
+
+    @pytest.mark.parametrize(
+        ("advice", "chosen"),
+        [
+            pytest.param(["d3", "d2"], ("d2", "d3"), id="followed"),
+            pytest.param([], ("d0", "d1"), id="none: it failed or said nothing"),
+            pytest.param(["d3"], ("d0", "d3"), id="too few: the rest is chosen here"),
+            pytest.param(["d3", "d2", "d1"], ("d2", "d3"), id="too many: the first are taken"),
+            pytest.param(["x", "d3"], ("d0", "d3"), id="unknown ones are passed over"),
+            pytest.param(["d3", "d3"], ("d0", "d3"), id="twice the same counts once"),
+            pytest.param(["taken", "d1"], ("d0", "d1"), id="one that another pod holds"),
+            pytest.param(["sick", "d1"], ("d0", "d1"), id="one that is not healthy"),
+        ],
+    )
+    def test_is_followed_as_far_as_it_makes_sense(self, advice: list[str], chosen: tuple[str, ...]) -> None:
+        scenario = Scenario()
+        scenario.plugin(["taken"])
+        scenario.run(pod("other", gpu=1))
+        scenario.lists(["taken", *device_ids(4), Device("sick", healthy=False)])
+        scenario.connect(endpoint=2, options=ADVISING)
+        (question,) = questions(scenario.see(pod("p", gpu=2)))
+        (call,) = calls(scenario.advise(question, *advice))
+        assert call.device_ids == chosen
+
+    def test_is_asked_with_what_is_free_what_must_be_in_it_and_the_whole_size(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(4), options=ADVISING)
+        (question,) = questions(scenario.see(pod("p", init("i", 1), container("a", gpu=3))))
+        assert (question.available, question.must_include, question.size) == (("d0", "d1", "d2", "d3"), (), 1)
+        (call,) = calls(scenario.advise(question, "d2"))
+        (question,) = questions(scenario.answer(call))
+        assert (question.available, question.must_include, question.size) == (("d0", "d1", "d2", "d3"), ("d2",), 3)
+        (call,) = calls(scenario.advise(question, "d2", "d3", "d1"))
+        assert call.device_ids == ("d1", "d2", "d3")
+
+    def test_is_not_asked_where_nothing_is_to_be_chosen(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2), options=ADVISING)
+        (question,) = questions(scenario.see(pod("p", init("i", 1), container("a", gpu=1))))
+        (call,) = calls(scenario.advise(question))
+        # the app container takes just what the init container had
+        assert questions(effects := scenario.answer(call)) == []
+        assert calls(effects)[0].device_ids == ("d0",)
+
+    def test_device_taken_while_the_plugin_thinks_is_not_given_twice(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2), options=ADVISING)
+        (first,) = questions(scenario.see(pod("p", gpu=1)))
+        (second,) = questions(scenario.see(pod("q", gpu=1)))
+        (for_p,) = calls(scenario.advise(first, "d1"))
+        (for_q,) = calls(scenario.advise(second, "d1"))
+        assert (for_p.device_ids, for_q.device_ids) == (("d1",), ("d0",))
+
+    def test_pod_that_ended_while_the_plugin_thinks_is_forgotten(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(1), options=ADVISING)
+        (question,) = questions(scenario.see(pod("p", gpu=1)))
+        scenario.gone("p")
+        assert scenario.advise(question, "d0") == []
+
+    def test_plugin_that_went_while_it_thinks_makes_the_pod_wait(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(1), options=ADVISING)
+        (question,) = questions(scenario.see(pod("p", gpu=1)))
+        scenario.disconnect()
+        assert calls(scenario.advise(question, "d0")) == []
+        assert scenario.reasons() == {"p": "EndpointStopped"}
+
+
+class TestNotEnough:
+    def test_a_pod_waits_until_a_device_comes_free(self) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("p", gpu=1))
+        effects = scenario.see(pod("q", gpu=1))
+        assert published(effects) == {GPU}
+        (waiting,) = scenario.manager.waiting(GPU)
+        assert (waiting.pod_uid, waiting.container, waiting.reason) == ("q", "main", "NotEnoughDevices")
+        assert waiting.message == "1 of example.com/gpu needed, and fewer are available"
+        scenario.answer_all(scenario.gone("p"))
+        assert scenario.held() == {"q/main": ("d0",)}
+        assert scenario.manager.waiting(GPU) == []
+
+    def test_nobody_is_asked_for_a_pod_that_cannot_be_served_whole(self) -> None:
+        scenario = with_plugin(2)
+        scenario.plugin([], NIC, 2)
+        assert calls(scenario.see(pod("p", gpu=1, nic=1))) == []
+        assert (scenario.reasons(), scenario.reasons(NIC)) == ({}, {"p": "NotEnoughDevices"})
+        scenario.run(pod("q", gpu=2))
+        assert scenario.held() == {"q/main": ("d0", "d1")}
+
+    @pytest.mark.parametrize(
+        "late",
+        [
+            pytest.param(pod("p", init("i", 3), container("a", gpu=1)), id="init asks for more than there is"),
+            pytest.param(pod("p", sidecar("s", 1), container("a", gpu=2)), id="sidecar and app together"),
+            pytest.param(pod("p", init("i", 2), container("a", gpu=2), container("b", gpu=1)), id="apps together"),
+        ],
+    )
+    def test_the_sum_over_containers_decides(self, late: Pod) -> None:
+        scenario = with_plugin(2)
+        assert calls(scenario.see(late)) == []
+        assert scenario.reasons() == {"p": "NotEnoughDevices"}
+        scenario.answer_all(scenario.lists(device_ids(3)))
+        assert scenario.reasons() == {}
+
+    def test_who_came_first_is_tried_first(self) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("z", gpu=1))
+        scenario.run(pod("y", gpu=1), pod("x", gpu=1))
+        scenario.answer_all(scenario.gone("z"))
+        assert scenario.held() == {"y/main": ("d0",)}
+
+    def test_a_failing_pod_takes_back_all_and_only_what_it_reserved(self) -> None:
+        scenario = with_plugin(3)
+        scenario.plugin(["n0"], NIC, 2)
+        (first,) = calls(scenario.see(pod("p", gpu=2, nic=1)))
+        (other,) = calls(scenario.see(pod("q", gpu=1)))
+        (second,) = calls(scenario.answer(first))
+        scenario.fail(second)
+        assert scenario.manager.resources[GPU].reserved == {"d2": "q"}
+        assert scenario.manager.resources[NIC].reserved == {}
+        scenario.answer_all(scenario.answer(other))
+        assert scenario.held() == {"q/main": ("d2",)}
+
+    def test_two_pods_that_want_the_same_pair_never_hold_each_other_up(self) -> None:
+        scenario = with_plugin(1)
+        scenario.plugin(["n0"], NIC, 2)
+        one = pod("p", container("a", gpu=1), container("b", nic=1))
+        two = pod("q", container("a", nic=1), container("b", gpu=1))
+        todo = [*scenario.see(one), *scenario.see(two)]
+        for _ in range(10):
+            if not (found := calls(todo)):
+                break
+            todo = [effect for call in reversed(found) for effect in scenario.answer(call)]
+        else:
+            pytest.fail("they are still at it")
+        winner = {key.partition("/")[0] for key in (*scenario.held(), *scenario.held(NIC))}
+        assert len(winner) == 1
+        assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
+
+    def test_two_pods_that_want_the_same_pair_of_advising_plugins_never_hold_each_other_up(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"], options=ADVISING)
+        scenario.plugin(["n0"], NIC, 2, options=ADVISING)
+        one, two = pod("p", container("a", gpu=1), container("b", nic=1)), pod("q", container("a", nic=1, gpu=1))
+        for seen in (one, two):
+            scenario.see(seen)
+        # both had looked before either had reserved anything; whatever comes is answered the last one first
+        todo = list(scenario.effects)
+        for _ in range(20):
+            if not todo:
+                break
+            latest = todo.pop()
+            scenario.effects = []
+            if latest in questions([latest]):
+                scenario.advise(questions([latest])[0])
+            elif latest in calls([latest]):
+                scenario.answer(calls([latest])[0])
+            todo += scenario.effects
+        winner = {key.partition("/")[0] for key in (*scenario.held(), *scenario.held(NIC))}
+        assert len(winner) == 1
+        assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
+
+    def test_what_a_beaten_pod_had_reserved_goes_to_who_waits_for_it(self) -> None:
+        scenario = with_plugin(1)
+        scenario.plugin(["n0"], NIC, 2)
+        (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", nic=1))))
+        (second,) = calls(scenario.answer(first))
+        scenario.see(pod("q", gpu=1))
+        assert scenario.reasons() == {"q": "NotEnoughDevices"}
+        scenario.lists([], NIC, 2)
+        scenario.answer_all(scenario.answer(second))
+        assert (scenario.held(), scenario.reasons(NIC)) == ({"q/main": ("d0",)}, {"p": "NotEnoughDevices"})
+
+    def test_so_does_what_it_had_of_the_very_resource_it_lacks(self) -> None:
+        scenario = with_plugin(2)
+        (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=1))))
+        scenario.lists(["d0"])
+        scenario.see(pod("q", gpu=1))
+        assert scenario.reasons() == {"q": "NotEnoughDevices"}
+        # p has d0 reserved and can no longer get a second one: it goes back, and q is looked at again
+        scenario.answer_all(scenario.answer(first))
+        assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "NotEnoughDevices"})
+
+
+class TestHeldAlready:
+    def test_a_container_that_has_what_it_asks_for_is_passed_over(self) -> None:
+        scenario = with_plugin(2)
+        scenario.run(pod("p", gpu=1))
+        again = scenario.restarted()
+        again.plugin(device_ids(2))
+        effects = again.see(pod("p", gpu=1))
+        assert calls(effects) == []
+        assert not is_saved(effects, durable=True)
+        assert again.held() == {"p/main": ("d0",)}
+
+    def test_a_changed_request_is_refused_and_said(self) -> None:
+        scenario = with_plugin(4)
+        scenario.run(pod("p", gpu=1))
+        effects = scenario.see(pod("p", gpu=3))
+        assert calls(effects) == []
+        (waiting,) = scenario.manager.waiting(GPU)
+        assert waiting.reason == "ChangedRequest"
+        assert waiting.message == "container main changed its request from 1 to 3"
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_only_the_missing_containers_are_asked_for(self) -> None:
+        scenario = with_plugin(3)
+        scenario.run(pod("p", init("i", 2)))
+        whole = pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2))
+        again = scenario.restarted()
+        again.plugin(device_ids(3))
+        again.run(whole)
+        assert again.held() == {"p/i": ("d0", "d1"), "p/a": ("d0",), "p/b": ("d1", "d2")}
+
+    def test_a_resource_that_comes_later_completes_a_pod(self) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("p", gpu=1, nic=1))
+        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})
+        scenario.answer_all(scenario.plugin(["n0"], NIC, 2))
+        assert scenario.held(NIC) == {"p/main": ("n0",)}

@@ -1,0 +1,196 @@
+"""PreStartContainer: once for each container and resource, after the pod's allocation, and never for what is done."""
+
+from collections.abc import Iterable
+
+import pytest
+from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
+from nodedevice_agent.devicemanager.resource import PluginOptions
+
+from tests.unit.node_agent.devicemanager.scenario import (
+    GPU,
+    NIC,
+    Scenario,
+    calls,
+    container,
+    init,
+    is_saved,
+    pod,
+    published,
+)
+
+ASKING = PluginOptions(pre_start_required=True)
+
+
+def pre_starts(effects: Iterable[Effect]) -> list[CallPreStart]:
+    return [effect for effect in effects if isinstance(effect, CallPreStart)]
+
+
+def asking(devices: int = 4) -> Scenario:
+    """GPUs of a plugin that wants the call, network cards of one that does not."""
+    scenario = Scenario()
+    scenario.plugin([f"d{i}" for i in range(devices)], options=ASKING)
+    scenario.plugin(["n0", "n1"], NIC, 2)
+    return scenario
+
+
+def allocated(scenario: Scenario, *wanted: object) -> list[CallPreStart]:
+    """These pods come and get their devices. Returns the calls that come of it."""
+    before = len(scenario.effects)
+    scenario.run(*wanted)  # type: ignore[arg-type]
+    return pre_starts(scenario.effects[before:])
+
+
+def started(scenario: Scenario, call: CallPreStart) -> list[Effect]:
+    return scenario.happens("pre_started", call.ticket)
+
+
+def fails(scenario: Scenario, call: CallPreStart, message: str = "cannot reset") -> list[Effect]:
+    return scenario.happens("pre_start_failed", call.ticket, message)
+
+
+class TestWhen:
+    def test_with_the_containers_devices_once_all_is_allocated(self) -> None:
+        scenario = asking()
+        (gpus,) = calls(scenario.see(pod("p", gpu=2, nic=1)))
+        (nics,) = calls(effects := scenario.answer(gpus))
+        assert pre_starts(effects) == []
+        (call,) = pre_starts(effects := scenario.answer(nics))
+        assert (call.resource_name, call.endpoint, call.container, call.device_ids) == (GPU, 1, "main", ("d0", "d1"))
+        assert is_saved(effects, durable=True)
+
+    def test_not_for_a_plugin_that_does_not_ask_for_it(self) -> None:
+        assert allocated(asking(), pod("p", nic=2)) == []
+
+    def test_not_for_a_container_without_devices(self) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", container("a"), container("b", gpu=1)))
+        assert call.container == "b"
+        assert pre_starts(started(scenario, call)) == []
+
+    def test_one_after_another_in_the_order_in_which_containers_start(self) -> None:
+        scenario = asking()
+        seen = allocated(scenario, pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2)))
+        order = []
+        while seen:
+            (call,) = seen
+            order.append((call.container, call.device_ids))
+            seen = pre_starts(started(scenario, call))
+        assert order == [("i", ("d0", "d1")), ("a", ("d0",)), ("b", ("d1", "d2"))]
+
+    def test_pods_do_not_wait_for_each_other(self) -> None:
+        assert len(allocated(asking(), pod("p", gpu=1), pod("q", gpu=1))) == 2
+
+    def test_once(self) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        started(scenario, call)
+        assert pre_starts(scenario.lists(["d0"])) == []
+        assert pre_starts(scenario.passes(1000)) == []
+        assert started(scenario, call) == []
+
+
+class TestFailure:
+    def test_is_said_and_the_devices_stay_held(self) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        assert published(fails(scenario, call)) == {GPU}
+        (waiting,) = scenario.snapshot().waiting
+        assert (waiting.waiting.reason, waiting.waiting.message, waiting.waiting.container) == (
+            "PreStartFailed",
+            "cannot reset",
+            "main",
+        )
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_is_tried_again_with_growing_pauses(self) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        for pause in (1, 2, 4, 8, 16, 32, 60, 60):
+            fails(scenario, call)
+            assert pre_starts(scenario.passes(pause - 0.1)) == []
+            (call,) = pre_starts(scenario.passes(0.1))
+            assert scenario.reasons() == {"p": "PreStartFailed"}
+        effects = started(scenario, call)
+        assert (published(effects), scenario.reasons()) == ({GPU}, {})
+
+    def test_holds_up_the_containers_that_start_later_and_no_other_pod(self) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", init("i", 1), container("a", gpu=1)))
+        assert pre_starts(fails(scenario, call)) == []
+        assert len(allocated(scenario, pod("q", gpu=1))) == 1
+
+    def test_of_a_plugin_that_went_waits_until_it_lists_its_devices_again(self) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario.disconnect()
+        fails(scenario, call)
+        assert pre_starts(scenario.passes(1000)) == []
+        assert pre_starts(scenario.connect(endpoint=3, options=ASKING)) == []
+        (again,) = pre_starts(scenario.lists(["d0"], endpoint=3))
+        assert (again.endpoint, again.device_ids) == (3, ("d0",))
+
+    def test_ends_where_the_plugin_asks_for_it_no_more(self) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        fails(scenario, call)
+        scenario.disconnect()
+        scenario.plugin(["d0"], endpoint=3)
+        assert pre_starts(scenario.passes(1)) == []
+        assert (scenario.reasons(), scenario.manager.checkpoint().pre_starts) == ({}, ())
+
+    @pytest.mark.parametrize("has_failed", [True, False])
+    def test_ends_with_the_pod(self, has_failed: bool) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        if has_failed:
+            fails(scenario, call)
+        scenario.gone("p")
+        assert scenario.reasons() == {}
+        assert started(scenario, call) == []
+        assert fails(scenario, call) == []
+        assert pre_starts(scenario.passes(1000)) == []
+        assert scenario.manager.next_deadline() is None
+
+
+class TestRestart:
+    def restarted(self, scenario: Scenario) -> Scenario:
+        again = Scenario(decode(encode(scenario.manager.checkpoint())))
+        again.run(pod("p", gpu=1))
+        return again
+
+    def test_does_not_call_again_for_what_is_done(self) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        assert is_saved(started(scenario, call), durable=False)
+        again = self.restarted(scenario)
+        assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
+
+    @pytest.mark.parametrize("has_failed", [True, False])
+    def test_calls_again_for_what_was_under_way_or_had_failed(self, has_failed: bool) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        if has_failed:
+            fails(scenario, call)
+        again = self.restarted(scenario)
+        assert pre_starts(again.effects) == []
+        (repeated,) = pre_starts(again.plugin(["d0"], options=ASKING))
+        assert repeated.device_ids == ("d0",)
+
+    def test_a_pod_gone_meanwhile_is_owed_nothing(self) -> None:
+        scenario = asking()
+        allocated(scenario, pod("p", gpu=1))
+        again = Scenario(scenario.manager.checkpoint())
+        again.happens("pods_synced", [])
+        assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
+
+    @pytest.mark.parametrize(
+        "odd", ["3", "{}", "[3, null]", '[{"PodUID": "p"}]', '[{"PodUID": 1, "ContainerName": 2, "ResourceName": 3}]']
+    )
+    def test_an_odd_list_in_the_file_is_passed_over(self, odd: str) -> None:
+        scenario = asking()
+        (call,) = allocated(scenario, pod("p", gpu=1))
+        started(scenario, call)
+        text = encode(scenario.manager.checkpoint())
+        assert "PreStarts" not in text
+        assert decode(text[:-1] + f',"PreStarts":{odd}}}') == decode(text)

@@ -1,0 +1,153 @@
+"""Which devices are taken for given NUMA nodes, and what a plugin is asked about them. Rows follow the kubelet's own tables."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.allocation.selection import choice
+from nodedevice_agent.devicemanager.devices import Device
+
+from tests.unit.node_agent.devicemanager.allocation.test_topology_hints import on
+
+
+def aligned(devices: dict[str, Device], ids: tuple[str, ...]) -> dict[int, int]:
+    """How many of these devices are on each node."""
+    return dict(Counter(node for device_id in ids for node in devices[device_id].numa_nodes))
+
+
+@pytest.mark.parametrize(
+    ("devices", "count", "affinity", "expected"),
+    [
+        pytest.param(on(None, None), 1, {0, 1}, {}, id="no device has a node"),
+        pytest.param(on(None, 1), 1, {1}, {1: 1}, id="the one that has"),
+        pytest.param(on(0, 1), 1, {0}, {0: 1}, id="one on node 0"),
+        pytest.param(on(0, 1), 1, {1}, {1: 1}, id="one on node 1"),
+        pytest.param(on(0, 1, 0, 1), 2, {0}, {0: 2}, id="two on node 0"),
+        pytest.param(on(0, 1, 0, 1), 2, {1}, {1: 2}, id="two on node 1"),
+        pytest.param(on(0, 1, 0, 1, 0, 1), 4, {0}, {0: 3, 1: 1}, id="three and one, node 0 first"),
+        pytest.param(on(0, 1, 0, 1, 0, 1), 4, {1}, {0: 1, 1: 3}, id="three and one, node 1 first"),
+        pytest.param(on(0, 1, 2, 3, 0, 1, 2, 3), 4, {1, 3}, {1: 2, 3: 2}, id="of two nodes"),
+        pytest.param(on(None, 0, 1), 2, {0}, {0: 1, 1: 1}, id="one of another node before one of none"),
+        pytest.param(on(1, 0, 1, None), 1, None, {1: 1}, id="any node"),
+    ],
+)
+def test_near_devices_first(
+    devices: dict[str, Device], count: int, affinity: set[int] | None, expected: dict[int, int]
+) -> None:
+    nodes = None if affinity is None else frozenset(affinity)
+    assert aligned(devices, choice(devices, count, (), sorted(devices), nodes).completed()) == expected
+
+
+def test_the_node_with_fewer_free_devices_is_used_up_first() -> None:
+    devices = on(0, 0, 0, 1, 1)
+    assert choice(devices, 1, (), sorted(devices), frozenset({0, 1})).completed() == ("d3",)
+
+
+def test_a_device_of_two_nodes_is_near_to_both() -> None:
+    devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,)), "d2": Device("d2")}
+    assert choice(devices, 1, (), sorted(devices), frozenset({1})).completed() == ("d0",)
+
+
+def test_a_device_of_two_nodes_is_kept_for_who_cannot_do_without() -> None:
+    devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,))}
+    assert choice(devices, 1, (), sorted(devices), frozenset({0})).completed() == ("d1",)
+
+
+def test_the_pods_own_devices_come_before_near_ones() -> None:
+    devices = on(0, 1, 1)
+    assert choice(devices, 2, ("d0",), ("d1", "d2"), frozenset({1})).completed() == ("d0", "d1")
+    assert choice(devices, 1, ("d0", "d1"), ("d2",), frozenset({1})).completed() == ("d1",)
+
+
+NEAR = [0] * 8
+HALF = [0] * 4 + [1] * 4
+
+
+def ids(digits: str) -> tuple[str, ...]:
+    return tuple(f"d{digit}" for digit in digits)
+
+
+HUNDREDS = on(*[0] * 100, *[1] * 100)
+
+
+class TestAdvice:
+    @pytest.mark.parametrize(
+        ("affinity", "advice", "expected"),
+        [
+            pytest.param({0}, ["d0", "d19", "d83", "d42", "d77"], {0: 5}, id="near ones are followed"),
+            pytest.param({0}, ["d0", "d19", "d83", "d150", "d186"], {0: 5}, id="far ones are passed over"),
+            pytest.param({1}, ["d0", "d19", "d83", "bogus", "d186"], {1: 5}, id="unknown ones too"),
+            pytest.param({0, 1}, ["d0", "d19", "d83", "d150", "d186"], {0: 3, 1: 2}, id="of both nodes"),
+        ],
+    )
+    def test_is_followed_among_near_devices(
+        self, affinity: set[int], advice: list[str], expected: dict[int, int]
+    ) -> None:
+        chosen = choice(HUNDREDS, 5, (), sorted(HUNDREDS), frozenset(affinity)).completed(advice)
+        assert len(set(chosen)) == 5
+        assert aligned(HUNDREDS, chosen) == expected
+        near = {i for i in advice if i in HUNDREDS and affinity.issuperset(HUNDREDS[i].numa_nodes)}
+        assert near <= set(chosen)
+
+    def test_decides_only_what_near_devices_leave_open(self) -> None:
+        devices = on(0, 0, 1, 1)
+        picked = choice(devices, 3, (), sorted(devices), frozenset({0}))
+        assert (picked.taken, picked.missing) == (("d0", "d1"), 1)
+        assert picked.completed(["d3", "d2"]) == ("d0", "d1", "d3")
+
+    @pytest.mark.parametrize(
+        ("nodes", "count", "held", "reusable", "available", "must_include"),
+        [
+            pytest.param(NEAR[:4], 1, "", "", "0123", "", id="one, nothing held"),
+            pytest.param(NEAR, 4, "", "05", "01234567", "05", id="four, two of the pod's own"),
+            pytest.param(NEAR, 4, "14", "05", "023567", "05", id="four, two of the pod's own, two held"),
+            pytest.param(HALF, 6, "", "16", "01234567", "01236", id="six, near ones settled, two of the pod's own"),
+            pytest.param(HALF, 6, "07", "16", "123456", "1236", id="six, near ones settled, two held"),
+        ],
+    )
+    def test_what_the_plugin_is_asked(
+        self,
+        nodes: list[int],
+        count: int,
+        held: str,
+        reusable: str,
+        available: str,
+        must_include: str,
+    ) -> None:
+        devices = on(*nodes)
+        free = sorted(devices.keys() - set(ids(held)) - set(ids(reusable)))
+        picked = choice(devices, count, ids(reusable), free, frozenset({0}))
+        assert picked.offered() == ids(available)
+        assert sorted(picked.taken) == list(ids(must_include))
+        assert picked.count == count
+
+    def test_is_not_needed_where_the_near_ones_are_just_enough(self) -> None:
+        devices = on(0, 0, 1)
+        picked = choice(devices, 2, (), sorted(devices), frozenset({0}))
+        assert picked.missing <= 0
+        assert picked.completed(["d2"]) == ("d0", "d1")
+
+
+@given(
+    nodes=st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_always_the_number_asked_for_each_once_and_near_ones_as_far_as_they_go(
+    nodes: list[int | None], data: st.DataObject
+) -> None:
+    devices = on(*nodes)
+    count = data.draw(st.integers(1, len(devices)))
+    own = data.draw(st.sets(st.sampled_from(sorted(devices))))
+    affinity = data.draw(st.one_of(st.none(), st.frozensets(st.integers(0, 3), min_size=1)))
+    advice = data.draw(st.lists(st.sampled_from([*sorted(devices), "bogus"])))
+    picked = choice(devices, count, sorted(own), sorted(devices.keys() - own), affinity)
+    chosen = picked.completed(advice)
+    assert len(chosen) == len(set(chosen)) == count
+    assert set(chosen) <= devices.keys()
+    assert set(picked.offered()) >= set(chosen)
+    assert len(own & set(chosen)) == min(count, len(own))
+    if affinity is not None:
+        near_free = [i for i in devices.keys() - own if affinity.issuperset(devices[i].numa_nodes or (-1,))]
+        fresh = set(chosen) - own
+        assert len(fresh & set(near_free)) == min(len(fresh), len(near_free))

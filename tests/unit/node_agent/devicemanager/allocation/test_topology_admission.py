@@ -1,0 +1,318 @@
+"""Pods under a topology policy, from their arrival to their devices: aligned together, or waiting with nobody asked."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.checkpoint.format import Checkpoint
+from nodedevice_agent.devicemanager.allocation.topology import Policy, Scope, Topology
+from nodedevice_agent.devicemanager.allocation.topology_admission import pod_request
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.pods import Container, Pod
+
+from tests.unit.node_agent.devicemanager.allocation.test_topology_hints import on
+from tests.unit.node_agent.devicemanager.scenario import (
+    ADVISING,
+    GPU,
+    NIC,
+    Scenario,
+    calls,
+    container,
+    init,
+    pod,
+    questions,
+    sidecar,
+)
+
+TWO = (0, 1)
+STRICT = [Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE]
+
+
+def machine(
+    policy: Policy,
+    gpus: Sequence[int | None],
+    nics: Sequence[int | None] = (),
+    scope: Scope = Scope.CONTAINER,
+    *,
+    is_advising: bool = False,
+) -> Scenario:
+    """GPUs d0, d1, ... and network cards d0, d1, ... on these nodes of a machine of two."""
+    scenario = Scenario(topology=Topology(policy, scope, TWO))
+    scenario.plugin(list(on(*gpus).values()), options=ADVISING if is_advising else None)
+    if nics:
+        scenario.plugin(list(on(*nics).values()), NIC, 2)
+    return scenario
+
+
+class TestPolicies:
+    def test_none_takes_what_comes_first(self) -> None:
+        scenario = machine(Policy.NONE, [0, 1], [1, 0])
+        scenario.run(pod("p", gpu=1, nic=1))
+        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0",)})
+
+    @pytest.mark.parametrize("policy", [Policy.BEST_EFFORT, *STRICT])
+    def test_all_resources_of_a_container_come_from_one_node(self, policy: Policy) -> None:
+        scenario = machine(policy, [0, 1], [1, 1])
+        scenario.run(pod("p", gpu=1, nic=1))
+        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d1",)}, {"p/main": ("d0",)})
+
+    @pytest.mark.parametrize(
+        ("policy", "is_served"),
+        [(Policy.BEST_EFFORT, True), (Policy.RESTRICTED, True), (Policy.SINGLE_NUMA_NODE, False)],
+    )
+    def test_a_request_larger_than_any_node(self, policy: Policy, is_served: bool) -> None:
+        scenario = machine(policy, [0, 1])
+        scenario.run(pod("p", gpu=2))
+        assert ("p/main" in scenario.held()) is is_served
+
+    @pytest.mark.parametrize("policy", STRICT)
+    def test_a_pod_that_cannot_be_aligned_waits_and_nobody_is_asked(self, policy: Policy) -> None:
+        scenario = machine(policy, [0, 0, 1, 1])
+        scenario.run(pod("a", gpu=1), pod("b", gpu=2), pod("c", gpu=1))
+        assert scenario.held() == {"a/main": ("d0",), "b/main": ("d2", "d3"), "c/main": ("d1",)}
+        scenario.gone("a")
+        scenario.answer_all(scenario.gone("b"))
+        scenario.run(pod("d", gpu=1))
+        assert scenario.held()["d/main"] == ("d0",)
+        scenario.run(pod("e", gpu=1))
+        assert calls(scenario.see(pod("f", gpu=2))) == []
+        (waiting,) = scenario.manager.waiting(GPU)
+        assert (waiting.pod_uid, waiting.reason) == ("f", "NotEnoughDevices")
+
+    def test_best_effort_takes_what_is_left_across_nodes(self) -> None:
+        scenario = machine(Policy.BEST_EFFORT, [0, 0, 1, 1])
+        occupy_one_on_each_node(scenario)
+        scenario.run(pod("p", gpu=2))
+        assert scenario.held()["p/main"] == ("d1", "d3")
+
+    @pytest.mark.parametrize("policy", [Policy.BEST_EFFORT, *STRICT])
+    def test_a_resource_without_nodes_has_no_say(self, policy: Policy) -> None:
+        scenario = machine(policy, [1, 1], [None, None])
+        scenario.run(pod("p", gpu=1, nic=2))
+        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0", "d1")})
+
+
+def occupy_one_on_each_node(scenario: Scenario) -> None:
+    """Of four devices, two a node, d0 and d2 are held."""
+    scenario.happens("cordoned", GPU, ["d1", "d3"])
+    scenario.run(pod("x", gpu=1), pod("y", gpu=1))
+    scenario.happens("cordoned", GPU, [])
+    assert scenario.held() == {"x/main": ("d0",), "y/main": ("d2",)}
+
+
+class TestWaiting:
+    @pytest.mark.parametrize("policy", STRICT)
+    def test_says_why_and_is_served_when_a_near_device_comes_free(self, policy: Policy) -> None:
+        scenario = machine(policy, [0, 0, 1, 1])
+        occupy_one_on_each_node(scenario)
+        assert calls(scenario.see(pod("p", gpu=2))) == []
+        (waiting,) = scenario.manager.waiting(GPU)
+        assert waiting.reason == "TopologyAffinity"
+        assert waiting.message == "container main: resources cannot be allocated with topology locality"
+        assert waiting.retry_at is None
+        scenario.answer_all(scenario.gone("y"))
+        assert scenario.held()["p/main"] == ("d2", "d3")
+        assert scenario.reasons() == {}
+
+    def test_a_change_of_any_of_its_resources_helps(self) -> None:
+        scenario = machine(Policy.RESTRICTED, [0], [1])
+        scenario.run(pod("p", gpu=1, nic=1))
+        assert scenario.reasons() == {"p": "TopologyAffinity"}
+        scenario.answer_all(scenario.lists(list(on(1, 0).values()), NIC, 2))
+        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d1",)})
+
+    def test_holds_nobody_up(self) -> None:
+        scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 1])
+        scenario.run(pod("p", gpu=2), pod("q", gpu=1))
+        assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "TopologyAffinity"})
+
+    def test_nothing_stays_reserved_of_what_was_only_tried(self) -> None:
+        scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 0, 1])
+        assert calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=2)))) == []
+        assert scenario.reasons() == {"p": "TopologyAffinity"}
+        assert scenario.manager.resources[GPU].reserved == {}
+        assert scenario.snapshot().available == 3
+
+
+class TestInitContainers:
+    @pytest.mark.parametrize("policy", STRICT)
+    def test_an_app_container_stays_near_what_it_takes_over(self, policy: Policy) -> None:
+        scenario = machine(policy, [0, 0, 1, 1])
+        scenario.run(pod("p", init("i", 1), container("a", gpu=2)))
+        assert scenario.held() == {"p/i": ("d0",), "p/a": ("d0", "d1")}
+
+    def test_each_container_by_itself(self) -> None:
+        scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 0, 1, 1])
+        scenario.run(pod("p", container("a", gpu=2), container("b", gpu=2)))
+        assert scenario.held() == {"p/a": ("d0", "d1"), "p/b": ("d2", "d3")}
+
+
+class TestPodScope:
+    @pytest.mark.parametrize(
+        ("policy", "is_served"),
+        [(Policy.BEST_EFFORT, True), (Policy.RESTRICTED, True), (Policy.SINGLE_NUMA_NODE, False)],
+    )
+    def test_all_containers_together(self, policy: Policy, is_served: bool) -> None:
+        scenario = machine(policy, [0, 0, 1, 1], scope=Scope.POD)
+        scenario.run(pod("p", container("a", gpu=2), container("b", gpu=2)))
+        assert bool(scenario.held()) is is_served
+        assert scenario.reasons() == ({} if is_served else {"p": "TopologyAffinity"})
+
+    def test_devices_of_an_init_container_count_once(self) -> None:
+        scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 1, 1], scope=Scope.POD)
+        scenario.run(pod("p", init("i", 1), container("a", gpu=2)))
+        assert scenario.held() == {"p/i": ("d1",), "p/a": ("d1", "d2")}
+
+    def test_resources_of_different_containers_meet_on_one_node(self) -> None:
+        containers = (container("a", gpu=1), container("b", nic=1))
+        for scope, expected in ((Scope.CONTAINER, ("d0",)), (Scope.POD, ("d1",))):
+            scenario = machine(Policy.RESTRICTED, [0, 1], [1], scope)
+            scenario.run(pod("p", *containers))
+            assert scenario.held() == {"p/a": expected}
+
+    @pytest.mark.parametrize(
+        ("containers", "request_"),
+        [
+            pytest.param([], {}, id="no container"),
+            pytest.param([init("i", 2)], {GPU: 2}, id="an init container"),
+            pytest.param([init("i", 2), init("j", 3)], {GPU: 3}, id="the larger of two"),
+            pytest.param([container("a", gpu=1), container("b", gpu=2)], {GPU: 3}, id="apps add up"),
+            pytest.param([init("i", 2), container("a", gpu=2)], {GPU: 2}, id="as many in both"),
+            pytest.param([init("i", 5), container("a", gpu=2)], {GPU: 5}, id="more in the init container"),
+            pytest.param([init("i", 1), container("a", gpu=2, nic=1)], {GPU: 2, NIC: 1}, id="more in the app"),
+            pytest.param([sidecar("s", 1), init("i", 2), container("a", gpu=1)], {GPU: 3}, id="a sidecar stays"),
+            pytest.param([init("i", 2), sidecar("s", 1), container("a", gpu=1)], {GPU: 2}, id="a sidecar comes later"),
+        ],
+    )
+    def test_what_a_pod_has_at_once_at_most(self, containers: list[Container], request_: dict[str, int]) -> None:
+        assert pod_request(list(Pod("p", "default", "p", tuple(containers)).needs())) == request_
+
+
+class TestAdvice:
+    def test_is_asked_of_near_devices_only(self) -> None:
+        scenario = machine(Policy.RESTRICTED, [0, 0, 0, 1], [1, 0], is_advising=True)
+        (question,) = questions(scenario.see(pod("p", gpu=2, nic=1)))
+        assert (question.available, question.must_include, question.size) == (("d0", "d1", "d2"), (), 2)
+        (call,) = calls(scenario.advise(question, "d3", "d2"))
+        assert call.device_ids == ("d0", "d2")
+
+    def test_is_left_aside_where_it_leaves_another_container_without_near_devices(self) -> None:
+        spread = {"d0": (0, 1), "d1": (0,), "d2": (1,)}
+        scenario = Scenario(topology=Topology(Policy.SINGLE_NUMA_NODE, numa_nodes=TWO))
+        scenario.plugin([Device(i, numa_nodes=nodes) for i, nodes in spread.items()], options=ADVISING)
+        wanted = pod("p", container("a", gpu=1), container("b", gpu=2))
+        (question,) = questions(scenario.see(wanted))
+        (first,) = calls(scenario.advise(question, "d0"))
+        # d1 and d2 are left, on different nodes: from the start, and as rehearsed
+        effects = scenario.answer(first)
+        assert questions(effects) == []
+        assert scenario.manager.resources[GPU].reserved.keys() == {"d1"}
+        scenario.answer_all(effects)
+        assert scenario.held() == {"p/a": ("d1",), "p/b": ("d0", "d2")}
+
+
+class TestOthersMeanwhile:
+    def test_a_near_device_taken_while_a_plugin_is_asked_is_noticed(self) -> None:
+        scenario = machine(Policy.RESTRICTED, [0, 1], [0, 1, 1])
+        (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
+        scenario.run(pod("q", nic=1))
+        assert scenario.held(NIC) == {"q/main": ("d0",)}
+        scenario.answer_all(scenario.answer(first))
+        # p had d0 on node 0, whose only network card q has by now
+        assert scenario.held() == {"p/main": ("d1",)}
+        assert scenario.held(NIC) == {"q/main": ("d0",), "p/main": ("d1",)}
+
+    def test_it_waits_where_there_is_no_other_way(self) -> None:
+        scenario = machine(Policy.RESTRICTED, [0], [0, 1])
+        (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
+        scenario.run(pod("q", nic=1))
+        assert calls(scenario.answer(first)) == []
+        assert scenario.reasons() == {"p": "TopologyAffinity"}
+        assert scenario.manager.resources[GPU].reserved == {}
+        scenario.answer_all(scenario.gone("q"))
+        assert scenario.held() == {"p/main": ("d0",)}
+
+
+class TestRestart:
+    def test_held_devices_are_not_judged_again(self) -> None:
+        scenario = machine(Policy.NONE, [0, 1])
+        scenario.run(pod("p", gpu=2))
+        again = scenario.restarted(topology=Topology(Policy.SINGLE_NUMA_NODE, numa_nodes=TWO))
+        again.plugin(list(on(0, 1).values()))
+        again.run(pod("p", gpu=2))
+        assert (again.held(), again.reasons()) == ({"p/main": ("d0", "d1")}, {})
+
+    @pytest.mark.parametrize("scope", list(Scope))
+    def test_what_is_held_decides_for_what_is_still_missing(self, scope: Scope) -> None:
+        scenario = machine(Policy.RESTRICTED, [1, 0], scope=scope)
+        scenario.happens("cordoned", GPU, ["d1"])
+        scenario.run(pod("p", gpu=1, nic=1))
+        assert scenario.held() == {"p/main": ("d0",)}
+        scenario.answer_all(scenario.plugin(list(on(0, 1).values()), NIC, 2))
+        assert scenario.held(NIC) == {"p/main": ("d1",)}
+
+    def test_a_whole_pod_that_has_a_part_already_cannot_be_aligned_any_more(self) -> None:
+        scenario = machine(Policy.RESTRICTED, [0, 0, 0], scope=Scope.POD)
+        scenario.run(pod("p", init("i", 1)))
+        again = scenario.restarted(topology=Topology(Policy.RESTRICTED, Scope.POD, TWO))
+        again.plugin(list(on(0, 0, 0).values()))
+        again.run(pod("p", init("i", 1), container("a", gpu=2)))
+        assert again.reasons() == {"p": "TopologyAffinity"}
+
+    def test_more_than_would_be_needed_today_still_decides(self) -> None:
+        scenario = machine(Policy.RESTRICTED, [1, 1, 1], scope=Scope.POD)
+        wanted = pod("p", init("i", 1), container("a", gpu=2, nic=1))
+        (first,) = calls(scenario.see(wanted))
+        scenario.answer_all(scenario.answer(first))
+        # the init container's device broke, so the app container has two others: three in all
+        book = scenario.manager.checkpoint().allocations
+        assert {a.container: a.device_ids for a in book} == {"i": ("d0",), "a": ("d0", "d1")}
+        again = Scenario(Checkpoint((book[0], replace(book[1], ids_by_numa={1: ("d1", "d2")}))))
+        again = again.restarted(topology=Topology(Policy.RESTRICTED, Scope.POD, TWO))
+        again.plugin(list(on(1, 1, 1).values()))
+        again.plugin(list(on(0, 1).values()), NIC, 2)
+        again.run(wanted)
+        assert again.held(NIC) == {"p/a": ("d1",)}
+
+
+pods = st.lists(
+    st.builds(
+        lambda gpu, nic, more: (container("a", gpu=gpu, nic=nic), container("b", gpu=more)),
+        st.integers(0, 3),
+        st.integers(0, 2),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(
+    policy=st.sampled_from(STRICT), scope=st.sampled_from(Scope), wanted=pods, order=st.randoms(use_true_random=False)
+)
+def test_whatever_the_order_of_answers_strict_means_strict(
+    policy: Policy, scope: Scope, wanted: list[tuple[Container, ...]], order: Random
+) -> None:
+    gpus, nics = on(0, 0, 0, 1, 1, 1), on(0, 0, 1, 1)
+    scenario = machine(policy, [0, 0, 0, 1, 1, 1], [0, 0, 1, 1], scope)
+    todo = []
+    for index, containers in enumerate(wanted):
+        todo += calls(scenario.see(pod(f"p{index}", *containers)))
+    asked = len(todo)
+    while todo:
+        effects = scenario.answer(todo.pop(order.randrange(len(todo))))
+        todo += calls(effects)
+        asked += len(calls(effects))
+        assert asked < 200, "they chase each other"
+    nodes: dict[str, set[int]] = {}
+    for name, devices in ((GPU, gpus), (NIC, nics)):
+        assert scenario.manager.resources[name].reserved == {}
+        for key, ids in scenario.held(name).items():
+            together = key.partition("/")[0] if scope is Scope.POD else key
+            nodes.setdefault(together, set()).update(devices[i].numa_nodes[0] for i in ids)
+    # three GPUs or two cards fit one node, so nothing here needs two, but a whole pod may
+    if policy is Policy.SINGLE_NUMA_NODE or scope is Scope.CONTAINER:
+        assert all(len(found) == 1 for found in nodes.values())

@@ -1,0 +1,105 @@
+"""A scenario with a container runtime: what it asks and tells, one event a line, around the scenario's device manager."""
+
+from typing import Any
+
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
+from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
+from nodedevice_agent.devicemanager.runtime import ContainerState, DeviceNode, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.runtime.container_events import RuntimeEvents
+from nodedevice_agent.runtime.injection import Answer, Given, Injection, Refusal
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, REQUIRED_PLUGINS_ANNOTATION
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario
+
+HELD = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
+
+
+def edits(response: bytes) -> ContainerEdits:
+    """The answers of these plugins are words: an environment variable ANSWER of that value, and /dev/<word>.
+
+    "mount PATH" is a mount there instead, "env WORD" the variable alone.
+    """
+    word = response.decode()
+    if word.startswith("env "):
+        return ContainerEdits({"ANSWER": word.removeprefix("env ")}, (), (), {}, ())
+    if word.startswith("mount "):
+        return ContainerEdits({}, (Mount(word.removeprefix("mount "), "/srv", False),), (), {}, ())
+    return ContainerEdits({"ANSWER": word}, (), (DeviceFile(f"/dev/{word}", "/dev/null", "rw"),), {}, ())
+
+
+def sandbox(uid: str, held: bool = False, number: int = 1) -> Sandbox:
+    return Sandbox(f"sandbox-{uid}-{number}", uid, "default", uid, HELD if held else {})
+
+
+def container(
+    uid: str, name: str = "main", number: int = 1, state: ContainerState = ContainerState.RUNNING, **shown: Any
+) -> RunningContainer:
+    return RunningContainer(f"{uid}-{name}-{number}", f"sandbox-{uid}-1", name, state, **shown)
+
+
+def shows(word: str) -> dict[str, Any]:
+    """What the runtime shows of a container that has what a plugin answered."""
+    return {"env": ("PATH=/bin", f"ANSWER={word}"), "devices": (DeviceNode(f"/dev/{word}", "c", 1, 3),)}
+
+
+class RuntimeScenario(Scenario):
+    """kubelets: names of the kubelet's own device manager."""
+
+    def __init__(self, checkpoint: Any = None, kubelets: frozenset[str] = frozenset(), **options: Any) -> None:
+        super().__init__(checkpoint, waits_for_runtime=True, **options)
+        self.injection = Injection(self.manager, edits, kubelets.__contains__)
+        self.runtime = RuntimeEvents(self.manager, edits)
+
+    def noted(self, effects: list[Effect]) -> list[Effect]:
+        self.effects += effects
+        return effects
+
+    def ask(self, uid: str, name: str = "main", held: bool = False) -> Answer:
+        return self.injection.answer(sandbox(uid, held), name)
+
+    def refusal(self, uid: str, name: str = "main", held: bool = False) -> Refusal:
+        answer = self.ask(uid, name, held)
+        assert isinstance(answer, Refusal), answer
+        return answer
+
+    def create(self, uid: str, name: str = "main", number: int = 1) -> RunningContainer:
+        """A container that is given its devices; as the runtime shows it from then on."""
+        answer = self.ask(uid, name)
+        assert isinstance(answer, Given), answer
+        made = container(uid, name, number)
+        self.noted(self.runtime.created(sandbox(uid), made, answer, self.now))
+        mark = answer.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
+        return container(uid, name, number, annotations={CONTAINER_DEVICES_ANNOTATION: mark})
+
+    def start(self, made: RunningContainer, uid: str) -> list[Effect]:
+        return self.noted(self.runtime.started(sandbox(uid), made))
+
+    def end(self, made: RunningContainer, uid: str) -> list[Effect]:
+        return self.noted(self.runtime.ended(uid, made.id, self.now))
+
+    def sync(self, *running: tuple[str, RunningContainer]) -> list[Effect]:
+        sandboxes = [sandbox(uid) for uid in dict.fromkeys(uid for uid, _ in running)]
+        return self.noted(self.runtime.synchronized(sandboxes, [made for _, made in running], self.now))
+
+    def rebooted(self, **options: Any) -> "RuntimeScenario":
+        """A new process with the checkpoint of this one."""
+        return RuntimeScenario(self.manager.checkpoint(), **options)
+
+    def prepare(self, effects: list[Effect], message: str = "") -> list[CallPreStart]:
+        """Answer every call of PreStartContainer among these, and those that come of it. Returns them."""
+        made = []
+        todo = list(effects)
+        while todo:
+            effect = todo.pop(0)
+            if isinstance(effect, CallPreStart):
+                made.append(effect)
+                todo += (
+                    self.happens("pre_start_failed", effect.ticket, message)
+                    if message
+                    else self.happens("pre_started", effect.ticket)
+                )
+        return made
+
+    def snapshot_with_runtime(self, name: str = GPU) -> Snapshot:
+        return snapshot(self.manager, name, self.runtime.runs_without)

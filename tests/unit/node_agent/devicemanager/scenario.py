@@ -1,0 +1,173 @@
+"""A device manager and what is told to it, one event a line, with a clock that only the test moves.
+
+Answers of plugins are events too: the test gives them, in the order it wants, or lets `answer_all` give the usual ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nodedevice_agent.checkpoint.format import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.effects import AskPreferred, CallAllocate, Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.kube.status import node_device_status
+
+GPU = "example.com/gpu"
+NIC = "example.com/nic"
+ADVISING = PluginOptions(get_preferred_allocation_available=True)
+
+
+def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, gpu: int = 0, nic: int = 0) -> Container:
+    """A container that asks for so many of each; none of one where it is 0, as the API's limits are read."""
+    limits = {GPU: gpu, NIC: nic}
+    return Container(name, kind, {name: count for name, count in limits.items() if count})
+
+
+def init(name: str, gpu: int = 1, nic: int = 0) -> Container:
+    return container(name, ContainerKind.INIT, gpu, nic)
+
+
+def sidecar(name: str, gpu: int = 1, nic: int = 0) -> Container:
+    return container(name, ContainerKind.SIDECAR, gpu, nic)
+
+
+def pod(uid: str, *containers: Container, gpu: int = 0, nic: int = 0, **state: Any) -> Pod:
+    """A pod named as its uid; of one container `main` unless some are given."""
+    return Pod(uid, "default", uid, containers or (container(gpu=gpu, nic=nic),), **state)
+
+
+def device_ids(count: int) -> list[str]:
+    return [f"d{index}" for index in range(count)]
+
+
+class Scenario:
+    """What has happened so far. Every event returns its effects, and `effects` has all of them."""
+
+    def __init__(self, checkpoint: Checkpoint | None = None, **options: Any) -> None:
+        self.now = 1000.0
+        self.manager = DeviceManager(self.now, checkpoint, **options)
+        self.effects: list[Effect] = []
+
+    def happens(self, event: str, *args: Any) -> list[Effect]:
+        """Any event of the manager by its name, now."""
+        effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
+        self.effects += effects
+        return effects
+
+    def connect(self, name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None) -> list[Effect]:
+        return self.happens("connected", name, endpoint, options or PluginOptions())
+
+    def lists(self, devices: Iterable[str | Device], name: str = GPU, endpoint: int = 1) -> list[Effect]:
+        """A complete list; plain IDs are healthy devices without NUMA nodes."""
+        listed = accept(d if isinstance(d, Device) else Device(d) for d in devices)
+        return self.happens("listed", name, endpoint, listed)
+
+    def plugin(
+        self, devices: Sequence[str | Device], name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None
+    ) -> list[Effect]:
+        """A plugin registers and lists its devices."""
+        return self.connect(name, endpoint, options) + self.lists(devices, name, endpoint)
+
+    def disconnect(self, name: str = GPU, endpoint: int = 1) -> list[Effect]:
+        return self.happens("disconnected", name, endpoint)
+
+    def see(self, *pods: Pod) -> list[Effect]:
+        return [effect for seen in pods for effect in self.happens("pod_seen", seen)]
+
+    def run(self, *pods: Pod) -> None:
+        """These pods come, and whatever plugins are asked about is answered as usual."""
+        self.answer_all(self.see(*pods))
+
+    def gone(self, uid: str) -> list[Effect]:
+        return self.happens("pod_gone", uid)
+
+    def passes(self, seconds: float) -> list[Effect]:
+        """Time goes by; the manager is told as often as it asks to be."""
+        until = self.now + seconds
+        effects: list[Effect] = []
+        while (deadline := self.manager.next_deadline()) is not None and deadline <= until:
+            assert deadline >= self.now or effects == [], f"asks to be told of {deadline} again, which has passed"
+            self.now = max(self.now, deadline)
+            effects += self.happens("tick")
+            later = self.manager.next_deadline()
+            assert later is None or later > self.now, (
+                "a deadline stays that has passed: its owner would be told for ever"
+            )
+        self.now = until
+        return effects + self.happens("tick")
+
+    def answer(self, call: CallAllocate, response: bytes = b"ok") -> list[Effect]:
+        return self.happens("allocated", call.ticket, response)
+
+    def fail(self, call: CallAllocate, message: str = "the plugin failed") -> list[Effect]:
+        return self.happens("allocate_failed", call.ticket, message)
+
+    def advise(self, question: AskPreferred, *device_ids: str) -> list[Effect]:
+        return self.happens("preferred", question.ticket, device_ids)
+
+    def answer_all(self, effects: Iterable[Effect]) -> None:
+        """Answer every call among these effects, and every call that comes of it: no advice, and success."""
+        todo = list(effects)
+        while todo:
+            effect = todo.pop(0)
+            if isinstance(effect, AskPreferred):
+                todo += self.advise(effect)
+            elif isinstance(effect, CallAllocate):
+                todo += self.answer(effect)
+
+    def calls_so_far(self) -> list[CallAllocate]:
+        return calls(self.effects)
+
+    # -- what is seen of it -----------------------------------------------------------------------------------------
+
+    def snapshot(self, name: str = GPU) -> Snapshot:
+        return snapshot(self.manager, name)
+
+    def held(self, name: str = GPU) -> dict[str, tuple[str, ...]]:
+        """Device IDs by `uid/container`."""
+        return {f"{a.pod_uid}/{a.container}": a.device_ids for a in self.manager.book.of_resource(name)}
+
+    def reasons(self, name: str = GPU) -> dict[str, str]:
+        """Why each waiting pod waits, by uid."""
+        return {w.pod_uid: w.reason for w in self.manager.waiting(name)}
+
+    def restarted(self, **options: Any) -> "Scenario":
+        """What a new process makes of the checkpoint."""
+        return Scenario(self.manager.checkpoint(), **options)
+
+
+def calls(effects: Iterable[Effect]) -> list[CallAllocate]:
+    return [effect for effect in effects if isinstance(effect, CallAllocate)]
+
+
+def questions(effects: Iterable[Effect]) -> list[AskPreferred]:
+    return [effect for effect in effects if isinstance(effect, AskPreferred)]
+
+
+def published(effects: Iterable[Effect]) -> set[str]:
+    return {effect.resource_name for effect in effects if isinstance(effect, Publish)}
+
+
+def is_saved(effects: Iterable[Effect], *, durable: bool) -> bool:
+    return SaveCheckpoint(durable) in list(effects)
+
+
+def held_by(
+    uid: str, *ids: str, name: str = GPU, container: str = "main", response: bytes | None = b"ok"
+) -> Allocation:
+    """An allocation without NUMA nodes."""
+    numa: Mapping[int, tuple[str, ...]] = {-1: tuple(sorted(ids))}
+    return Allocation(uid, container, name, numa, response)
+
+
+def status(
+    scenario: Scenario, before: dict[str, Any], wall_time: str, notes: str = "", name: str = GPU
+) -> dict[str, Any]:
+    """The status that would be written now, where `before` stands."""
+    return node_device_status(
+        scenario.snapshot(name), before, wall_time=wall_time, version="1.2.3", runtime="none", notes=notes
+    )

@@ -1,0 +1,101 @@
+"""Which listed devices are taken: each ID once, the worse health wins, and nothing impossible comes through."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NOTHING, Device, accept
+
+SICK = False
+
+
+@pytest.mark.parametrize(
+    ("listed", "accepted"),
+    [
+        pytest.param([], {}, id="nothing"),
+        pytest.param([Device("a"), Device("b")], {"a": True, "b": True}, id="plain"),
+        pytest.param([Device("a"), Device("a", SICK)], {"a": False}, id="twice: sick after healthy"),
+        pytest.param([Device("a", SICK), Device("a")], {"a": False}, id="twice: healthy after sick"),
+        pytest.param([Device("a"), Device("a")], {"a": True}, id="twice: the same"),
+        pytest.param([Device("")], {}, id="empty"),
+        pytest.param([Device("a\nb"), Device("a\x00"), Device("\x1b[31m")], {}, id="control characters"),
+        pytest.param([Device("x" * MAX_ID_CHARACTERS)], {"x" * MAX_ID_CHARACTERS: True}, id="longest"),
+        pytest.param([Device("x" * (MAX_ID_CHARACTERS + 1))], {}, id="too long"),
+        pytest.param([Device("GPU ☃/0:1")], {"GPU ☃/0:1": True}, id="any printable text"),
+    ],
+)
+def test_accepts_each_possible_id_once(listed: list[Device], accepted: dict[str, bool]) -> None:
+    assert {name: device.healthy for name, device in accept(listed).devices.items()} == accepted
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        pytest.param([Device("a")], [], id="nothing to say"),
+        pytest.param([Device("a"), Device("a")], ["1 listed more than once", "'a'"], id="twice"),
+        pytest.param([Device("a\n")], ["1 refused", r"'a\n'", "printable"], id="impossible, shown harmlessly"),
+        pytest.param([Device(c * 200) for c in "vwxyz"], ["5 refused", "…"], id="many: some are named"),
+        pytest.param([Device(""), Device("a"), Device("a")], ["1 listed more", "1 refused"], id="both"),
+    ],
+)
+def test_says_what_was_refused(listed: list[Device], said: list[str]) -> None:
+    refusal = accept(listed).refusal
+    assert all(part in refusal for part in said)
+    assert bool(refusal) == bool(said)
+
+
+def test_the_first_devices_of_a_list_that_is_too_long_are_taken() -> None:
+    listed = (Device(f"{number:06}") for number in range(MAX_DEVICES + 1))
+    accepted = accept(listed)
+    assert list(accepted.devices)[:: MAX_DEVICES - 1] == ["000000", f"{MAX_DEVICES - 1:06}"]
+    assert f"more than {MAX_DEVICES} are listed and the rest is left out" in accepted.refusal
+
+
+def test_a_list_that_does_not_end_is_read_to_the_bound() -> None:
+    accepted = accept(Device("") for _ in count())
+    assert f"{MAX_DEVICES} refused ('')" in accepted.refusal
+
+
+def test_as_many_devices_as_there_may_be_are_nothing_to_speak_of() -> None:
+    assert accept(Device(str(number)) for number in range(MAX_DEVICES)).refusal == ""
+
+
+LISTS = st.lists(st.builds(Device, st.sampled_from("abcd"), st.booleans(), st.sampled_from([(), (0,), (1,)])))
+
+
+@given(LISTS, st.none() | LISTS, st.sampled_from(["", "broken"]))
+def test_what_is_equal_in_the_list_before_is_taken_from_there(
+    first: list[Device], second: list[Device] | None, trouble: str
+) -> None:
+    known = accept(first)
+    plain = accept(map(replace, first if second is None else second), trouble)
+    found = accept(map(replace, first if second is None else second), trouble, known)
+    assert found == plain
+    assert (found is known) is (plain == known)
+    for name, device in found.devices.items():
+        assert (device is known.devices.get(name)) is (device == known.devices.get(name))
+
+
+@given(LISTS)
+def test_ids_are_sorted_and_told_apart_by_health(listed: list[Device]) -> None:
+    found = accept(listed)
+    assert found.ids == tuple(sorted(found.devices))
+    assert found.healthy_ids == tuple(i for i in found.ids if found.devices[i].healthy)
+    assert found.unhealthy_ids == tuple(i for i in found.ids if not found.devices[i].healthy)
+    assert all(found.calls_healthy(i) is (i in found.healthy_ids) for i in [*"abcd", "ghost"])
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert accept([]) is NOTHING
+
+
+@given(st.lists(st.builds(Device, st.text(max_size=MAX_ID_CHARACTERS + 5), st.booleans())))
+def test_whatever_is_listed_gives_a_short_printable_refusal_and_possible_ids(listed: list[Device]) -> None:
+    accepted = accept(listed)
+    assert all(name and len(name) <= MAX_ID_CHARACTERS and name.isprintable() for name in accepted.devices)
+    assert accepted.refusal.isprintable()
+    assert len(accepted.refusal) < 1024
+    sick = {device.id for device in listed if not device.healthy}
+    assert all(not device.healthy for name, device in accepted.devices.items() if name in sick)

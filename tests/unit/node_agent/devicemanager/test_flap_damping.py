@@ -1,0 +1,190 @@
+"""When a device's health is believed, and when it has changed too often to be."""
+
+import pytest
+from nodedevice_agent.devicemanager.devices import NOTHING, Device, accept
+from nodedevice_agent.devicemanager.flap_damping import Flapping, FlappingLimits
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, pod, published
+
+SICK, WELL = False, True
+DEFAULT = FlappingLimits()
+
+
+def tell(flapping: Flapping, health: bool, at: float, device_id: str = "d0") -> None:
+    """The device's health changes to this."""
+    flapping.saw(accept([Device(device_id, not health)]), accept([Device(device_id, health)]), at)
+
+
+def after(*times: float, limits: FlappingLimits = DEFAULT) -> Flapping:
+    """One device, whose health has changed at these times."""
+    flapping = Flapping(limits)
+    for index, time in enumerate(times):
+        tell(flapping, SICK if index % 2 == 0 else WELL, time)
+    return flapping
+
+
+class TestCounting:
+    @pytest.mark.parametrize(
+        ("times", "is_damped"),
+        [
+            pytest.param([0], False, id="failed"),
+            pytest.param([0, 1], False, id="failed and came back"),
+            pytest.param([0, 1, 2], True, id="the third change"),
+            pytest.param([0, 5, 10], True, id="within the window to the second"),
+            pytest.param([0, 5, 10.1], False, id="the first was too long ago"),
+            pytest.param([0, 9, 18, 27], False, id="never three within the window"),
+            pytest.param([0, 9, 11, 12], True, id="the last three"),
+        ],
+    )
+    def test_three_changes_within_ten_seconds(self, times: list[float], is_damped: bool) -> None:
+        assert ("d0" in after(*times).damped) is is_damped
+
+    def test_both_directions_count(self) -> None:
+        flapping = Flapping(DEFAULT)
+        for at, health in enumerate([WELL, SICK, WELL]):
+            tell(flapping, health, at)
+        assert set(flapping.damped) == {"d0"}
+
+    def test_each_device_by_itself(self) -> None:
+        flapping = after(0, 1)
+        tell(flapping, SICK, 2, "d1")
+        assert set(flapping.damped) == set()
+
+    def test_coming_going_and_staying_are_no_changes(self) -> None:
+        flapping = Flapping(DEFAULT)
+        well, sick = accept([Device("d0")]), accept([Device("d0", SICK)])
+        for at, (before, now) in enumerate(
+            [(NOTHING, well), (well, well), (well, NOTHING), (NOTHING, sick), (sick, NOTHING)]
+        ):
+            flapping.saw(before, now, at)
+        tell(flapping, SICK, 5)
+        tell(flapping, WELL, 6)
+        assert set(flapping.damped) == set()
+
+    def test_can_be_turned_off(self) -> None:
+        assert set(after(*range(50), limits=FlappingLimits(changes=0)).damped) == set()
+
+    def test_limits_are_settings(self) -> None:
+        limits = FlappingLimits(changes=2, window_seconds=1.0, quiet_seconds=60.0)
+        assert set(after(0, 2, limits=limits).damped) == set()
+        flapping = after(0, 1, limits=limits)
+        assert (set(flapping.damped), flapping.next_deadline()) == ({"d0"}, 61)
+
+    def test_changes_long_past_are_forgotten(self) -> None:
+        flapping = Flapping(DEFAULT)
+        for index in range(1000):
+            tell(flapping, SICK, index, f"d{index}")
+        assert len(flapping._recent) <= 11
+
+
+class TestCalmingDown:
+    def test_takes_ten_seconds_without_a_change(self) -> None:
+        flapping = after(0, 1, 2, 8)
+        assert flapping.next_deadline() == 18
+        assert (flapping.calm(17.9), set(flapping.damped)) == (False, {"d0"})
+        assert (flapping.calm(18), set(flapping.damped)) == (True, set())
+        assert flapping.next_deadline() is None
+
+    def test_then_counting_begins_anew(self) -> None:
+        flapping = after(0, 1, 2)
+        flapping.calm(12)
+        for at in (12, 13):
+            tell(flapping, SICK, at)
+        assert set(flapping.damped) == set()
+
+    def test_also_where_a_change_comes_before_anybody_looked_at_the_clock(self) -> None:
+        flapping = after(0, 1, 2)
+        tell(flapping, SICK, 50)
+        assert set(flapping.damped) == set()
+
+
+def test_the_message_changes_seldom_however_often_the_device_does() -> None:
+    flapping = after(*(at / 10 for at in range(3)))
+    said = [flapping.message("d0")]
+    for at in range(3, 250):
+        tell(flapping, SICK, at / 10)
+        said.append(flapping.message("d0"))
+    assert said[0].startswith("its health changed 3 times or more within a short time; ")
+    assert len(set(said)) == 3
+    assert "100 times or more" in said[-1]
+
+
+class TestInTheManager:
+    def flap(self, scenario: Scenario, *healths: bool) -> None:
+        for health in healths:
+            scenario.passes(1)
+            scenario.lists([Device("d0", health), "d1"])
+
+    def test_the_first_failure_goes_through_at_once_and_so_does_the_recovery(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1"])
+        self.flap(scenario, SICK)
+        assert scenario.snapshot().available == 1
+        self.flap(scenario, WELL)
+        assert scenario.snapshot().available == 2
+
+    def test_a_flapping_device_counts_as_unhealthy_whatever_is_reported(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1"])
+        for healths in ((SICK, WELL, SICK), (WELL,)):
+            self.flap(scenario, *healths)
+            seen = scenario.snapshot()
+            assert (seen.total, seen.healthy, seen.available) == (2, 1, 1)
+            (view, _) = seen.devices
+            assert (view.healthy, view.reason, view.present) == (False, "Flapping", True)
+            assert "changed 3 times" in view.message
+        assert calls(scenario.see(pod("p", gpu=1)))[0].device_ids == ("d1",)
+
+    def test_it_is_given_out_again_once_quiet(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1"])
+        self.flap(scenario, SICK, WELL, SICK, WELL)
+        scenario.run(pod("p", gpu=2))
+        assert scenario.reasons() == {"p": "NotEnoughDevices"}
+        assert scenario.passes(9.9) == []
+        effects = scenario.passes(0.1)
+        assert GPU in published(effects)
+        assert calls(effects)[0].device_ids == ("d0", "d1")
+        assert scenario.snapshot().healthy == 2
+
+    def test_once_quiet_and_sick_it_is_just_unhealthy(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1"])
+        self.flap(scenario, SICK, WELL, SICK)
+        scenario.passes(10)
+        assert scenario.snapshot().devices[0].reason == "ReportedUnhealthy"
+
+    def test_a_plugin_that_comes_and_goes_damps_nothing(self) -> None:
+        scenario = Scenario()
+        for endpoint in range(1, 9):
+            scenario.plugin(["d0", "d1"], endpoint=endpoint)
+            scenario.disconnect(endpoint=endpoint)
+            scenario.passes(0.1)
+        assert {view.reason for view in scenario.snapshot().devices} == {"EndpointStopped"}
+        scenario.plugin(["d0", "d1"], endpoint=9)
+        assert scenario.snapshot().available == 2
+
+    def test_a_plugin_that_went_while_its_device_flaps_is_what_is_said(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1"])
+        self.flap(scenario, SICK, WELL, SICK)
+        scenario.disconnect()
+        assert {view.reason for view in scenario.snapshot().devices} == {"EndpointStopped"}
+        assert scenario.snapshot().healthy == 0
+
+    def test_a_held_device_stays_with_its_pod(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1"])
+        scenario.run(pod("p", gpu=1))
+        self.flap(scenario, SICK, WELL, SICK, WELL)
+        seen = scenario.snapshot()
+        assert (scenario.held(), seen.allocated, seen.available, seen.healthy) == ({"p/main": ("d0",)}, 1, 1, 1)
+
+    def test_a_device_that_begins_to_flap_while_it_is_being_allocated_is_not_used(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1"])
+        self.flap(scenario, SICK, WELL)
+        (call,) = calls(scenario.see(pod("p", gpu=1)))
+        self.flap(scenario, SICK, WELL)
+        scenario.answer_all(scenario.answer(call))
+        assert scenario.held() == {"p/main": ("d1",)}

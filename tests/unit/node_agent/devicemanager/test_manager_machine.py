@@ -1,0 +1,370 @@
+"""Whatever happens, in whatever order: what must hold of the device manager after every single step.
+
+Two managers are told the same and must say the same. A third is made from the checkpoint after each step.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from nodedevice_agent.checkpoint.format import Checkpoint, decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.effects import AskPreferred, CallAllocate, CallPreStart, Effect, Publish
+from nodedevice_agent.devicemanager.manager import RELEASING_SETTLE_SECONDS, DeviceManager
+from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
+from nodedevice_agent.kube.status import node_device_status
+
+from tests.unit.node_agent.kube import crd_rules
+
+NAMES = ("example.com/gpu", "example.com/nic")
+# few, so that pods contend
+IDS = ("d0", "d1")
+UIDS = ("pod-a", "pod-b", "pod-c", "pod-d")
+
+Call = AskPreferred | CallAllocate | CallPreStart
+Limited = tuple[ContainerKind, dict[str, int]]
+
+ALL = [Device(device_id) for device_id in IDS]
+# all of them as often as not: what is most of interest needs devices to give
+DEVICES = st.just(ALL) | st.lists(
+    st.builds(Device, st.sampled_from(IDS), st.sampled_from([True, True, True, False])), max_size=5
+)
+CORDONS = st.sets(st.sampled_from([*IDS[:2], "*"]), max_size=1)
+OPTIONS = st.builds(PluginOptions, pre_start_required=st.booleans(), get_preferred_allocation_available=st.booleans())
+LIMITS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([1, 1, 2]), min_size=1, max_size=2)
+CONTAINERS = st.tuples(st.tuples(st.just(ContainerKind.APP), st.just({NAMES[0]: 1}))) | st.lists(
+    st.tuples(st.sampled_from(ContainerKind), LIMITS), min_size=1, max_size=3
+)
+# many of them, so that most runs have more of what is common and some of what is rare
+PLUGINS_BACK = st.sampled_from([2, 2, 2, 1, 0])
+_STAYS = (ContainerKind.SIDECAR, ContainerKind.APP)
+
+
+def key_of(allocation: Allocation) -> tuple[str, str, str]:
+    return allocation.pod_uid, allocation.container, allocation.resource_name
+
+
+class ManagerMachine(RuleBasedStateMachine):
+    """A node: what plugins are connected, what pods there are, and which calls are still to be answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.options: dict[str, Any] = {}
+        self.endpoints: dict[int, str] = {}
+        self.last_endpoint = 0
+        self.pods: dict[str, Pod] = {}
+        self.ended = 0
+        self.calls: list[Call] = []
+        self.intent: dict[str, frozenset[str]] = dict.fromkeys(NAMES, frozenset())
+        # what was said last of each resource; None from a restart until the API has told of its pods, which is published whole
+        self.published: dict[str, dict[str, Any]] | None = {}
+
+    @initialize(waits_for_runtime=st.booleans(), waits_for_intent=st.booleans(), plugins=PLUGINS_BACK)
+    def begins(self, plugins: int, **options: Any) -> None:
+        self.options = options
+        self.manager, self.twin = (DeviceManager(self.now, **options) for _ in range(2))
+        self.plugins_come(plugins)
+
+    def plugins_come(self, count: int) -> None:
+        for name in NAMES[:count]:
+            self.a_plugin_registers(name, PluginOptions(), ALL, True)
+
+    def happens(self, event: str, *args: Any) -> None:
+        before = {key_of(allocation) for allocation in self.manager.book}
+        effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
+        if event in ("allocated", "preferred"):
+            self.only_usable_devices_are_given_out(before)
+        assert effects == getattr(self.twin, event)(*args, self.now), "equal inputs, unequal effects"
+        if event == "pods_synced":
+            self.published = {}
+            effects = [*effects, *map(Publish, self.manager.resources)]
+        self.carry_out(effects)
+        if event in ("pod_seen", "pod_gone", "pods_synced") and self.manager.book.releasing():
+            # what is being given back is told a moment later
+            self.now += RELEASING_SETTLE_SECONDS
+            self.happens("tick")
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Call):
+                self.calls.append(effect)
+            elif isinstance(effect, Publish) and self.published is not None:
+                self.published[effect.resource_name] = self.status(effect.resource_name)
+
+    def seen(self, name: str) -> Snapshot:
+        return snapshot(self.manager, name)
+
+    def status(self, name: str) -> dict[str, Any]:
+        return node_device_status(self.seen(name), {}, wall_time="2026-01-05T00:00:00Z", version="1", runtime="none")
+
+    def only_usable_devices_are_given_out(self, before: set[tuple[str, str, str]]) -> None:
+        for allocation in self.manager.book:
+            if key_of(allocation) not in before:
+                resource = self.manager.resources[allocation.resource_name]
+                assert all(map(resource.is_usable, allocation.device_ids)), f"{allocation} cannot be used"
+
+    # -- plugins ----------------------------------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        options=OPTIONS,
+        devices=st.none() | DEVICES,
+        is_intent_read=st.booleans(),
+    )
+    def a_plugin_registers(
+        self, name: str, options: PluginOptions, devices: list[Device] | None, is_intent_read: bool
+    ) -> None:
+        self.last_endpoint += 1
+        self.endpoints[self.last_endpoint] = name
+        self.happens("connected", name, self.last_endpoint, options)
+        if devices is not None:
+            self.happens("listed", name, self.last_endpoint, accept(devices))
+        if is_intent_read:
+            self.happens("cordoned", name, self.intent[name])
+
+    @precondition(lambda self: self.endpoints)
+    @rule(data=st.data(), devices=DEVICES)
+    def a_plugin_lists(self, data: st.DataObject, devices: list[Device]) -> None:
+        endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
+        self.happens("listed", self.endpoints[endpoint], endpoint, accept(devices))
+
+    def a_plugin_goes(self, data: st.DataObject) -> None:
+        if not self.endpoints:
+            return
+        endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
+        self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
+
+    @rule(name=st.sampled_from(NAMES), device_ids=CORDONS)
+    def an_administrator_cordons(self, name: str, device_ids: set[str]) -> None:
+        self.intent[name] = frozenset(device_ids)
+        self.happens("cordoned", name, self.intent[name])
+
+    # -- pods -------------------------------------------------------------------------------------------------------
+
+    @rule(uid=st.sampled_from(UIDS), containers=CONTAINERS)
+    def a_pod_comes(self, uid: str, containers: Sequence[Limited]) -> None:
+        if uid not in self.pods:
+            in_order = sorted(containers, key=lambda found: found[0] is ContainerKind.APP)
+            made = [Container(f"c{index}", kind, limits) for index, (kind, limits) in enumerate(in_order)]
+            # a uid is never used twice
+            self.ended += 1
+            self.pods[uid] = Pod(f"{uid}-{self.ended}", "default", uid, tuple(made))
+        self.happens("pod_seen", self.pods[uid])
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data(), how=st.sampled_from(["terminating", "over", "gone"]))
+    def a_pod_ends(self, data: st.DataObject, how: str) -> None:
+        name = data.draw(st.sampled_from(sorted(self.pods)))
+        pod = self.pods[name]
+        if how == "terminating":
+            self.pods[name] = Pod(pod.uid, pod.namespace, pod.name, pod.containers, is_terminating=True)
+            self.happens("pod_seen", self.pods[name])
+            return
+        self.ends_in_the_api(name, how)
+
+    def ends_in_the_api(self, name: str, how: str) -> None:
+        pod = self.pods.pop(name)
+        if how == "over":
+            self.happens("pod_seen", Pod(pod.uid, pod.namespace, pod.name, pod.containers, is_over=True))
+        else:
+            self.happens("pod_gone", pod.uid)
+
+    @rule()
+    def all_pods_are_listed(self) -> None:
+        self.happens("pods_synced", [self.pods[name] for name in sorted(self.pods)])
+
+    @rule()
+    def containers_end(self) -> None:
+        for uid in sorted(self.manager.book.pod_uids()):
+            self.happens("containers_ended", uid)
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def take_call(self, data: st.DataObject) -> Call:
+        return self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1)))
+
+    @rule(new=st.lists(st.tuples(st.sampled_from(UIDS), CONTAINERS), min_size=2, max_size=4))
+    def pods_come_together(self, new: list[tuple[str, Sequence[Limited]]]) -> None:
+        for uid, containers in new:
+            self.a_pod_comes(uid, containers)
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data(), advice=st.lists(st.sampled_from([*IDS, "ghost"]), max_size=4))
+    def a_plugin_answers(self, data: st.DataObject, advice: list[str]) -> None:
+        call = self.take_call(data)
+        self.answer(call, advice)
+
+    def answer(self, call: Call, advice: Sequence[str] = ()) -> None:
+        match call:
+            case AskPreferred():
+                self.happens("preferred", call.ticket, advice)
+            case CallAllocate():
+                self.happens("allocated", call.ticket, b"answer")
+            case CallPreStart():
+                self.happens("pre_started", call.ticket)
+
+    @rule()
+    def everything_is_answered(self) -> None:
+        while self.calls:
+            self.answer(self.calls.pop(0))
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def a_plugin_fails(self, data: st.DataObject) -> None:
+        call = self.take_call(data)
+        match call:
+            case AskPreferred():
+                self.happens("preferred", call.ticket, ())
+            case CallAllocate():
+                self.happens("allocate_failed", call.ticket, "it failed")
+            case CallPreStart():
+                self.happens("pre_start_failed", call.ticket, "it failed")
+
+    # -- time and restarts ------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.5, 5.0, 400.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.happens("tick")
+        later = self.manager.next_deadline()
+        assert later is None or later > self.now, "a deadline that has passed stays"
+
+    @rule(data=st.data(), what=st.sampled_from(["a plugin goes", "restart", "restart", "lost checkpoint"]))
+    def something_breaks(self, data: st.DataObject, what: str) -> None:
+        if what == "a plugin goes":
+            self.a_plugin_goes(data)
+            return
+        plugins = data.draw(PLUGINS_BACK)
+        if what == "restart":
+            self.the_agent_restarts(plugins)
+        else:
+            self.the_checkpoint_is_lost(plugins, data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            self.all_pods_are_listed()
+
+    def the_agent_restarts(self, plugins: int) -> None:
+        self.published = None
+        checkpoint = decode(encode(self.manager.checkpoint()))
+        self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options) for _ in range(2))
+        self.endpoints, self.calls = {}, []
+        self.plugins_come(plugins)
+
+    def the_checkpoint_is_lost(self, plugins: int, comes_first: bool) -> None:
+        self.published = None
+        unanswered = [replace(allocation, response=None) for allocation in self.manager.book]
+        self.manager, self.twin = (DeviceManager(self.now, is_recovering=True, **self.options) for _ in range(2))
+        self.endpoints, self.calls = {}, []
+        if comes_first:
+            self.plugins_come(plugins)
+        self.happens("recovered", Checkpoint(tuple(unanswered)))
+        if not comes_first:
+            self.plugins_come(plugins)
+
+    # -- what must hold ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_device_is_of_two_pods(self) -> None:
+        for name, resource in self.manager.resources.items():
+            holders: dict[str, str] = {}
+            for allocation in self.manager.book.of_resource(name):
+                for device_id in allocation.device_ids:
+                    assert holders.setdefault(device_id, allocation.pod_uid) == allocation.pod_uid
+            assert holders == self.manager.book.holders(name)
+            for device_id, uid in resource.reserved.items():
+                assert holders.get(device_id, uid) == uid, "reserved by one pod and held by another"
+
+    @invariant()
+    def app_containers_of_a_pod_share_nothing(self) -> None:
+        kinds = {(p.uid, c.name): c.kind for p in self.pods.values() for c in p.containers}
+        kept = [a for a in self.manager.book if kinds.get((a.pod_uid, a.container)) in _STAYS]
+        for index, one in enumerate(kept):
+            for other in kept[index + 1 :]:
+                if (one.pod_uid, one.resource_name) == (other.pod_uid, other.resource_name):
+                    assert not {*one.device_ids} & {*other.device_ids}
+
+    @invariant()
+    def every_container_has_what_it_asked_for(self) -> None:
+        asked = {
+            (p.uid, c.name, name): count
+            for p in self.pods.values()
+            for c in p.containers
+            for name, count in c.limits.items()
+        }
+        for a in self.manager.book:
+            assert len(a.device_ids) == asked.get((a.pod_uid, a.container, a.resource_name), len(a.device_ids))
+
+    @invariant()
+    def the_status_is_one_that_the_api_server_takes_and_equal_state_gives_an_equal_one(self) -> None:
+        for name in self.manager.resources:
+            now = snapshot(self.manager, name)
+            resource = self.manager.resources[name]
+            ids = {*resource.devices, *self.manager.book.holders(name)}
+            assert now.total == len(ids) == len({view.id for view in now.devices})
+            first = node_device_status(now, {}, wall_time="2026-01-05T00:00:00Z", version="1", runtime="none")
+            assert crd_rules.problems(first) == []
+            again = snapshot(self.twin, name)
+            second = node_device_status(again, first, wall_time="2026-01-06T00:00:00Z", version="1", runtime="none")
+            assert first == second
+
+    @invariant()
+    def what_was_published_last_is_so(self) -> None:
+        for name in self.manager.resources:
+            if self.published is not None and not is_settling(self.manager, name):
+                assert self.published.get(name) == self.status(name), f"{name} is another than was published"
+
+    @invariant()
+    def a_restart_has_the_same_holders(self) -> None:
+        restarted = DeviceManager(self.now, decode(encode(self.manager.checkpoint())), **self.options)
+        assert {key_of(a): a.device_ids for a in self.manager.book} == {key_of(a): a.device_ids for a in restarted.book}
+
+    @invariant()
+    def nothing_is_reserved_for_nobody(self) -> None:
+        for resource in self.manager.resources.values():
+            assert set(resource.reserved.values()) <= set(self.manager.under_way())
+
+    @invariant()
+    def nobody_waits_who_could_be_served(self) -> None:
+        """No wake-up is lost: a pod that no plugin is asked for lacks devices, a plugin, or time."""
+        for pod in self.pods.values():
+            # after a restart a pod is not known before it is seen again
+            is_known = self.manager.pod(pod.uid) is not None
+            is_asked_for = pod.uid in self.manager.under_way()
+            if is_known and not is_asked_for and not pod.is_terminating and not self.pauses(pod):
+                assert not self.could_be_served(pod), f"{pod} waits, and could be served"
+
+    def pauses(self, pod: Pod) -> bool:
+        everyone = [waiting for name in self.manager.resources for waiting in self.manager.waiting(name)]
+        return any(waiting.pod_uid == pod.uid and waiting.retry_at is not None for waiting in everyone)
+
+    def could_be_served(self, pod: Pod) -> bool:
+        """Whether enough is free of every resource that it still lacks and that is known here."""
+        lacking = [
+            need
+            for need in pod.needs()
+            if need.resource_name in self.manager.resources
+            and self.manager.book.of(pod.uid, need.container, need.resource_name) is None
+        ]
+        return bool(lacking) and all(self.is_enough(pod, name) for name in {n.resource_name for n in lacking})
+
+    def is_enough(self, pod: Pod, name: str) -> bool:
+        resource = self.manager.resources[name]
+        if not resource.is_ready:
+            return False
+        spare, most = 0, 0
+        for container in pod.containers:
+            count = container.limits.get(name, 0)
+            fresh = max(0, count - spare)
+            most += fresh
+            spare += fresh if container.kind is ContainerKind.INIT else -min(spare, count)
+        return most <= len(resource.free(self.manager.book.holders(name)))
+
+
+ManagerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestDeviceManager = ManagerMachine.TestCase

@@ -1,0 +1,297 @@
+"""Plugins come, list, go and come back: which devices count, which connection is asked, and when a resource is given up."""
+
+import pytest
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
+
+from tests.unit.node_agent.devicemanager.scenario import (
+    ADVISING,
+    GPU,
+    NIC,
+    Scenario,
+    calls,
+    device_ids,
+    is_saved,
+    pod,
+    published,
+    questions,
+)
+
+GRACE_SECONDS = 300
+
+
+def numbers(scenario: Scenario, name: str = GPU) -> tuple[int, int, int]:
+    """(total, healthy, available)."""
+    seen = scenario.snapshot(name)
+    return seen.total, seen.healthy, seen.available
+
+
+class TestRegistration:
+    def test_a_new_resource_is_saved_and_published_and_has_no_device_yet(self) -> None:
+        scenario = Scenario()
+        effects = scenario.connect()
+        assert effects == [Publish(GPU), SaveCheckpoint(durable=False)]
+        assert (scenario.snapshot().state, scenario.snapshot().is_live) == (EndpointState.RUNNING, False)
+        assert numbers(scenario) == (0, 0, 0)
+
+    @pytest.mark.parametrize(
+        ("devices", "expected"),
+        [
+            pytest.param(["d0", "d1", Device("d2", healthy=False)], (3, 2, 2), id="two of three are healthy"),
+            pytest.param([], (0, 0, 0), id="none"),
+            pytest.param([Device("d0", healthy=False)], (1, 0, 0), id="none healthy"),
+            pytest.param(["d0", Device("d0", healthy=False)], (1, 0, 0), id="an ID twice counts once"),
+            pytest.param(["d0", "", "x" * 500], (1, 1, 1), id="impossible IDs do not count"),
+        ],
+    )
+    def test_a_list_makes_the_numbers(self, devices: list[str | Device], expected: tuple[int, int, int]) -> None:
+        scenario = Scenario()
+        scenario.plugin(devices)
+        assert numbers(scenario) == expected
+
+    def test_each_list_replaces_the_one_before(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1", Device("d2", healthy=False)])
+        seen = []
+        lists: list[list[str | Device]] = [["d0", "d1"], [Device("d0", healthy=False), "d1"], ["d1"], []]
+        for devices in lists:
+            assert published(scenario.lists(devices)) == {GPU}
+            seen.append(numbers(scenario))
+        assert seen == [(2, 2, 2), (2, 1, 1), (1, 1, 1), (0, 0, 0)]
+
+    def test_the_same_list_again_is_nothing(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        assert scenario.lists(device_ids(2)) == []
+        assert scenario.lists(reversed(device_ids(2))) == []
+
+    def test_a_list_of_nobody_is_nothing(self) -> None:
+        scenario = Scenario()
+        assert scenario.lists(["d0"]) == []
+        scenario.plugin(["d0"])
+        assert scenario.lists(["d1"], endpoint=7) == []
+        assert scenario.disconnect(endpoint=7) == []
+        assert scenario.disconnect(NIC) == []
+        assert numbers(scenario) == (1, 1, 1)
+
+    def test_resources_are_independent(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(3))
+        scenario.plugin(["d0"], NIC, 2)
+        scenario.disconnect(NIC, 2)
+        assert (numbers(scenario), numbers(scenario, NIC)) == ((3, 3, 3), (1, 0, 0))
+
+    def test_a_pod_that_asks_for_an_unknown_name_is_told_of_once_and_served_when_a_plugin_comes(self) -> None:
+        scenario = Scenario()
+        (said,) = scenario.see(pod("p", gpu=1))
+        assert (getattr(said, "pod", ""), getattr(said, "resource_name", "")) == ("default/p", GPU)
+        assert scenario.see(pod("p", gpu=1)) == []
+        assert scenario.connect(NIC, 2) == [Publish(NIC), SaveCheckpoint(durable=False)]
+        effects = scenario.connect()
+        assert scenario.reasons() == {"p": "NoDeviceListYet"}
+        assert calls(effects) == []
+        (call,) = calls(scenario.lists(["d0"]))
+        scenario.answer(call)
+        assert scenario.held() == {"p/main": ("d0",)}
+
+
+class TestRegistrationAgain:
+    def test_the_old_list_holds_until_the_new_plugin_lists(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.connect(endpoint=2)
+        assert numbers(scenario) == (2, 2, 2)
+        scenario.lists(["d9"], endpoint=2)
+        assert numbers(scenario) == (1, 1, 1)
+
+    def test_the_newest_is_asked(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.plugin(device_ids(2), endpoint=2, options=ADVISING)
+        (question,) = questions(scenario.see(pod("p", gpu=1)))
+        (call,) = calls(scenario.advise(question))
+        assert (question.endpoint, call.endpoint) == (2, 2)
+
+    def test_the_end_of_an_old_connection_harms_nobody(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.plugin(device_ids(2), endpoint=2)
+        assert scenario.disconnect(endpoint=1) == []
+        assert numbers(scenario) == (2, 2, 2)
+        assert scenario.manager.next_deadline() is None
+
+    def test_an_old_connection_no_longer_changes_the_list(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.plugin(device_ids(2), endpoint=2)
+        assert scenario.lists([], endpoint=1) == []
+        assert numbers(scenario) == (2, 2, 2)
+
+    def test_an_older_connection_takes_over_when_the_newest_ends(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.plugin(["d9"], endpoint=2, options=ADVISING)
+        effects = scenario.disconnect(endpoint=2)
+        assert published(effects) == {GPU}
+        assert (numbers(scenario), scenario.snapshot().options) == ((2, 2, 2), PluginOptions())
+        (call,) = calls(scenario.see(pod("p", gpu=1)))
+        assert call.endpoint == 1
+
+    def test_a_new_plugin_that_goes_before_it_lists_changes_nothing(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.connect(endpoint=2)
+        scenario.disconnect(endpoint=2)
+        assert numbers(scenario) == (2, 2, 2)
+
+    def test_the_list_in_force_at_the_end_is_the_one_that_is_remembered(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["old"])
+        scenario.plugin(["new-1", "new-2"], endpoint=2)
+        scenario.disconnect(endpoint=2)
+        scenario.disconnect(endpoint=1)
+        assert [device.id for device in scenario.snapshot().devices] == ["old"]
+
+    def test_held_devices_stay_with_their_pods(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.run(pod("p", gpu=1))
+        scenario.plugin(device_ids(2), endpoint=2)
+        scenario.disconnect(endpoint=1)
+        assert scenario.held() == {"p/main": ("d0",)}
+        assert numbers(scenario) == (2, 2, 1)
+
+
+class TestStop:
+    def test_all_devices_of_a_stopped_plugin_are_unhealthy_and_counted(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        effects = scenario.disconnect()
+        assert (published(effects), is_saved(effects, durable=False)) == ({GPU}, True)
+        assert (numbers(scenario), scenario.snapshot().state) == ((2, 0, 0), EndpointState.STOPPED)
+
+    def test_nobody_is_asked_while_it_is_away_and_pods_are_served_when_it_is_back(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.disconnect()
+        assert calls(scenario.see(pod("p", gpu=1))) == []
+        assert scenario.reasons() == {"p": "EndpointStopped"}
+        scenario.answer_all(scenario.plugin(["d0"], endpoint=2))
+        assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {})
+
+    def test_grace_ends_after_five_minutes_as_an_event(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.disconnect()
+        assert scenario.manager.next_deadline() == scenario.now + GRACE_SECONDS
+        assert scenario.passes(GRACE_SECONDS - 1) == []
+        assert scenario.snapshot().state is EndpointState.STOPPED
+        effects = scenario.passes(1)
+        assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
+        assert (numbers(scenario), scenario.snapshot().state) == ((0, 0, 0), EndpointState.GONE)
+        assert scenario.manager.next_deadline() is None
+        assert scenario.passes(GRACE_SECONDS) == []
+
+    def test_a_gone_resource_is_in_the_checkpoint_only_while_somebody_holds_a_device(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.run(pod("p", gpu=1))
+        scenario.disconnect()
+        scenario.passes(GRACE_SECONDS)
+        assert (scenario.snapshot().total, scenario.snapshot().allocated) == (1, 1)
+        assert set(scenario.manager.checkpoint().registered) == {GPU}
+        scenario.gone("p")
+        assert set(scenario.manager.checkpoint().registered) == set()
+
+    def test_a_plugin_that_is_back_in_time_ends_the_grace_period(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.disconnect()
+        scenario.passes(GRACE_SECONDS - 1)
+        scenario.plugin(["d0"], endpoint=2)
+        scenario.passes(GRACE_SECONDS)
+        assert numbers(scenario) == (1, 1, 1)
+
+    def test_a_gone_plugin_may_come_back(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.disconnect()
+        scenario.passes(GRACE_SECONDS)
+        scenario.connect(endpoint=2)
+        assert (scenario.snapshot().state, numbers(scenario)) == (EndpointState.RUNNING, (0, 0, 0))
+        scenario.lists(["d0"], endpoint=2)
+        assert numbers(scenario) == (1, 1, 1)
+        assert set(scenario.manager.checkpoint().registered) == {GPU}
+
+    def test_a_connected_plugin_without_a_list_counts_nothing_as_healthy(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.disconnect()
+        scenario.connect(endpoint=2)
+        assert numbers(scenario) == (1, 0, 0)
+        assert calls(scenario.see(pod("p", gpu=1))) == []
+        assert scenario.reasons() == {"p": "NoDeviceListYet"}
+
+
+class TestCordons:
+    def test_a_free_device_leaves_at_once_and_a_held_one_with_its_pod(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(3))
+        scenario.run(pod("p", gpu=1))
+        assert published(scenario.happens("cordoned", GPU, ["d0", "d1"])) == {GPU}
+        seen = scenario.snapshot()
+        assert (seen.cordoned, seen.allocated, seen.available, seen.healthy) == (2, 1, 1, 3)
+        scenario.gone("p")
+        seen = scenario.snapshot()
+        assert (seen.cordoned, seen.allocated, seen.available) == (2, 0, 1)
+
+    def test_the_star_takes_out_everything(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(3))
+        scenario.run(pod("p", gpu=1))
+        scenario.happens("cordoned", GPU, ["*"])
+        seen = scenario.snapshot()
+        assert (seen.cordoned, seen.allocated, seen.available) == (3, 1, 0)
+        scenario.see(pod("q", gpu=1))
+        assert scenario.reasons() == {"q": "NotEnoughDevices"}
+        scenario.answer_all(scenario.happens("cordoned", GPU, []))
+        assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
+
+    def test_one_that_is_taken_back_serves_who_waits(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.happens("cordoned", GPU, ["d0"])
+        scenario.see(pod("p", gpu=1))
+        scenario.answer_all(scenario.happens("cordoned", GPU, []))
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_the_same_again_is_nothing(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        assert scenario.happens("cordoned", GPU, []) == []
+        scenario.happens("cordoned", GPU, ["d0"])
+        assert scenario.happens("cordoned", GPU, ["d0"]) == []
+
+    def test_cordons_of_devices_and_resources_that_are_not_there_harm_nobody(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.happens("cordoned", GPU, ["ghost"])
+        assert scenario.happens("cordoned", NIC, ["d0"]) == []
+        assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (0, 1)
+
+    def test_they_outlive_the_plugins_restart(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.happens("cordoned", GPU, ["d0"])
+        scenario.disconnect()
+        scenario.plugin(["d0"], endpoint=2)
+        assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (1, 0)
+
+    def test_nothing_is_given_out_before_they_are_known(self) -> None:
+        scenario = Scenario(waits_for_intent=True)
+        scenario.plugin(["d0", "d1"])
+        assert calls(scenario.see(pod("p", gpu=1))) == []
+        assert scenario.reasons() == {"p": "IntentUnknown"}
+        (call,) = calls(scenario.happens("cordoned", GPU, ["d0"]))
+        assert call.device_ids == ("d1",)

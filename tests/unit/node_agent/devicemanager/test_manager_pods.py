@@ -1,0 +1,358 @@
+"""Pods come, are served, and end; and what plugins do while they are asked."""
+
+from typing import Any
+
+import pytest
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.manager import RELEASING_SETTLE_SECONDS
+
+from tests.unit.node_agent.devicemanager.scenario import (
+    GPU,
+    NIC,
+    Scenario,
+    calls,
+    container,
+    device_ids,
+    is_saved,
+    pod,
+    published,
+)
+
+
+def with_plugin(count: int = 2, **options: Any) -> Scenario:
+    scenario = Scenario(**options)
+    scenario.plugin(device_ids(count))
+    return scenario
+
+
+def asked(scenario: Scenario, uid: str = "p", gpu: int = 1) -> CallAllocate:
+    """A pod comes; the call that is made for it."""
+    (call,) = calls(scenario.see(pod(uid, gpu=gpu)))
+    return call
+
+
+class TestServed:
+    def test_a_pod_is_saved_durably_before_anything_is_published(self) -> None:
+        scenario = with_plugin()
+        effects = scenario.answer(asked(scenario))
+        assert effects == [SaveCheckpoint(durable=True), Publish(GPU)]
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_the_answer_is_kept_as_it_came(self) -> None:
+        scenario = with_plugin()
+        scenario.answer(asked(scenario), b"\x0a\x00anything")
+        (kept,) = scenario.manager.book
+        assert kept.response == b"\x0a\x00anything"
+
+    def test_numa_nodes_are_those_at_the_time_of_the_answer(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([Device("d0", numa_nodes=(1,)), Device("d1", numa_nodes=(0, 1))])
+        scenario.run(pod("p", gpu=2))
+        (kept,) = scenario.manager.book
+        assert kept.ids_by_numa == {0: ("d1",), 1: ("d0", "d1")}
+
+    def test_the_same_pod_again_is_nothing(self) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p", gpu=1))
+        assert scenario.see(pod("p", gpu=1)) == []
+
+    def test_while_one_plugin_is_asked_other_pods_are_served(self) -> None:
+        scenario = with_plugin()
+        hanging = asked(scenario)
+        scenario.run(pod("q", gpu=1))
+        assert scenario.held() == {"q/main": ("d1",)}
+        scenario.answer(hanging)
+        assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
+
+    def test_a_pod_whose_turn_has_come_no_longer_says_what_it_waited_for(self) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("p", gpu=1))
+        scenario.see(pod("q", gpu=1))
+        (call,) = calls(effects := scenario.gone("p"))
+        assert (published(effects), scenario.reasons()) == ({GPU}, {})
+        scenario.fail(call)
+        assert scenario.reasons() == {"q": "AllocateFailed"}
+
+    def test_a_device_in_flight_still_counts_as_available(self) -> None:
+        scenario = with_plugin()
+        call = asked(scenario)
+        assert (scenario.snapshot().allocated, scenario.snapshot().available) == (0, 2)
+        scenario.answer(call)
+        assert (scenario.snapshot().allocated, scenario.snapshot().available) == (1, 1)
+
+
+class TestWhatHappensMeanwhile:
+    @pytest.mark.parametrize(
+        "devices",
+        [
+            pytest.param(["d1"], id="the device is no longer listed"),
+            pytest.param([Device("d0", healthy=False), "d1"], id="the device is no longer healthy"),
+        ],
+    )
+    def test_another_device_is_chosen(self, devices: list[str | Device]) -> None:
+        scenario = with_plugin()
+        call = asked(scenario)
+        scenario.lists(devices)
+        (again,) = calls(scenario.answer(call))
+        assert again.device_ids == ("d1",)
+        scenario.answer(again)
+        assert scenario.held() == {"p/main": ("d1",)}
+
+    def test_a_device_that_was_cordoned_meanwhile_is_not_given(self) -> None:
+        scenario = with_plugin()
+        call = asked(scenario)
+        scenario.happens("cordoned", GPU, ["d0"])
+        (again,) = calls(scenario.answer(call))
+        assert again.device_ids == ("d1",)
+
+    def test_a_device_that_went_and_came_back_is_given(self) -> None:
+        scenario = with_plugin()
+        call = asked(scenario)
+        scenario.lists(["d1"])
+        scenario.lists(["d0", "d1"])
+        scenario.answer(call)
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_a_device_that_was_answered_for_is_looked_at_again_until_the_pod_has_all(self) -> None:
+        scenario = with_plugin()
+        scenario.plugin(["n0"], NIC, 2)
+        (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
+        (second,) = calls(scenario.answer(first))
+        scenario.lists(["d1"])
+        (again,) = calls(scenario.answer(second))
+        assert (again.resource_name, again.device_ids) == (GPU, ("d1",))
+
+    def test_the_pod_waits_when_no_other_device_is_left(self) -> None:
+        scenario = with_plugin(1)
+        call = asked(scenario)
+        scenario.lists([])
+        assert calls(scenario.answer(call)) == []
+        assert (scenario.held(), scenario.reasons()) == ({}, {"p": "NotEnoughDevices"})
+        assert scenario.manager.resources[GPU].reserved == {}
+
+    def test_the_plugin_goes(self) -> None:
+        scenario = with_plugin()
+        call = asked(scenario)
+        scenario.disconnect()
+        assert calls(scenario.answer(call)) == []
+        assert (scenario.held(), scenario.reasons()) == ({}, {"p": "EndpointStopped"})
+
+    def test_the_pod_ends_and_its_device_goes_to_the_next(self) -> None:
+        scenario = with_plugin(1)
+        call = asked(scenario)
+        scenario.see(pod("q", gpu=1))
+        (for_q,) = calls(scenario.gone("p"))
+        assert for_q.device_ids == ("d0",)
+        # the answer for the first one comes late and is nobody's
+        assert scenario.answer(call) == []
+        scenario.answer(for_q)
+        assert scenario.held() == {"q/main": ("d0",)}
+
+    def test_an_answer_that_nobody_waits_for_is_nothing(self) -> None:
+        scenario = with_plugin()
+        call = asked(scenario)
+        scenario.answer(call)
+        assert scenario.answer(call) == []
+        assert scenario.fail(call) == []
+        assert scenario.happens("preferred", 4711, ()) == []
+
+    def test_a_pod_that_is_terminating_keeps_its_call(self) -> None:
+        scenario = with_plugin()
+        call = asked(scenario)
+        assert calls(scenario.see(pod("p", gpu=1, is_terminating=True))) == []
+        scenario.answer(call)
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_a_terminating_pod_is_not_chosen_for_anew(self) -> None:
+        scenario = with_plugin()
+        call = asked(scenario)
+        scenario.see(pod("p", gpu=1, is_terminating=True))
+        scenario.lists(["d1"])
+        assert calls(scenario.answer(call)) == []
+        assert (scenario.held(), scenario.reasons()) == ({}, {})
+
+
+class TestAllocateFails:
+    def test_pauses_grow_to_a_minute(self) -> None:
+        scenario = with_plugin()
+        call, pauses = asked(scenario), []
+        for _ in range(9):
+            began = scenario.now
+            scenario.fail(call, "out of order")
+            deadline = scenario.manager.next_deadline()
+            assert deadline is not None
+            (call,) = calls(scenario.passes(deadline - scenario.now))
+            pauses.append(scenario.now - began)
+        assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+    def test_says_what_the_plugin_said(self) -> None:
+        scenario = with_plugin()
+        assert published(scenario.fail(asked(scenario), "out of order")) == {GPU}
+        (waiting,) = scenario.manager.waiting(GPU)
+        assert (waiting.reason, waiting.message, waiting.attempts) == ("AllocateFailed", "out of order", 1)
+
+    def test_success_ends_the_pauses(self) -> None:
+        scenario = with_plugin()
+        scenario.fail(asked(scenario))
+        (again,) = calls(scenario.passes(1))
+        assert published(scenario.answer(again)) == {GPU}
+        assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {})
+        assert scenario.manager.next_deadline() is None
+
+    def test_a_change_of_the_resource_does_not_shorten_the_pause(self) -> None:
+        scenario = with_plugin()
+        scenario.fail(asked(scenario))
+        assert calls(scenario.lists(device_ids(3))) == []
+        assert len(calls(scenario.passes(1))) == 1
+
+    def test_other_pods_are_served_during_the_pause(self) -> None:
+        scenario = with_plugin(1)
+        failing = asked(scenario)
+        scenario.see(pod("q", gpu=1))
+        scenario.answer_all(scenario.fail(failing))
+        assert scenario.held() == {"q/main": ("d0",)}
+        assert calls(scenario.passes(1)) == []
+        assert scenario.reasons() == {"p": "NotEnoughDevices"}
+
+    def test_a_terminating_pod_is_not_tried_again_and_asks_for_no_more_time(self) -> None:
+        scenario = with_plugin()
+        scenario.fail(asked(scenario))
+        assert published(scenario.see(pod("p", gpu=1, is_terminating=True))) == {GPU}
+        assert scenario.manager.next_deadline() is None
+        assert calls(scenario.passes(60)) == []
+        assert scenario.reasons() == {}
+
+    def test_a_pod_that_ended_is_not_tried_again(self) -> None:
+        scenario = with_plugin()
+        scenario.fail(asked(scenario))
+        assert published(scenario.gone("p")) == {GPU}
+        assert scenario.passes(60) == []
+
+
+class TestEnd:
+    @pytest.mark.parametrize("how", ["over", "gone", "not in a complete list"])
+    def test_devices_are_free_at_once_and_that_is_saved(self, how: str) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("p", gpu=1))
+        scenario.see(pod("q", gpu=1))
+        if how == "over":
+            effects = scenario.see(pod("p", gpu=1, is_over=True))
+        elif how == "gone":
+            effects = scenario.gone("p")
+        else:
+            effects = scenario.happens("pods_synced", [pod("q", gpu=1)])
+        assert is_saved(effects, durable=False)
+        assert published(effects) >= {GPU}
+        scenario.answer_all(effects)
+        assert scenario.held() == {"q/main": ("d0",)}
+
+    def test_a_terminating_pod_keeps_its_devices(self) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("p", gpu=1))
+        scenario.see(pod("p", gpu=1, is_terminating=True))
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_a_pod_that_was_terminating_when_first_seen_gets_nothing(self) -> None:
+        scenario = with_plugin()
+        assert calls(scenario.see(pod("p", gpu=1, is_terminating=True))) == []
+        assert calls(scenario.lists(device_ids(3))) == []
+        assert scenario.reasons() == {}
+
+    def test_a_pod_that_was_over_when_first_seen_gets_nothing(self) -> None:
+        scenario = with_plugin()
+        assert scenario.see(pod("p", gpu=1, is_over=True)) == []
+
+    def test_the_end_of_a_pod_frees_all_its_resources(self) -> None:
+        scenario = with_plugin()
+        scenario.plugin(["n0"], NIC, 2)
+        scenario.run(pod("p", container("a", gpu=1, nic=1)))
+        assert published(scenario.gone("p")) == {GPU, NIC}
+        assert (scenario.held(), scenario.held(NIC)) == ({}, {})
+
+    def test_a_held_device_that_is_no_longer_listed_counts_until_the_end(self) -> None:
+        scenario = with_plugin(2)
+        scenario.run(pod("p", gpu=1))
+        scenario.lists(["d1"])
+        seen = scenario.snapshot()
+        assert (seen.total, seen.healthy, seen.allocated, seen.available) == (2, 1, 1, 1)
+        scenario.gone("p")
+        assert scenario.snapshot().total == 1
+
+    def test_a_broken_held_device_keeps_its_pod(self) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("p", gpu=1))
+        scenario.lists([Device("d0", healthy=False)])
+        seen = scenario.snapshot()
+        assert (seen.total, seen.healthy, seen.allocated, seen.available) == (1, 0, 1, 0)
+        assert scenario.held() == {"p/main": ("d0",)}
+
+
+class TestReleasing:
+    """Where a runtime tells when containers have ended, the API's word is not enough."""
+
+    def test_devices_are_free_only_when_the_runtime_says_so(self) -> None:
+        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario.run(pod("p", gpu=1))
+        scenario.see(pod("q", gpu=1))
+        scenario.gone("p")
+        seen = scenario.snapshot()
+        assert (seen.allocated, seen.releasing, seen.available) == (0, 1, 0)
+        assert scenario.reasons() == {"q": "NotEnoughDevices"}
+        effects = scenario.happens("containers_ended", "p")
+        assert is_saved(effects, durable=False)
+        scenario.answer_all(effects)
+        assert (scenario.held(), scenario.snapshot().releasing) == ({"q/main": ("d0",)}, 0)
+
+    def test_the_end_of_containers_of_a_pod_that_lives_frees_nothing(self) -> None:
+        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario.run(pod("p", gpu=1))
+        assert scenario.happens("containers_ended", "p") == []
+        assert scenario.happens("containers_ended", "stranger") == []
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_said_twice_is_published_once(self) -> None:
+        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario.run(pod("p", gpu=1))
+        assert scenario.see(pod("p", gpu=1, is_over=True)) == []
+        scenario.now += RELEASING_SETTLE_SECONDS / 2
+        assert scenario.gone("p") == []
+        assert scenario.passes(RELEASING_SETTLE_SECONDS / 2) == [Publish(GPU)]
+        assert scenario.passes(3600) == []
+
+    def test_containers_that_end_with_their_pod_are_published_once(self) -> None:
+        """The API's word is often a little earlier than the runtime's: nobody needs to hear of the time between."""
+        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario.run(pod("p", gpu=1))
+        assert published(scenario.gone("p")) == set()
+        assert published(scenario.happens("containers_ended", "p")) == {GPU}
+
+    def test_a_pod_that_comes_for_them_is_published_at_once(self) -> None:
+        """With it, awaited: what the Node shows stays as it was."""
+        scenario = with_plugin(2, waits_for_runtime=True)
+        scenario.run(pod("p", gpu=2))
+        scenario.gone("p")
+        assert published(scenario.see(pod("q", gpu=2))) == {GPU}
+        seen = scenario.snapshot()
+        assert (seen.releasing, seen.awaited, seen.available) == (2, 2, 0)
+        assert published(scenario.gone("q")) == {GPU}, "and when it goes again"
+        assert scenario.snapshot().awaited == 0
+
+    def test_so_is_one_that_waits_for_something_else(self) -> None:
+        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario.plugin([], NIC)
+        scenario.run(pod("p", gpu=1))
+        scenario.gone("p")
+        assert published(scenario.see(pod("q", gpu=1, nic=1))) >= {GPU}
+        assert published(scenario.gone("q")) >= {GPU}
+
+    def test_two_that_end_together_are_published_together(self) -> None:
+        scenario = with_plugin(2, waits_for_runtime=True)
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        assert scenario.gone("p") + scenario.gone("q") == []
+        assert scenario.passes(RELEASING_SETTLE_SECONDS) == [Publish(GPU)]
+
+    def test_a_pod_without_devices_releases_nothing(self) -> None:
+        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario.see(pod("p"))
+        assert scenario.gone("p") == []

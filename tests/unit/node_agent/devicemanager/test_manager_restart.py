@@ -1,0 +1,284 @@
+"""What a new process knows: from the checkpoint, or from the API when the checkpoint was lost."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from nodedevice_agent.checkpoint.format import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.resource import EndpointState
+from nodedevice_agent.devicemanager.snapshot import is_settling
+
+from tests.unit.node_agent.devicemanager.scenario import (
+    GPU,
+    NIC,
+    Scenario,
+    calls,
+    device_ids,
+    held_by,
+    is_saved,
+    pod,
+    published,
+)
+
+SETTLE_SECONDS = 10
+
+
+def restarted_with_one_pod(**options: Any) -> Scenario:
+    before = Scenario()
+    before.plugin(device_ids(3))
+    before.run(pod("p", gpu=1))
+    return before.restarted(**options)
+
+
+class TestFromCheckpoint:
+    def test_the_holders_are_the_same_before_anything_else_happens(self) -> None:
+        scenario = restarted_with_one_pod()
+        assert scenario.held() == {"p/main": ("d0",)}
+        assert scenario.snapshot().state is EndpointState.STOPPED
+
+    def test_what_was_published_holds_until_the_plugin_lists(self) -> None:
+        scenario = restarted_with_one_pod()
+        assert is_settling(scenario.manager, GPU)
+        scenario.connect()
+        assert is_settling(scenario.manager, GPU)
+        assert published(scenario.lists(device_ids(3))) == {GPU}
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_what_was_published_holds_ten_seconds_at_most(self) -> None:
+        scenario = restarted_with_one_pod()
+        assert scenario.manager.next_deadline() == scenario.now + SETTLE_SECONDS
+        assert scenario.passes(SETTLE_SECONDS - 1) == []
+        assert scenario.passes(1) == [Publish(GPU)]
+        assert not is_settling(scenario.manager, GPU)
+        seen = scenario.snapshot()
+        assert (seen.total, seen.allocated, seen.healthy) == (1, 1, 0)
+
+    def test_an_empty_list_after_a_restart_is_published(self) -> None:
+        before = Scenario()
+        before.plugin([])
+        scenario = before.restarted()
+        assert published(scenario.plugin([])) == {GPU}
+
+    def test_the_grace_period_begins_again(self) -> None:
+        scenario = restarted_with_one_pod()
+        scenario.passes(299)
+        assert scenario.snapshot().state is EndpointState.STOPPED
+        scenario.passes(1)
+        assert scenario.snapshot().state is EndpointState.GONE
+
+    def test_held_devices_are_not_given_out_again(self) -> None:
+        scenario = restarted_with_one_pod()
+        scenario.plugin(device_ids(3))
+        scenario.run(pod("q", gpu=2), pod("r", gpu=1))
+        assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1", "d2")}
+        assert scenario.reasons() == {"r": "NotEnoughDevices"}
+
+    def test_the_plugin_is_not_asked_again(self) -> None:
+        scenario = restarted_with_one_pod()
+        assert calls(scenario.see(pod("p", gpu=1))) == []
+        assert calls(scenario.plugin(device_ids(3))) == []
+
+    def test_a_pod_is_named_once_it_is_seen_again(self) -> None:
+        scenario = restarted_with_one_pod()
+        scenario.plugin(device_ids(3))
+        assert scenario.snapshot().held[0].pod is None
+        assert published(scenario.see(pod("p", gpu=1))) == {GPU}
+        seen = scenario.snapshot().held[0].pod
+        assert seen is not None
+        assert seen.name == "p"
+
+    def test_a_pod_that_is_gone_meanwhile_gives_its_devices_back(self) -> None:
+        scenario = restarted_with_one_pod()
+        effects = scenario.happens("pods_synced", [])
+        assert (published(effects), is_saved(effects, durable=False)) == ({GPU}, True)
+        assert scenario.held() == {}
+
+    def test_a_pod_that_was_waiting_waits_again(self) -> None:
+        before = Scenario()
+        before.plugin(["d0"])
+        before.run(pod("p", gpu=1), pod("q", gpu=1))
+        scenario = before.restarted()
+        scenario.plugin(["d0"])
+        scenario.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1)])
+        assert scenario.reasons() == {"q": "NotEnoughDevices"}
+
+    def test_cordons_are_awaited_again(self) -> None:
+        scenario = restarted_with_one_pod(waits_for_intent=True)
+        scenario.plugin(device_ids(3))
+        assert calls(scenario.see(pod("q", gpu=1))) == []
+        assert scenario.reasons() == {"q": "IntentUnknown"}
+        assert len(calls(scenario.happens("cordoned", GPU, ()))) == 1
+
+    def test_a_pod_over_while_away_waits_for_the_runtime(self) -> None:
+        scenario = restarted_with_one_pod(waits_for_runtime=True)
+        scenario.happens("pods_synced", [])
+        assert scenario.snapshot().releasing == 1
+        scenario.happens("containers_ended", "p")
+        assert scenario.held() == {}
+
+    def test_a_static_pod_that_was_known_by_its_mirror_pod(self) -> None:
+        scenario = restarted_with_one_pod()
+        scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p")])
+        assert scenario.held() == {"hash/main": ("d0",)}
+        scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p2")])
+        assert scenario.held() == {"hash/main": ("d0",)}
+        scenario.gone("hash")
+        assert scenario.held() == {}
+
+    def test_an_untouched_restart_checkpoints_the_same(self) -> None:
+        before = Scenario()
+        before.plugin(device_ids(3))
+        before.plugin(["n0"], NIC, 2)
+        before.run(pod("p", gpu=1), pod("q", gpu=1, nic=1))
+        after = before.restarted()
+        assert after.manager.checkpoint().allocations == before.manager.checkpoint().allocations
+        assert set(after.manager.checkpoint().registered) == {GPU, NIC}
+
+
+def lost(*resources: str) -> Scenario:
+    """The checkpoint was lost; plugins of these resources have registered again, the API is not read yet."""
+    scenario = Scenario(is_recovering=True)
+    for endpoint, name in enumerate(resources, 1):
+        scenario.plugin(device_ids(2), name, endpoint)
+    return scenario
+
+
+def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint:
+    """What the API knows."""
+    return Checkpoint(allocations, dict.fromkeys(resources, ()))
+
+
+class TestLostCheckpoint:
+    def test_nothing_is_given_out_or_published_before_the_api_is_read(self) -> None:
+        scenario = lost(GPU)
+        assert calls(scenario.see(pod("q", gpu=1))) == []
+        assert is_settling(scenario.manager, GPU)
+
+    def test_holders_come_back_with_the_same_devices_and_waiting_pods_get_others(self) -> None:
+        scenario = lost(GPU)
+        scenario.see(pod("p", gpu=1), pod("q", gpu=1))
+        effects = scenario.happens("recovered", knows(held_by("p", "d1", response=None)))
+        assert effects[0] == SaveCheckpoint(durable=True)
+        assert published(effects) == {GPU}
+        again, for_q = calls(effects)
+        assert (again.device_ids, for_q.device_ids) == (("d1",), ("d0",))
+        scenario.answer_all(effects)
+        assert scenario.held() == {"p/main": ("d1",), "q/main": ("d0",)}
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_the_answer_is_asked_for_again_and_saved(self) -> None:
+        scenario = lost(GPU)
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
+        (kept,) = scenario.manager.book
+        assert kept.response == b"again"
+        assert scenario.passes(600) == []
+
+    def test_it_is_asked_once_the_plugin_lists_the_device(self) -> None:
+        scenario = Scenario(is_recovering=True)
+        assert calls(scenario.happens("recovered", knows(held_by("p", "d0", "d1", response=None)))) == []
+        assert is_settling(scenario.manager, GPU)
+        scenario.connect()
+        assert calls(scenario.lists(["d0"])) == []
+        (call,) = calls(scenario.lists(["d0", "d1"]))
+        assert call.device_ids == ("d0", "d1")
+        assert calls(scenario.lists(["d0", "d1", "d2"])) == []
+
+    def test_a_failed_answer_is_asked_for_again_with_pauses(self) -> None:
+        scenario = lost(GPU)
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        assert scenario.fail(call) == []
+        assert calls(scenario.passes(0.5)) == []
+        (call,) = calls(scenario.passes(0.5))
+        scenario.fail(call)
+        assert calls(scenario.passes(1.5)) == []
+        (call,) = calls(scenario.passes(0.5))
+        scenario.answer(call)
+        assert scenario.manager.next_deadline() is None
+
+    def test_a_plugin_that_went_during_the_pause_is_asked_when_it_is_back(self) -> None:
+        scenario = lost(GPU)
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        scenario.fail(call)
+        scenario.disconnect()
+        # time passes with nobody to ask, and nobody is told of it over and over
+        assert calls(scenario.passes(30)) == []
+        (call,) = calls(scenario.plugin(["d0"], endpoint=2))
+        assert call.endpoint == 2
+
+    def test_a_pod_that_ended_needs_no_answer(self) -> None:
+        scenario = lost(GPU)
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        scenario.gone("p")
+        assert scenario.answer(call) == []
+        assert scenario.held() == {}
+
+    def test_a_pod_that_ended_during_the_pause_is_not_asked_for(self) -> None:
+        scenario = lost(GPU)
+        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        scenario.fail(call)
+        scenario.gone("p")
+        assert calls(scenario.passes(30)) == []
+
+    def test_nothing_was_held(self) -> None:
+        scenario = lost(GPU)
+        scenario.see(pod("p", gpu=1))
+        scenario.answer_all(scenario.happens("recovered", knows()))
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    @pytest.mark.parametrize("comes_again", [False, True])
+    def test_a_plugin_that_has_not_listed_by_then_is_awaited(self, comes_again: bool) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.connect()
+        if comes_again:
+            scenario.disconnect()
+            scenario.connect(endpoint=2)
+        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
+        assert is_settling(scenario.manager, GPU)
+        assert published(scenario.lists(device_ids(2), endpoint=2 if comes_again else 1)) == {GPU}
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_one_that_never_lists_is_awaited_no_longer_than_others(self) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.connect()
+        scenario.happens("recovered", knows(resources=[GPU]))
+        assert published(scenario.passes(SETTLE_SECONDS)) == {GPU}
+        assert not is_settling(scenario.manager, GPU)
+        assert published(scenario.passes(400)) == set()
+        assert scenario.snapshot().state is EndpointState.RUNNING
+
+    def test_one_that_went_before_keeps_its_grace_period(self) -> None:
+        scenario = lost(GPU)
+        scenario.disconnect()
+        scenario.passes(100)
+        scenario.happens("recovered", knows(resources=[GPU]))
+        assert is_settling(scenario.manager, GPU)
+        scenario.passes(199)
+        assert scenario.snapshot().state is EndpointState.STOPPED
+        scenario.passes(1)
+        assert scenario.snapshot().state is EndpointState.GONE
+
+    def test_a_resource_that_the_api_does_not_know_is_told_at_once(self) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.connect()
+        scenario.happens("recovered", knows(resources=[NIC]))
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_a_resource_that_nobody_holds_and_whose_plugin_is_gone_says_so(self) -> None:
+        scenario = lost(GPU)
+        assert published(scenario.happens("recovered", knows(resources=[GPU, NIC]))) == {GPU, NIC}
+        assert not is_settling(scenario.manager, GPU)
+        assert is_settling(scenario.manager, NIC)
+        assert published(scenario.passes(SETTLE_SECONDS)) == {NIC}
+        assert scenario.snapshot(NIC).state is EndpointState.STOPPED
+        assert set(scenario.manager.checkpoint().registered) == {GPU, NIC}
+
+    def test_unanswered_allocations_survive_the_next_restart(self) -> None:
+        scenario = lost(GPU)
+        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
+        again = scenario.restarted()
+        assert again.held() == {"p/main": ("d0",)}
+        (call,) = calls(again.plugin(device_ids(2)))
+        assert call.device_ids == ("d0",)

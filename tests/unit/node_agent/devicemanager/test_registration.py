@@ -1,0 +1,96 @@
+"""Which registrations are refused, with which word for the metrics and which remedy for the reader."""
+
+import pytest
+from nodedevice_agent.devicemanager.registration import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_OF_A_SOCKET,
+    RegistrationRefused,
+    check_registration,
+    check_room,
+)
+
+GOOD = {"version": "v1beta1", "resource_name": "example.com/gpu", "endpoint": "gpu.sock"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"resource_name": "example.com/GPU_1.a"}, id="name part with capitals, _ and ."),
+        pytest.param({"resource_name": "a.b/" + "c" * 63}, id="longest name part"),
+        pytest.param({"endpoint": ".hidden"}, id="a dot file"),
+        pytest.param({"endpoint": "..."}, id="three dots are a name"),
+        pytest.param({"endpoint": "sock with spaces ☃"}, id="any printable file name"),
+    ],
+)
+def test_takes(change: dict[str, str]) -> None:
+    check_registration(**GOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "said"),
+    [
+        pytest.param({"version": "v1alpha"}, "Version", "v1beta1", id="old version"),
+        pytest.param({"version": "v2"}, "Version", f"'{GOOD['resource_name']}'", id="which plugin has another version"),
+        pytest.param({"version": ""}, "Version", "v1beta1", id="no version"),
+        pytest.param({"version": "v" * 10_000}, "Version", "...", id="endless version"),
+        pytest.param({"resource_name": "gpu"}, "ResourceName", "'gpu'", id="no domain"),
+        pytest.param({"resource_name": ""}, "ResourceName", "''", id="empty name"),
+        pytest.param({"resource_name": "kubernetes.io/gpu"}, "ResourceName", "kubernetes.io", id="reserved"),
+        pytest.param({"resource_name": "a.kubernetes.io/gpu"}, "ResourceName", "kubernetes.io", id="reserved below"),
+        pytest.param({"resource_name": "requests.example.com/gpu"}, "ResourceName", "requests.", id="quota prefix"),
+        pytest.param({"resource_name": "Example.com/gpu"}, "ResourceName", "lower-case", id="capitals in the domain"),
+        pytest.param({"resource_name": "example.com/a/b"}, "ResourceName", "a/b", id="two slashes"),
+        pytest.param({"resource_name": "example.com/"}, "ResourceName", "example.com/", id="no name part"),
+        pytest.param({"resource_name": "a.b/" + "c" * 64}, "ResourceName", "63", id="name part too long"),
+        pytest.param({"resource_name": "a.b/\n"}, "ResourceName", r"\n", id="line break in the name"),
+        pytest.param({"endpoint": ""}, "Endpoint", "file name", id="no endpoint"),
+        pytest.param({"endpoint": "../x.sock"}, "Endpoint", "plugin directory", id="out of the directory"),
+        pytest.param({"endpoint": "/x.sock"}, "Endpoint", "plugin directory", id="absolute"),
+        pytest.param({"endpoint": "."}, "Endpoint", "file name", id="the directory itself"),
+        pytest.param({"endpoint": ".."}, "Endpoint", "file name", id="the directory above"),
+        pytest.param({"endpoint": "a\x00b"}, "Endpoint", r"a\x00b", id="zero byte"),
+        pytest.param({"endpoint": "x" * 10_000 + "/"}, "Endpoint", "...", id="endless endpoint"),
+    ],
+)
+def test_refuses(change: dict[str, str], reason: str, said: str) -> None:
+    with pytest.raises(RegistrationRefused) as refused:
+        check_registration(**GOOD | change)
+    text = str(refused.value)
+    assert refused.value.reason == reason
+    assert said in text
+    assert text.isprintable()
+    assert len(text) < 600
+
+
+def many(count: int, socket: str = "{}.sock") -> list[tuple[str, str]]:
+    return [(socket.format(number), f"example.com/r{number}") for number in range(count)]
+
+
+class TestRoom:
+    @pytest.mark.parametrize(
+        "connections",
+        [
+            pytest.param([], id="nobody is there"),
+            pytest.param(many(MAX_CONNECTIONS - 1), id="one less than the most"),
+            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET - 1, "new.sock"), id="one less than the most of a socket"),
+            pytest.param([*many(MAX_CONNECTIONS), ("new.sock", "example.com/new")], id="full, but it is one of them"),
+        ],
+    )
+    def test_there_is(self, connections: list[tuple[str, str]]) -> None:
+        check_room(connections, "new.sock", "example.com/new")
+
+    @pytest.mark.parametrize(
+        ("connections", "said"),
+        [
+            pytest.param(many(MAX_CONNECTIONS), "stop plugins", id="all together"),
+            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), "fewer resources", id="names of one socket"),
+            pytest.param(
+                [("new.sock", "example.com/new")] * MAX_CONNECTIONS_OF_A_SOCKET, "streams that are over", id="one name"
+            ),
+        ],
+    )
+    def test_there_is_none(self, connections: list[tuple[str, str]], said: str) -> None:
+        with pytest.raises(RegistrationRefused, match=said) as refused:
+            check_room(connections, "new.sock", "example.com/new")
+        assert refused.value.reason == "Connections"

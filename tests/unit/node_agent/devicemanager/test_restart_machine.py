@@ -1,0 +1,139 @@
+"""A restart is not seen in a Node's numbers, whatever became of the checkpoint and in whatever order plugins and API come back.
+
+Plugins here always list the same devices, so a number that falls can only come of a plugin that is away; and that is not told
+while it is awaited.
+"""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from nodedevice_agent.checkpoint.format import Checkpoint, decode, encode
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.effects import CallAllocate, Publish
+from nodedevice_agent.devicemanager.manager import SETTLE_SECONDS, DeviceManager
+from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
+
+NAMES = ("example.com/gpu", "example.com/nic")
+DEVICES = accept(map(Device, ("d0", "d1", "d2")))
+
+
+class RestartMachine(RuleBasedStateMachine):
+    """shown: by resource, what the API was told last. before: what that was at the restart, which holds for the settling time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.manager = DeviceManager(self.now)
+        self.shown: dict[str, int] = {}
+        self.before: dict[str, int] = {}
+        self.awaited_until = 0.0
+        self.endpoints: dict[int, str] = {}
+        self.last_endpoint = 0
+        self.saved = Checkpoint()
+
+    @initialize()
+    def a_node_at_work(self) -> None:
+        for name in NAMES:
+            self.a_plugin_registers(name, True)
+        self.a_pod_comes()
+
+    def happens(self, event: str, *args: Any) -> None:
+        for effect in getattr(self.manager, event)(*args, self.now):
+            if isinstance(effect, CallAllocate):
+                self.happens("allocated", effect.ticket, b"answer")
+            elif isinstance(effect, Publish):
+                self.publish(effect.resource_name)
+
+    def publish(self, name: str) -> None:
+        if is_settling(self.manager, name):
+            return
+        seen = snapshot(self.manager, name)
+        # what the operator makes of it
+        number = seen.allocated + seen.awaited + seen.available
+        before = self.before.get(name, 0) if self.now < self.awaited_until else 0
+        assert number >= before, f"{name} falls from {before} to {number} while it is awaited"
+        self.shown[name] = number
+
+    # -- plugins and pods -------------------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES), lists_at_once=st.booleans())
+    def a_plugin_registers(self, name: str, lists_at_once: bool) -> None:
+        self.last_endpoint += 1
+        self.endpoints[self.last_endpoint] = name
+        self.happens("connected", name, self.last_endpoint, PluginOptions())
+        if lists_at_once:
+            self.happens("listed", name, self.last_endpoint, DEVICES)
+
+    @precondition(lambda self: self.endpoints)
+    @rule(data=st.data())
+    def a_plugin_lists(self, data: st.DataObject) -> None:
+        endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
+        self.happens("listed", self.endpoints[endpoint], endpoint, DEVICES)
+
+    @precondition(lambda self: self.endpoints)
+    @rule(data=st.data())
+    def a_plugin_goes(self, data: st.DataObject) -> None:
+        endpoint = data.draw(st.sampled_from(sorted(self.endpoints)))
+        self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
+
+    @rule(name=st.sampled_from(NAMES))
+    def all_plugins_of_a_resource_go(self, name: str) -> None:
+        for endpoint in [endpoint for endpoint, found in self.endpoints.items() if found == name]:
+            self.happens("disconnected", self.endpoints.pop(endpoint), endpoint)
+
+    @rule()
+    def a_pod_comes(self) -> None:
+        container = Container("main", ContainerKind.APP, {NAMES[0]: 1})
+        self.happens("pod_seen", Pod("pod-a", "default", "pod-a", (container,)))
+
+    @rule(seconds=st.sampled_from([1.0, SETTLE_SECONDS - 1.0, SETTLE_SECONDS, 400.0]))
+    def time_passes(self, seconds: float) -> None:
+        until = self.now + seconds
+        while (deadline := self.manager.next_deadline()) is not None and deadline <= until:
+            self.now = max(self.now, deadline)
+            self.happens("tick")
+        self.now = until
+
+    # -- restarts ---------------------------------------------------------------------------------------------------
+
+    @rule(is_lost=st.booleans())
+    def the_agent_restarts(self, is_lost: bool) -> None:
+        """is_lost: the checkpoint, which is not written either as long as the API has not told who holds what."""
+        self.endpoints = {}
+        is_recovering = is_lost or self.manager.is_recovering
+        if not self.manager.is_recovering:
+            self.saved = decode(encode(self.manager.checkpoint()))
+        self.manager = DeviceManager(self.now, None if is_recovering else self.saved, is_recovering=is_recovering)
+        if not is_recovering:
+            self.is_awaited()
+
+    @precondition(lambda self: self.manager.is_recovering)
+    @rule()
+    def the_api_answers(self) -> None:
+        self.is_awaited()
+        self.happens("recovered", Checkpoint(self.saved.allocations, dict.fromkeys(self.shown, ())))
+
+    def is_awaited(self) -> None:
+        self.before = dict(self.shown)
+        self.awaited_until = self.now + SETTLE_SECONDS
+
+    # -- what must hold ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def what_may_be_published_at_any_time_is_no_less(self) -> None:
+        """An effect is not needed: what else touches a resource publishes it as it is."""
+        for name in self.manager.resources:
+            self.publish(name)
+
+    @invariant()
+    def nothing_is_awaited_for_longer(self) -> None:
+        for name in self.manager.resources:
+            assert self.manager.is_recovering or not is_settling(self.manager, name) or self.now < self.awaited_until
+
+
+RestartMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestRestarts = RestartMachine.TestCase

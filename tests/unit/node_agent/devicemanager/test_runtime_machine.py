@@ -1,0 +1,340 @@
+"""Whatever API, plugins and runtime do, in whatever order, and wherever the agent restarts: which containers run with what.
+
+Adds to the machine of the device manager a container runtime that is right: what its containers have is what they were created
+with, and they live until it ends them, whatever the agent believes. The kubelet may be behind the API, and creates containers
+of pods that are gone already. A container is Created until it is started, which may take as long as the kubelet waits for it, or
+never come.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.effects import Effect
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.runtime.container_events import RuntimeEvents
+from nodedevice_agent.runtime.injection import Given, Injection
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
+
+from tests.unit.node_agent.devicemanager.test_manager_machine import (
+    ALL,
+    CONTAINERS,
+    NAMES,
+    PLUGINS_BACK,
+    UIDS,
+    Limited,
+    ManagerMachine,
+)
+
+NOTHING = ContainerEdits({}, (), (), {}, ())
+# runtimeRequestTimeout: a start that takes longer is given up
+KUBELET_WAITS_SECONDS = 120.0
+HELD = {REQUIRED_PLUGINS_ANNOTATION: f"[ {NRI_PLUGIN} ]"}
+
+
+def read_answer(response: bytes) -> ContainerEdits:
+    return NOTHING
+
+
+@dataclass(frozen=True)
+class Process:
+    """A container. has: (resource name, device ID). mark: what the runtime kept of its creation.
+
+    starts_until: for one that does not run yet, when the kubelet gives up its start; it never runs from then on.
+    """
+
+    sandbox: Sandbox
+    id: str
+    container: str
+    has: frozenset[tuple[str, str]]
+    mark: str
+    starts_until: float | None = None
+
+    def shown(self) -> RunningContainer:
+        marked = {CONTAINER_DEVICES_ANNOTATION: self.mark} if self.mark else {}
+        state, pid = (ContainerState.RUNNING, 7) if self.starts_until is None else (ContainerState.CREATED, 0)
+        return RunningContainer(self.id, self.sandbox.id, self.container, state, annotations=marked, pid=pid)
+
+    def may_run(self, now: float) -> bool:
+        return self.starts_until is None or now < self.starts_until
+
+
+class RuntimeMachine(ManagerMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: dict[str, Process] = {}
+        # pods the kubelet still works on: those of the API, and those whose end it has not heard of
+        self.bound: dict[str, Pod] = {}
+        self.is_connected = False
+        self.last_id = 0
+
+    @initialize(waits_for_runtime=st.just(True), waits_for_intent=st.booleans(), plugins=PLUGINS_BACK)
+    def begins(self, plugins: int, **options: Any) -> None:
+        self.events: tuple[RuntimeEvents, ...] = ()
+        super().begins(plugins, **options)
+        self.a_new_agent_begins()
+
+    def a_new_agent_begins(self) -> None:
+        self.is_connected = False
+        self.events = tuple(RuntimeEvents(manager, read_answer) for manager in (self.manager, self.twin))
+        self.injection = Injection(self.manager, read_answer, lambda name: False)
+
+    def the_agent_restarts(self, plugins: int) -> None:
+        super().the_agent_restarts(plugins)
+        self.a_new_agent_begins()
+
+    def the_checkpoint_is_lost(self, plugins: int, comes_first: bool) -> None:
+        super().the_checkpoint_is_lost(plugins, comes_first)
+        self.a_new_agent_begins()
+
+    def tell(self, event: str, *args: Any) -> None:
+        """What the runtime says, if anybody listens."""
+        if not self.is_connected:
+            return
+        first, second = (getattr(events, event)(*args) or [] for events in self.events)
+        assert first == second, "equal inputs, unequal effects"
+        effects: list[Effect] = first
+        self.carry_out(effects)
+
+    def seen(self, name: str) -> Snapshot:
+        return snapshot(self.manager, name, self.events[0].runs_without) if self.events else super().seen(name)
+
+    # -- the kubelet and the runtime ------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_kubelet_hears_of_pods(self) -> None:
+        self.bound.update({pod.uid: pod for pod in self.pods.values()})
+
+    @precondition(lambda self: self.bound)
+    @rule(data=st.data(), is_held=st.sampled_from([True, True, True, False]), starts=st.booleans())
+    def a_container_is_created(self, data: st.DataObject, is_held: bool, starts: bool) -> None:
+        pod = self.bound[data.draw(st.sampled_from(sorted(self.bound)))]
+        container = data.draw(st.sampled_from(sorted(c.name for c in pod.containers)))
+        self.creates(pod, container, is_held=is_held, starts=starts)
+
+    def creates(self, pod: Pod, container: str, *, is_held: bool, starts: bool = True) -> None:
+        if any(p.may_run(self.now) for p in self.instances(pod.uid, container)):
+            return
+        sandbox = Sandbox(f"s-{pod.uid}", pod.name, pod.namespace, pod.uid, HELD if is_held else {})
+        self.last_id += 1
+        created = RunningContainer(f"id-{self.last_id}", sandbox.id, container)
+        if not self.is_connected:
+            if not is_held:
+                self.comes(Process(sandbox, created.id, container, frozenset(), ""), starts)
+            return
+        answer = self.injection.answer(sandbox, container)
+        if isinstance(answer, Given):
+            has = frozenset((a.resource_name, i) for a in answer.allocations for i in a.device_ids)
+            self.tell("created", sandbox, created, answer, self.now)
+            mark = answer.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
+            self.comes(Process(sandbox, created.id, container, has, mark), starts)
+        elif answer is None:
+            assert not is_held or not self.asks_for_what_is_known(pod, container)
+            self.comes(Process(sandbox, created.id, container, frozenset(), ""), starts)
+
+    def instances(self, pod_uid: str, container: str) -> list[Process]:
+        return [p for p in self.processes.values() if (p.sandbox.uid, p.container) == (pod_uid, container)]
+
+    def asks_for_what_is_known(self, pod: Pod, container: str) -> bool:
+        return any(n.container == container and n.resource_name in self.manager.resources for n in pod.needs())
+
+    def comes(self, process: Process, starts: bool) -> None:
+        self.processes[process.id] = replace(process, starts_until=self.now + KUBELET_WAITS_SECONDS)
+        if starts:
+            self.runs(self.processes[process.id])
+
+    def runs(self, process: Process) -> None:
+        self.processes[process.id] = started = replace(process, starts_until=None)
+        self.tell("started", started.sandbox, started.shown())
+
+    @rule()
+    def what_was_created_is_started(self) -> None:
+        for process in list(self.processes.values()):
+            if process.starts_until is not None and process.may_run(self.now):
+                self.runs(process)
+
+    @invariant()
+    def the_agent_gives_up_what_was_never_started(self) -> None:
+        if self.is_connected:
+            for alive in self.events[0].never_started(self.now):
+                self.tell("ended", alive.pod_uid, alive.id, self.now)
+            later = self.events[0].next_deadline()
+            assert later is None or later > self.now, "a deadline that has passed stays"
+
+    def everything_is_well(self) -> None:
+        """A plugin that lists everything, and a runtime that is there: most of what is of interest needs both."""
+        for name in NAMES:
+            if name not in self.endpoints.values():
+                self.a_plugin_registers(name, PluginOptions(), ALL, True)
+        if not self.is_connected:
+            self.the_runtime_connects()
+        self.everything_is_answered()
+
+    @rule(name=st.sampled_from(UIDS), containers=CONTAINERS)
+    def a_pod_runs(self, name: str, containers: Sequence[Limited], starts: bool = True) -> None:
+        self.everything_is_well()
+        self.a_pod_comes(name, containers)
+        self.everything_is_answered()
+        self.the_kubelet_hears_of_pods()
+        for container in self.pods[name].containers:
+            self.creates(self.pods[name], container.name, is_held=True, starts=starts)
+
+    @rule(name=st.sampled_from(UIDS), containers=CONTAINERS)
+    def a_pod_runs_without(self, name: str, containers: Sequence[Limited]) -> None:
+        """While the agent was away, and nothing held it back. It may wait for devices then, or have them."""
+        self.tell("lost")
+        self.is_connected = False
+        self.a_pod_comes(name, containers)
+        self.the_kubelet_hears_of_pods()
+        for container in self.pods[name].containers:
+            self.creates(self.pods[name], container.name, is_held=False)
+        self.the_runtime_connects()
+
+    @rule(
+        name=st.sampled_from(UIDS),
+        containers=CONTAINERS,
+        how=st.sampled_from(["over", "gone"]),
+        before=st.sampled_from([0.0, 5.0, 60.0]),
+        after=st.sampled_from([5.0, 60.0, 400.0]),
+    )
+    def a_pod_ends_while_it_is_started(
+        self, name: str, containers: Sequence[Limited], how: str, before: float, after: float
+    ) -> None:
+        """The agent connects between the creation and the start."""
+        self.a_pod_runs(name, containers, starts=False)
+        self.the_runtime_connects()
+        self.time_passes(before)
+        self.ends_in_the_api(name, how)
+        self.the_agent_gives_up_what_was_never_started()
+        self.time_passes(after)
+
+    @precondition(lambda self: self.processes)
+    @rule(data=st.data(), how=st.sampled_from(["over", "gone"]), others=CONTAINERS)
+    def a_running_pod_is_over_and_another_wants_its_devices(
+        self, data: st.DataObject, how: str, others: Sequence[Limited]
+    ) -> None:
+        process = self.processes[data.draw(st.sampled_from(sorted(self.processes)))]
+        name = process.sandbox.name
+        if name in self.pods and self.pods[name].uid == process.sandbox.uid:
+            self.ends_in_the_api(name, how)
+        self.a_pod_runs(next(uid for uid in UIDS if uid != name), others)
+
+    @precondition(lambda self: self.bound)
+    @rule(data=st.data())
+    def a_creation_fails_later(self, data: st.DataObject) -> None:
+        before = set(self.processes)
+        self.a_container_is_created(data, True, False)
+        for new in set(self.processes) - before:
+            self.ends(self.processes[new])
+
+    @precondition(lambda self: self.processes)
+    @rule(data=st.data(), is_said_twice=st.booleans())
+    def a_container_ends(self, data: st.DataObject, is_said_twice: bool) -> None:
+        process = self.processes[data.draw(st.sampled_from(sorted(self.processes)))]
+        self.ends(process)
+        if is_said_twice:
+            self.tell("ended", process.sandbox.uid, process.id, self.now)
+
+    def ends(self, process: Process) -> None:
+        del self.processes[process.id]
+        self.tell("ended", process.sandbox.uid, process.id, self.now)
+
+    @rule()
+    def the_kubelet_catches_up(self) -> None:
+        """It ends what the API no longer has."""
+        present = {pod.uid for pod in self.pods.values()}
+        self.bound = {uid: pod for uid, pod in self.bound.items() if uid in present}
+        for process in list(self.processes.values()):
+            if process.sandbox.uid not in present:
+                del self.processes[process.id]
+                self.tell("sandbox_removed", process.sandbox, self.now)
+
+    @rule(data=st.data(), ended=st.integers(0, 3), comes_back=st.booleans())
+    def the_runtime_is_away(self, data: st.DataObject, ended: int, comes_back: bool) -> None:
+        """Containers go on, and some end meanwhile."""
+        self.tell("lost")
+        self.is_connected = False
+        for _ in range(min(ended, len(self.processes))):
+            self.a_container_ends(data, False)
+        if comes_back:
+            self.the_runtime_connects()
+
+    @rule()
+    def the_runtime_connects(self) -> None:
+        self.tell("lost")
+        self.is_connected = True
+        sandboxes = list({process.sandbox.id: process.sandbox for process in self.processes.values()}.values())
+        shown = [process.shown() for process in self.processes.values()]
+        self.tell("synchronized", sandboxes, shown, self.now)
+
+    @rule()
+    def containers_end(self) -> None:
+        """Here the runtime says so, and nobody else."""
+
+    # -- what must hold -------------------------------------------------------------------------------------------------
+
+    def those_that_may_run(self) -> list[Process]:
+        return [process for process in self.processes.values() if process.may_run(self.now)]
+
+    @invariant()
+    def no_device_is_in_containers_of_two_pods(self) -> None:
+        users: dict[tuple[str, str], str] = {}
+        for process in self.those_that_may_run():
+            for device in process.has:
+                assert users.setdefault(device, process.sandbox.uid) == process.sandbox.uid, f"{device} is shared"
+
+    @invariant()
+    def what_a_container_has_is_nobody_elses(self) -> None:
+        for process in self.those_that_may_run():
+            for name, device_id in process.has:
+                holder = self.manager.book.holders(name).get(device_id) if not self.manager.is_recovering else None
+                assert holder in (None, process.sandbox.uid)
+                assert holder is not None or self.manager.is_recovering, f"{device_id} is free while {process} has it"
+
+    @invariant()
+    def whoever_runs_without_is_known(self) -> None:
+        if not self.is_connected:
+            return
+        for process in self.processes.values():
+            for allocation in self.manager.book.of_container(process.sandbox.uid, process.container):
+                if allocation.response is None:
+                    # by what it would be recognised is not known until the plugin has answered anew
+                    continue
+                due = {(allocation.resource_name, i) for i in allocation.device_ids}
+                uid, name = process.sandbox.uid, allocation.resource_name
+                lacks = any(not due <= one.has for one in self.known_instances(process))
+                assert self.events[0].runs_without(uid, process.container, name) == lacks
+
+    def known_instances(self, process: Process) -> list[Process]:
+        """Of one container: the agent passes over what was never started as soon as it knows better, and not what runs."""
+        known = {alive.id for alive in self.manager.containers.instances(process.sandbox.uid, process.container)}
+        found = self.instances(process.sandbox.uid, process.container)
+        assert all(one.id in known for one in found if one.starts_until is None)
+        return [one for one in found if one.id in known]
+
+    @invariant()
+    def nothing_runs_on_with_what_was_given_back(self) -> None:
+        for name in self.manager.resources:
+            assert not self.events[0].runs_on(name)
+
+    @invariant()
+    def what_is_over_is_free(self) -> None:
+        if not self.is_connected:
+            return
+        users = {(process.sandbox.uid, process.container) for process in self.processes.values()}
+        for allocation in self.manager.book:
+            is_prepared = self.manager.pre_starts.is_late(allocation.pod_uid)
+            if self.manager.book.is_releasing(allocation.pod_uid) and not is_prepared:
+                held = {a.container for a in self.manager.book.of_pod(allocation.pod_uid)}
+                assert any((allocation.pod_uid, container) in users for container in held)
+
+
+RuntimeMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestRuntime = RuntimeMachine.TestCase

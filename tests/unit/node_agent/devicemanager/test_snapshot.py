@@ -1,0 +1,122 @@
+"""The numbers of a resource at one moment, and which devices are named one by one."""
+
+import pytest
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.snapshot import LISTED_WHOLE, snapshot
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, container, device_ids, init, pod
+
+
+def test_a_name_that_was_never_known_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        snapshot(Scenario().manager, GPU)
+
+
+def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
+    scenario = Scenario(waits_for_runtime=True)
+    scenario.plugin([*device_ids(6), Device("sick", healthy=False)])
+    scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1))
+    scenario.gone("q")
+    scenario.happens("cordoned", GPU, ["d2", "d3"])
+    scenario.lists([f"d{index}" for index in range(1, 6)] + [Device("sick", healthy=False)])
+    seen = scenario.snapshot()
+    # d0 is held and missing, d1 releasing, d2 held and cordoned, d3 cordoned, d4 and d5 free
+    assert (seen.total, seen.healthy, seen.cordoned) == (7, 5, 2)
+    assert (seen.allocated, seen.releasing, seen.available) == (2, 1, 2)
+    views = {view.id: view for view in seen.devices}
+    assert list(views) == sorted(views)
+    assert {name: view.healthy for name, view in views.items()} == {
+        "d0": False,
+        "d1": True,
+        "d2": True,
+        "d3": True,
+        "d4": True,
+        "d5": True,
+        "sick": False,
+    }
+    assert (views["d0"].present, views["d0"].reason) == (False, "NotListed")
+    assert (views["sick"].present, views["sick"].reason) == (True, "ReportedUnhealthy")
+    assert [name for name, view in views.items() if view.cordoned] == ["d2", "d3"]
+    assert [(h.allocation.pod_uid, h.releasing) for h in seen.held] == [("p", False), ("q", True), ("r", False)]
+
+
+@pytest.mark.parametrize(
+    ("comes", "awaited"),
+    [
+        pytest.param([], 0, id="nobody waits"),
+        pytest.param([pod("next", gpu=1)], 0, id="whom a free one is enough for"),
+        pytest.param([pod("next", gpu=3)], 2, id="one who needs them besides the free one"),
+        pytest.param([pod("next", gpu=4)], 3, id="all of them"),
+        pytest.param([pod("next", gpu=9)], 3, id="no more than there are"),
+        pytest.param([pod("next", gpu=1), pod("after", gpu=2)], 2, id="two, of whom one is served"),
+        pytest.param([pod("next", gpu=2), pod("after", gpu=2)], 3, id="two who both wait"),
+        pytest.param([pod("next", nic=3)], 0, id="one who asks for something else"),
+        pytest.param([pod("next", init("first", gpu=3), container(gpu=1))], 2, id="an init container asks for most"),
+        pytest.param([pod("next", gpu=3, is_terminating=True)], 2, id="the scheduler counts it until it is gone"),
+        pytest.param([pod("next", gpu=3), pod("next", gpu=3, is_over=True)], 0, id="one that is over"),
+    ],
+)
+def test_of_those_that_are_given_back_some_are_awaited(comes: list[Pod], awaited: int) -> None:
+    scenario = Scenario(waits_for_runtime=True)
+    scenario.plugin(device_ids(6))
+    scenario.run(pod("stays", gpu=2), pod("p", gpu=3))
+    scenario.gone("p")
+    scenario.run(*comes)
+    seen = scenario.snapshot()
+    assert (seen.releasing, seen.awaited) == (3, awaited)
+    # no less than what the scheduler counts here, and no more than there can be
+    bound = 2 + sum(one.requests(GPU) for one in scenario.manager.pods() if one.uid != "stays")
+    assert seen.allocated + seen.awaited + seen.available >= min(bound, 6)
+
+
+def test_what_will_not_be_free_is_not_awaited() -> None:
+    scenario = Scenario(waits_for_runtime=True)
+    scenario.plugin(device_ids(3))
+    scenario.run(pod("p", gpu=3))
+    scenario.gone("p")
+    scenario.run(pod("next", gpu=3))
+    assert scenario.snapshot().awaited == 3
+    scenario.happens("cordoned", GPU, ["d0"])
+    scenario.lists(["d0", Device("d1", healthy=False), "d2"])
+    assert scenario.snapshot().awaited == 1
+
+
+def test_devices_of_a_stopped_plugin_say_why() -> None:
+    scenario = Scenario()
+    scenario.plugin([Device("d0", numa_nodes=(1,))])
+    scenario.disconnect()
+    (view,) = scenario.snapshot().devices
+    assert (view.healthy, view.present, view.reason, view.numa_nodes) == (False, True, "EndpointStopped", (1,))
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        pytest.param(LISTED_WHOLE, LISTED_WHOLE, id="whole up to the bound"),
+        pytest.param(LISTED_WHOLE + 1, 4, id="above it, only those that somebody would look for"),
+        pytest.param(100_000, 4, id="a hundred thousand"),
+    ],
+)
+def test_devices_are_named_whole_or_in_part(count: int, named: int) -> None:
+    scenario = Scenario()
+    scenario.plugin([Device(f"d{index:06}") for index in range(count)])
+    scenario.run(pod("p", gpu=2))
+    scenario.lists([Device(f"d{index:06}", healthy=index != 5) for index in range(1, count)])
+    scenario.happens("cordoned", GPU, ["d000007"])
+    seen = scenario.snapshot()
+    assert (seen.total, seen.healthy, seen.allocated, seen.available) == (count, count - 2, 2, count - 4)
+    assert len(seen.devices) == named
+    # missing, held, broken, cordoned
+    assert {"d000000", "d000001", "d000005", "d000007"} <= {view.id for view in seen.devices}
+
+
+def test_reading_changes_nothing() -> None:
+    scenario = Scenario()
+    scenario.plugin(device_ids(2))
+    scenario.run(pod("p", gpu=1), pod("q", gpu=2))
+    first = scenario.snapshot()
+    scenario.manager.checkpoint()
+    scenario.manager.waiting(GPU)
+    scenario.manager.next_deadline()
+    assert scenario.snapshot() == first

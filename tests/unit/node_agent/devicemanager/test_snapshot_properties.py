@@ -1,0 +1,128 @@
+"""A snapshot looks at few devices and says what one would say who looks at all of them."""
+
+from collections.abc import Iterator, Mapping
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.devices import Device, DeviceList
+from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
+from nodedevice_agent.devicemanager.snapshot import BROKEN_MOST, Snapshot, snapshot
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
+
+IDS = [f"d{index:02}" for index in range(24)]
+# of each ID, whether it is listed as healthy; None: it is not listed
+LISTS = st.lists(st.sampled_from([True, True, True, False, None]), min_size=len(IDS), max_size=len(IDS))
+CORDONS = st.sets(st.sampled_from([*IDS, "ghost", "*", "all"]), max_size=3)
+_BOUNDS = "nodedevice_agent.devicemanager.snapshot"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    lists=st.lists(LISTS, min_size=1, max_size=3),
+    held=st.lists(st.integers(1, 3), max_size=3),
+    over=st.sets(st.sampled_from(["p0", "p1", "p2"])),
+    in_flight=st.booleans(),
+    is_damped=st.booleans(),
+    cordoned=CORDONS,
+    is_stopped=st.booleans(),
+    whole=st.sampled_from([0, 20, 256]),
+    most=st.sampled_from([1, 3, 4096]),
+)
+def test_it_says_what_is_plainly_so(
+    lists: list[list[bool | None]],
+    held: list[int],
+    over: set[str],
+    in_flight: bool,
+    is_damped: bool,
+    cordoned: set[str],
+    is_stopped: bool,
+    whole: int,
+    most: int,
+) -> None:
+    limits = FlappingLimits(changes=1 if is_damped else 0)
+    scenario = Scenario(waits_for_runtime=True, flapping=limits)
+    first, *others = ([Device(i, h) for i, h in zip(IDS, listed, strict=True) if h is not None] for listed in lists)
+    scenario.plugin(first)
+    scenario.run(*(pod(f"p{index}", gpu=count) for index, count in enumerate(held)))
+    for uid in sorted(over):
+        scenario.gone(uid)
+    if in_flight:
+        scenario.see(pod("asks", gpu=1))
+    for listed in others:
+        scenario.lists(listed)
+    scenario.happens("cordoned", GPU, cordoned)
+    if is_stopped:
+        scenario.disconnect()
+    with patch.multiple(_BOUNDS, LISTED_WHOLE=whole, LISTED_MOST=most):
+        it_is_plainly_so(scenario, scenario.snapshot(), whole, most)
+
+
+def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) -> None:
+    resource, holders = scenario.manager.resources[GPU], scenario.manager.book.holders(GPU)
+    ids = sorted({*resource.devices, *holders})
+    healthy, cordoned = set(filter(resource.is_healthy, ids)), set(filter(resource.is_cordoned, ids))
+    usable = healthy - cordoned
+    assert (seen.total, seen.healthy, seen.cordoned) == (len(ids), len(healthy), len(cordoned))
+    assert seen.available == len(usable - holders.keys())
+    assert resource.free_count(holders) == len(resource.free(holders))
+    named = [i for i in ids if len(ids) <= whole or i not in healthy or i in cordoned or i in holders]
+    assert [(view.id, view.healthy, view.present, view.cordoned) for view in seen.devices] == [
+        (i, i in healthy, i in resource.devices, i in cordoned) for i in named[:most]
+    ]
+    assert [view.id for view in seen.broken] == [i for i in ids if i not in healthy][: min(BROKEN_MOST, most)]
+    assert all(view.reason and view.message for view in seen.broken)
+
+
+class Looks(Mapping[str, Device]):
+    """Devices, and how often somebody looks at one."""
+
+    def __init__(self, devices: dict[str, Device]) -> None:
+        self._devices = devices
+        self.count = 0
+
+    def __getitem__(self, device_id: str) -> Device:
+        self.count += 1
+        return self._devices[device_id]
+
+    def __iter__(self) -> Iterator[str]:
+        for device_id in self._devices:
+            self.count += 1
+            yield device_id
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+
+def looks(devices: int, cordoned: list[str], *, is_stopped: bool) -> int:
+    """How often a snapshot of so many looks at one."""
+    scenario = Scenario()
+    counted = Looks({f"d{index:06}": Device(f"d{index:06}", index % 1000 != 7) for index in range(devices)})
+    scenario.connect()
+    scenario.happens("listed", GPU, 1, DeviceList(counted))
+    scenario.run(pod("p", gpu=2), pod("q", gpu=1))
+    scenario.happens("cordoned", GPU, cordoned)
+    if is_stopped:
+        scenario.disconnect()
+    counted.count = 0
+    with patch.multiple(_BOUNDS, LISTED_MOST=20):
+        snapshot(scenario.manager, GPU)
+    return counted.count
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "is_stopped"),
+    [
+        pytest.param([], False, id="free"),
+        pytest.param(["d000002", "d000300", "ghost"], False, id="cordoned"),
+        pytest.param(["*"], False, id="all cordoned"),
+        pytest.param([], True, id="stopped"),
+    ],
+)
+def test_it_does_not_look_at_every_device(cordoned: list[str], is_stopped: bool) -> None:
+    few = looks(1_000, cordoned, is_stopped=is_stopped)
+    # one more is broken among each thousand, and its place is looked at a few times
+    assert looks(10_000, cordoned, is_stopped=is_stopped) < few + 9 * 10
+    assert few < 300

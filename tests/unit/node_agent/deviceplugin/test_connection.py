@@ -1,0 +1,351 @@
+"""A connection to one device plugin that does what it should not: every way ends in PluginFailed, and in time."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import grpc
+import pytest
+from nodedevice_agent.devicemanager.devices import MAX_DEVICES, Device, DeviceList
+from nodedevice_agent.deviceplugin import codec as wire
+from nodedevice_agent.deviceplugin import connection as plugin_connection
+from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
+from nodedevice_agent.errors import PluginFailed
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_knobs import RpcFailure
+
+RESOURCE = "example.com/fake"
+FAILURE = RpcFailure(grpc.StatusCode.INTERNAL, "out\nof order")
+
+
+@pytest.fixture
+async def plugin(tmp_path: Path) -> AsyncIterator[FakePlugin]:
+    plugin = FakePlugin(RESOURCE, {"d0": FakeDevice(), "d1": FakeDevice(healthy=False, numa_nodes=(1, 0))})
+    await plugin.start(tmp_path)
+    yield plugin
+    await plugin.stop()
+
+
+@pytest.fixture
+async def connection(plugin: FakePlugin) -> AsyncIterator[PluginConnection]:
+    async with await PluginConnection.open(RESOURCE, plugin.socket_path) as connection:
+        yield connection
+
+
+async def next_list(lists: AsyncIterator[DeviceList]) -> DeviceList:
+    return await anext(lists)
+
+
+async def first_list(connection: PluginConnection) -> DeviceList:
+    async with aclosing(cast("Any", connection.device_lists())) as lists:
+        return await next_list(lists)
+
+
+class TestDeviceLists:
+    async def test_come_whole_and_in_order(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        async with aclosing(cast("Any", connection.device_lists())) as lists:
+            seen = [(await next_list(lists)).devices]
+            await plugin.set_health("d0", healthy=False)
+            seen.append((await next_list(lists)).devices)
+            await plugin.update({})
+            seen.append((await next_list(lists)).devices)
+        d1 = Device("d1", healthy=False, numa_nodes=(0, 1))
+        assert seen == [{"d0": Device("d0"), "d1": d1}, {"d0": Device("d0", healthy=False), "d1": d1}, {}]
+
+    @pytest.mark.parametrize("word", ["", "healthy", "HEALTHY", "Healthy ", "Unknown"])
+    async def test_only_one_word_means_healthy(
+        self, plugin: FakePlugin, connection: PluginConnection, word: str
+    ) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word)]
+        assert not (await first_list(connection)).devices["d0"].healthy
+
+    async def test_an_id_twice_is_one_device_and_said(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word) for word in ("Healthy", "Unhealthy", "Healthy")]
+        listed = await first_list(connection)
+        assert dict(listed.devices) == {"d0": Device("d0", healthy=False)}
+        assert "listed more than once" in listed.refusal
+
+    async def test_absurd_numa_nodes_are_left_out(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        nodes = [api_pb2.NUMANode(ID=node) for node in (3, -1, 2**40, 3, 1)]
+        topology = api_pb2.TopologyInfo(nodes=nodes)
+        plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health="Healthy", topology=topology)]
+        assert (await first_list(connection)).devices["d0"].numa_nodes == (1, 3)
+
+    async def test_a_hundred_thousand_devices_come_in_one_message(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        count, name = 100_000, "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0-{:06}"
+        plugin.devices = {name.format(index): FakeDevice() for index in range(count)}
+        listed = await first_list(connection)
+        assert len(listed.devices) == count
+        assert listed.refusal == ""
+        # more than the kubelet's bound, where such a plugin is dropped
+        assert sum(map(len, listed.devices)) > 4 * 1024 * 1024
+
+    async def test_long_lists_are_read_beside_the_event_loop(
+        self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        readers: list[threading.Thread] = []
+
+        def read(octets: bytes, known: DeviceList) -> DeviceList:
+            readers.append(threading.current_thread())
+            return device_list(octets, known)
+
+        device_list = wire.device_list
+        monkeypatch.setattr(wire, "device_list", read)
+        lengths = []
+        async with aclosing(cast("Any", connection.device_lists())) as lists:
+            lengths.append(len((await next_list(lists)).devices))
+            for count in (10_000, 1):
+                await plugin.update({f"device-{index:032}": FakeDevice() for index in range(count)})
+                lengths.append(len((await next_list(lists)).devices))
+        assert lengths == [2, 10_000, 1]
+        assert [reader is threading.main_thread() for reader in readers] == [True, False, True]
+
+    async def test_a_list_that_says_the_same_is_the_same(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        async with aclosing(cast("Any", connection.device_lists())) as lists:
+            first = await next_list(lists)
+            await plugin.update(dict(plugin.devices))
+            assert await next_list(lists) is first
+            await plugin.update({**plugin.devices, "new": FakeDevice()})
+            more = await next_list(lists)
+        assert more.devices.keys() == {*first.devices, "new"}
+        assert all(more.devices[name] is device for name, device in first.devices.items())
+
+    async def test_a_message_over_the_bound_breaks_that_plugin_alone(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID="x" * MAX_MESSAGE_BYTES, health="Healthy")]
+        with pytest.raises(PluginFailed, match=r"ListAndWatch.*RESOURCE_EXHAUSTED"):
+            await first_list(connection)
+
+    async def test_more_devices_than_there_may_be_are_not_read(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        plugin.knobs.raw_list = [api_pb2.Device(ID=str(number)) for number in range(MAX_DEVICES + 10)]
+        listed = await first_list(connection)
+        assert len(listed.devices) == MAX_DEVICES
+        assert f"more than {MAX_DEVICES} are listed" in listed.refusal
+
+    @pytest.mark.parametrize("how", ["never listed", "after a list", "by its own choice"])
+    async def test_end_with_the_stream(self, plugin: FakePlugin, connection: PluginConnection, how: str) -> None:
+        plugin.knobs.stream_end = {"never listed": "at_once", "after a list": "after_first"}.get(how, "never")  # type: ignore[assignment]
+        seen = 0
+        async for _ in connection.device_lists():
+            seen += 1
+            if how == "by its own choice":
+                await plugin.end_streams()
+        assert seen == (0 if how == "never listed" else 1)
+
+    async def test_break_with_what_the_plugin_said(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", FAILURE
+        with pytest.raises(PluginFailed, match=r"ListAndWatch.*example\.com/fake failed: INTERNAL: out of order"):
+            async for _ in connection.device_lists():
+                pass
+
+    async def test_break_when_the_process_is_gone(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        async with aclosing(cast("Any", connection.device_lists())) as lists:
+            await next_list(lists)
+            await plugin.stop()
+            with pytest.raises(PluginFailed, match="ListAndWatch"):
+                await next_list(lists)
+
+    async def test_end_when_the_connection_is_closed_and_whoever_reads_goes_on(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        seen = 0
+        async for _ in connection.device_lists():
+            seen += 1
+            await connection.close()
+        assert seen == 1
+        await plugin.wait_for_streams(0)
+
+    async def test_a_reader_that_is_cancelled_is_cancelled(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        async def read() -> None:
+            async for _ in connection.device_lists():
+                pass
+
+        reading = asyncio.create_task(read())
+        await plugin.wait_for_streams(1)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await plugin.wait_for_streams(0)
+
+
+class TestAllocate:
+    async def test_asks_for_one_container_and_keeps_the_answer_as_it_came(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        answer = api_pb2.ContainerAllocateResponse(
+            envs={"B": "2", "A": "1"}, cdi_devices=[api_pb2.CDIDevice(name="example.com/gpu=0")]
+        )
+        plugin.knobs.allocate_answer = lambda _: answer
+        got = await connection.allocate(("d0", "d1"))
+        assert api_pb2.ContainerAllocateResponse.FromString(got) == answer
+        (call,) = plugin.calls_of("Allocate")
+        assert [list(asked.devices_ids) for asked in call.request.container_requests] == [["d0", "d1"]]
+
+    async def test_an_empty_answer_for_the_container_is_an_answer(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse()
+        assert await connection.allocate(("d0",)) == b""
+
+    async def test_no_container_response_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        plugin.knobs.allocate_empty = True
+        with pytest.raises(PluginFailed, match=r"Allocate.*0 container responses for one container"):
+            await connection.allocate(("d0",))
+
+    @pytest.mark.parametrize(("size", "is_taken"), [(MAX_ALLOCATION_BYTES - 64, True), (MAX_ALLOCATION_BYTES, False)])
+    async def test_an_answer_has_a_bound(
+        self, plugin: FakePlugin, connection: PluginConnection, size: int, *, is_taken: bool
+    ) -> None:
+        plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse(envs={"A": "x" * size})
+        if is_taken:
+            assert len(await connection.allocate(("d0",))) > size
+        else:
+            with pytest.raises(PluginFailed, match=rf"Allocate.*{MAX_ALLOCATION_BYTES} is the most"):
+                await connection.allocate(("d0",))
+
+    async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        plugin.knobs.allocate_error = FAILURE
+        with pytest.raises(PluginFailed, match=r"Allocate.*INTERNAL: out of order"):
+            await connection.allocate(("d0",))
+
+    async def test_a_plugin_that_hangs_is_given_up(
+        self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(plugin_connection, "ALLOCATE_SECONDS", 0.2)
+        plugin.knobs.allocate_gate = asyncio.Event()
+        with pytest.raises(PluginFailed, match=r"Allocate.*DEADLINE_EXCEEDED"):
+            await connection.allocate(("d0",))
+        plugin.knobs.allocate_gate.set()
+
+    async def test_a_plugin_that_is_gone_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        await plugin.stop()
+        with pytest.raises(PluginFailed, match=r"Allocate.*UNAVAILABLE"):
+            await connection.allocate(("d0",))
+
+
+class TestPreferred:
+    async def test_asks_as_it_is_told(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        assert await connection.preferred(("d0", "d1", "d2"), ("d0",), 2) == ("d0", "d2")
+        (call,) = plugin.calls_of("GetPreferredAllocation")
+        (asked,) = call.request.container_requests
+        assert (list(asked.must_include_deviceIDs), asked.allocation_size) == (["d0"], 2)
+
+    async def test_all_that_it_could_choose_from_is_still_an_answer(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
+        available = tuple("é" * 120 + str(number) for number in range(1000))
+        plugin.knobs.preferred_answer = available
+        assert await connection.preferred(available, (), 1) == available
+
+    async def test_advice_that_is_longer_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        plugin.knobs.preferred_answer = ["x" * 1000] * 100
+        with pytest.raises(PluginFailed, match=r"GetPreferredAllocation.*is the most that is taken"):
+            await connection.preferred(("d0", "d1"), (), 1)
+
+    async def test_no_answer_is_no_advice(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        plugin.knobs.preferred_empty = True
+        assert await connection.preferred(("d0",), (), 1) == ()
+
+    async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+        plugin.knobs.preferred_error = FAILURE
+        with pytest.raises(PluginFailed, match="GetPreferredAllocation"):
+            await connection.preferred(("d0",), (), 1)
+
+    async def test_a_plugin_that_hangs_is_given_up(
+        self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(plugin_connection, "PREFERRED_SECONDS", 0.2)
+        plugin.knobs.preferred_gate = asyncio.Event()
+        with pytest.raises(PluginFailed, match=r"GetPreferredAllocation.*DEADLINE_EXCEEDED"):
+            await connection.preferred(("d0",), (), 1)
+        plugin.knobs.preferred_gate.set()
+
+
+Ask = Callable[[PluginConnection], Awaitable[object]]
+
+
+class TestClosedMeanwhile:
+    """Whoever waits for an answer has to hear that none will come: grpc raises CancelledError, which ends a task silently."""
+
+    CALLS: ClassVar[dict[str, Ask]] = {
+        "Allocate": lambda connection: connection.allocate(("d0",)),
+        "GetPreferredAllocation": lambda connection: connection.preferred(("d0",), (), 1),
+        "PreStartContainer": lambda connection: connection.pre_start(("d0",)),
+    }
+
+    @pytest.fixture
+    def gate(self, plugin: FakePlugin) -> asyncio.Event:
+        gate = asyncio.Event()
+        plugin.knobs.allocate_gate = plugin.knobs.preferred_gate = plugin.knobs.pre_start_gate = gate
+        return gate
+
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_a_call_in_flight_fails(
+        self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
+    ) -> None:
+        asking = asyncio.ensure_future(self.CALLS[call](connection))
+        await plugin.wait_for_calls(call)
+        await connection.close()
+        with pytest.raises(PluginFailed, match=rf"{call}.*its connection was closed"):
+            await asking
+        gate.set()
+
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_a_call_that_comes_later_fails(self, connection: PluginConnection, call: str) -> None:
+        await connection.close()
+        with pytest.raises(PluginFailed, match=rf"{call}.*its connection was closed"):
+            await self.CALLS[call](connection)
+
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_who_asks_and_is_cancelled_is_cancelled(
+        self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
+    ) -> None:
+        asking = asyncio.ensure_future(self.CALLS[call](connection))
+        await plugin.wait_for_calls(call)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        gate.set()
+
+    async def test_lists_of_a_closed_connection_have_ended(self, connection: PluginConnection) -> None:
+        await connection.close()
+        assert [listed async for listed in connection.device_lists()] == []
+
+
+@pytest.mark.parametrize("call", TestClosedMeanwhile.CALLS)
+async def test_what_nobody_foresaw_fails_one_call_and_is_logged_whole(
+    connection: PluginConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    def surprised(*_: object) -> None:
+        raise ZeroDivisionError("nobody thought of it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plugin_connection, "_parsed", surprised)
+        with pytest.raises(PluginFailed, match=rf"{call}.*nobody thought of it.*defect of this agent"):
+            await TestClosedMeanwhile.CALLS[call](connection)
+    assert "ZeroDivisionError" in caplog.text
+    await TestClosedMeanwhile.CALLS["Allocate"](connection)
+
+
+async def test_a_plugin_that_starts_anew_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:
+    async with await PluginConnection.open(RESOURCE, plugin.socket_path):
+        await plugin.stop()
+        second = FakePlugin(RESOURCE, {"other": FakeDevice()}, socket_name=plugin.socket_name)
+        await second.start(tmp_path)
+        async with await PluginConnection.open(RESOURCE, second.socket_path) as connection:
+            assert set((await first_list(connection)).devices) == {"other"}
+        await second.stop()

@@ -1,0 +1,87 @@
+"""Plugins that are too much: each ends, or is refused, alone, and whoever is served beside it notices nothing."""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_SOCKET
+from nodedevice_agent.deviceplugin import codec as wire
+from nodedevice_agent.errors import PluginFailed
+
+from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.plugin import FakeDevice, FakePlugin
+
+ODD = "example.com/odd"
+GOOD = "example.com/good"
+
+
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
+    async with hosted(tmp_path) as manager:
+        yield manager
+
+
+@pytest.fixture
+async def start(manager: HostedManager) -> AsyncIterator[Callable[[str], Any]]:
+    plugins = []
+
+    async def start(resource_name: str) -> FakePlugin:
+        plugin = FakePlugin(resource_name, {"d0": FakeDevice()})
+        plugins.append(plugin)
+        await plugin.start(manager.plugin_dir)
+        return plugin
+
+    yield start
+    for plugin in plugins:
+        await plugin.stop()
+
+
+async def test_a_defect_in_following_one_plugin_ends_that_plugin_alone(
+    manager: HostedManager, start: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd, good = await start(ODD), await start(GOOD)
+    await good.register()
+    await manager.until(lambda: manager.available(GOOD) == 1)
+
+    def broken(octets: bytes, known: DeviceList) -> None:
+        raise ZeroDivisionError("nobody thought of this")
+
+    with monkeypatch.context() as broken_here:
+        broken_here.setattr(wire, "device_list", broken)
+        await odd.register()
+        await odd.wait_for_lists(1)
+        await odd.wait_for_streams(0)
+    (logged,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert (logged.getMessage(), logged.__dict__["resource_name"]) == ("device plugin dropped", ODD)
+    assert logged.exc_info is not None
+    assert isinstance(logged.exc_info[1], ZeroDivisionError)
+    await good.update({"d0": FakeDevice(), "d1": FakeDevice()})
+    await manager.until(lambda: manager.available(GOOD) == 2)
+    await odd.register()
+    await manager.until(lambda: manager.available(ODD) == 1)
+
+
+async def test_one_socket_has_so_many_connections_and_no_more(manager: HostedManager, start: Any) -> None:
+    odd, good = await start(ODD), await start(GOOD)
+    for number in range(MAX_CONNECTIONS_OF_A_SOCKET):
+        await odd.register(resource_name=f"{ODD}-{number}")
+    with pytest.raises(grpc.aio.AioRpcError, match="fewer resources on one socket") as refused:
+        await odd.register(resource_name=f"{ODD}-more")
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    # announced in the registry it is tried again, as anything is that may pass
+    with pytest.raises(PluginFailed, match="fewer resources on one socket"):
+        await manager.host.connect(f"{ODD}-more", odd.socket_path)
+    await good.register()
+    await manager.until(lambda: manager.available(GOOD) == 1)
+    assert f"{ODD}-more" not in manager.manager.resources
+    await odd.wait_for_streams(MAX_CONNECTIONS_OF_A_SOCKET)
+    await odd.end_streams()
+    await odd.wait_for_streams(0)
+    await manager.until(lambda: manager.available(f"{ODD}-0") == 0)
+    await odd.register(resource_name=f"{ODD}-more")
+    await manager.until(lambda: manager.available(f"{ODD}-more") == 1)

@@ -1,0 +1,175 @@
+"""Whose plugin directory it is, what is cleared out of it, and what is said when it cannot be had."""
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.errors import DirectoryServed, SettingsError
+
+
+@pytest.fixture
+def sockets() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def listening(stack: ExitStack, path: Path, backlog: int = 1) -> socket.socket:
+    listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    listener.bind(str(path))
+    listener.listen(backlog)
+    return listener
+
+
+def left_behind(path: Path) -> None:
+    """A socket whose process is gone."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as owner:
+        owner.bind(str(path))
+
+
+def test_is_made_for_root_alone_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "a/b"
+    with PluginDirectory.take(path) as taken:
+        assert taken.registration_socket == path / "kubelet.sock"
+        assert path.stat().st_mode & 0o027 == 0
+
+
+def test_clearing_removes_sockets_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("old.sock", "kubelet.sock"):
+        left_behind(tmp_path / name)
+    (tmp_path / "file.sock").write_text("mine")
+    (tmp_path / "kubelet_internal_checkpoint").write_text("the kubelet's")
+    (tmp_path / "folder").mkdir()
+    left_behind(tmp_path / "folder/deep.sock")
+    (tmp_path / "link.sock").symlink_to(tmp_path / "folder/deep.sock")
+    with PluginDirectory.take(tmp_path) as taken:
+        taken.clear()
+        names = {entry.name for entry in tmp_path.iterdir()}
+    assert names >= {"file.sock", "kubelet_internal_checkpoint", "folder", "link.sock"}
+    assert not names & {"old.sock", "kubelet.sock"}
+    assert (tmp_path / "folder/deep.sock").is_socket()
+
+
+def test_clearing_spares_what_it_is_told_to(tmp_path: Path) -> None:
+    for name in ("old.sock", "kept.sock"):
+        left_behind(tmp_path / name)
+    with PluginDirectory.take(tmp_path) as taken:
+        taken.clear(but=["kept.sock"])
+    assert (tmp_path / "kept.sock").is_socket()
+    assert not (tmp_path / "old.sock").exists()
+
+
+def test_clearing_is_not_upset_by_a_plugin_that_removes_its_own_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one.sock", "two.sock"):
+        left_behind(tmp_path / name)
+    unlink = os.unlink
+
+    def both_at_once(path: str) -> None:
+        unlink(path)
+        unlink(path)
+
+    with PluginDirectory.take(tmp_path) as taken:
+        monkeypatch.setattr(os, "unlink", both_at_once)
+        taken.clear()
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_socket()] == []
+
+
+def test_a_second_name_finds_the_socket_after_its_first_is_gone(tmp_path: Path, sockets: ExitStack) -> None:
+    listening(sockets, tmp_path / "plugin.sock")
+    with PluginDirectory.take(tmp_path) as taken:
+        kept = taken.keep("plugin.sock")
+        taken.clear(but=[kept])
+        assert not (tmp_path / "plugin.sock").exists()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(tmp_path / kept))
+        assert taken.keep(kept) == kept
+        taken.forget("plugin.sock")
+        assert (tmp_path / kept).is_socket()
+        taken.forget(kept)
+        taken.forget(kept)
+        assert not (tmp_path / kept).exists()
+
+
+def test_a_socket_that_cannot_have_a_second_name_keeps_its_first(tmp_path: Path) -> None:
+    with PluginDirectory.take(tmp_path) as taken:
+        assert taken.keep("not-there.sock") == "not-there.sock"
+        long = "x" * 100 + ".sock"
+        assert taken.keep(long) == long
+
+
+def test_another_agent_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    with PluginDirectory.take(tmp_path), pytest.raises(DirectoryServed, match=r"lock.*--plugin-dir"):
+        PluginDirectory.take(tmp_path)
+    PluginDirectory.take(tmp_path).close()
+
+
+def test_closing_twice_is_closing(tmp_path: Path) -> None:
+    taken = PluginDirectory.take(tmp_path)
+    taken.close()
+    taken.close()
+
+
+def test_a_directory_that_another_manager_serves_is_left_alone(tmp_path: Path, sockets: ExitStack) -> None:
+    listening(sockets, tmp_path / "kubelet.sock")
+    left_behind(tmp_path / "plugin.sock")
+    for _ in range(2):
+        with pytest.raises(DirectoryServed, match=r"answers on kubelet\.sock"):
+            PluginDirectory.take(tmp_path)
+    assert (tmp_path / "kubelet.sock").is_socket()
+    assert (tmp_path / "plugin.sock").is_socket()
+    # nothing of the attempt is left: who asks next is not refused for the lock's sake
+    sockets.close()
+    PluginDirectory.take(tmp_path).close()
+
+
+def test_a_manager_that_is_too_busy_to_accept_is_one_too(tmp_path: Path, sockets: ExitStack) -> None:
+    listening(sockets, tmp_path / "kubelet.sock", backlog=0)
+    waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sockets.enter_context(waiting).connect(str(tmp_path / "kubelet.sock"))
+    with pytest.raises(DirectoryServed):
+        PluginDirectory.take(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        pytest.param(lambda path: path / ("x" * 100), "too long", id="too long for a socket"),
+        pytest.param(lambda path: path / "file" / "below", "cannot be used", id="below a file"),
+        pytest.param(lambda path: path / "file", "cannot be used", id="a file"),
+    ],
+)
+def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path, make: object, said: str) -> None:
+    (tmp_path / "file").touch()
+    assert callable(make)
+    with pytest.raises(SettingsError, match=rf"--plugin-dir .*{said}"):
+        PluginDirectory.take(make(tmp_path))
+
+
+def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    # /proc takes no new files, not even from root
+    with pytest.raises(SettingsError, match=r"--plugin-dir /proc/self cannot be used"):
+        PluginDirectory.take(Path("/proc/self"))
+
+
+def test_one_that_was_removed_below_its_mount_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mount is still there, and nothing can be made in it."""
+    with PluginDirectory.take(tmp_path / "p") as directory:
+        directory.hold()
+        (directory.path / ".nodedevice-agent.lock").unlink()
+
+        def gone(*args: object) -> int:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+        with monkeypatch.context() as mounted:
+            mounted.setattr(os, "open", gone)
+            with pytest.raises(SettingsError, match=r"--plugin-dir .*No such file or directory; .*restart this pod"):
+                directory.hold()
+        directory.hold()
+        with pytest.raises(DirectoryServed):
+            PluginDirectory.take(directory.path)

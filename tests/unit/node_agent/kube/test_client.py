@@ -1,0 +1,131 @@
+"""An API server that is away is said once, with its address, however many find out; and once when it is back."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import httpx2
+import pytest
+from lightkube import AsyncClient, KubeConfig
+from lightkube.config.models import Cluster as ClusterConfig
+from lightkube.config.models import User
+from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.kube import lease, retry
+from nodedevice_agent.kube.client import Cluster, PodObject
+from nodedevice_agent.kube.lease import keep_lease
+from nodedevice_agent.kube.nodedevice import NodeDevice
+from nodedevice_agent.kube.retry import forever, until_done
+
+SERVER = "https://10.1.2.3:6443"
+LOST = ("WARNING", "api server: connection lost; trying again")
+BACK = ("INFO", "api server: connected again")
+# Far above anything seen, so that it ends a test that hangs and decides nothing else.
+PATIENCE_SECONDS = 30
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    """Answers, or raises what it is told; `asked`: how often."""
+
+    def __init__(self) -> None:
+        self.tell(httpx2.ConnectError("All connection attempts failed"))
+
+    def tell(self, answer: Exception | int) -> None:
+        self.answer = answer
+        self.asked = 0
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        body = {"metadata": {"name": "n1", "uid": "u", "resourceVersion": "1"}, "items": []}
+        return httpx2.Response(self.answer, json=body, request=request)
+
+    async def until_asked(self, times: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.asked < times:
+                await asyncio.sleep(0)
+
+
+@pytest.fixture
+def transport() -> Transport:
+    return Transport()
+
+
+@pytest.fixture
+async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """Of a transport, tried again without a pause."""
+    monkeypatch.setattr(retry, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(lease, "_pause", lambda seconds, is_news: asyncio.sleep(0))
+    config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
+    client: AsyncClient = AsyncClient(config=config, transport=transport, trust_env=False, field_manager="test")
+    made = Cluster(client, SERVER)
+    yield made
+    await made.close()
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """What an operator of the default level sees."""
+    ours = [r for r in caplog.records if r.name.startswith("nodedevice_agent") and r.levelno >= logging.INFO]
+    return [(record.levelname, record.getMessage()) for record in ours]
+
+
+async def all_of_them(cluster: Cluster) -> None:
+    """Everything of the agent that asks again and again."""
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    def wants(name: str) -> NodeDevice:
+        return NodeDevice(cluster, "n1", name, lambda _, now: {"conditions": []}, lambda _: None, nothing)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(until_done("reading the node", lambda: cluster.node_uid("n1")))
+        tasks.create_task(forever("pods", lambda: cluster.follow(PodObject, {}, nothing, nothing)))
+        tasks.create_task(keep_lease(cluster, "ns", "n1", "me", Refusals(), lambda is_renewed: None))
+        for name in ("example.com/a", "example.com/b"):
+            tasks.create_task(wants(name).run())
+
+
+async def test_it_is_said_once_with_its_address_and_once_when_it_is_back(
+    cluster: Cluster, transport: Transport, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    asking = asyncio.create_task(all_of_them(cluster))
+    await transport.until_asked(50)
+    assert said(caplog) == [LOST]
+    assert SERVER in {record.__dict__.get("server") for record in caplog.records}
+    asking.cancel()
+    with suppress(asyncio.CancelledError):
+        await asking
+    transport.tell(200)
+    await cluster.node_uid("n1")
+    await cluster.node_uid("n1")
+    assert said(caplog) == [LOST, BACK]
+
+
+@pytest.mark.parametrize("answer", [403, 500, httpx2.ReadTimeout("")], ids=["forbidden", "broken", "slow"])
+async def test_what_is_wrong_otherwise_is_said_by_each_who_finds_out(
+    cluster: Cluster, transport: Transport, caplog: pytest.LogCaptureFixture, answer: Exception | int
+) -> None:
+    """Also when there was no connection before."""
+    asking = asyncio.create_task(until_done("reading the node", lambda: cluster.node_uid("n1")))
+    await transport.until_asked(3)
+    transport.tell(answer)
+    await transport.until_asked(3)
+    asking.cancel()
+    found = said(caplog)
+    assert found.count(LOST) == 1
+    assert found.count(("WARNING", "api server: trying again")) == 1
+
+
+@pytest.mark.parametrize("answer", [200, 403, 404])
+async def test_any_answer_is_a_connection(
+    cluster: Cluster, transport: Transport, caplog: pytest.LogCaptureFixture, answer: int
+) -> None:
+    caplog.set_level(logging.INFO)
+    for told in (httpx2.ConnectError("refused"), answer, httpx2.ReadError("cut"), answer):
+        transport.tell(told)
+        with suppress(Exception):
+            await cluster.node_uid("n1")
+    assert said(caplog) == [LOST, BACK, LOST, BACK]

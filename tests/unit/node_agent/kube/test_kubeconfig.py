@@ -1,0 +1,89 @@
+"""What is wrong with a kubeconfig is said in one line that names the file, the thing and the remedy, and none of its secrets."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.kube import kubeconfig as kubeconfigs
+from nodedevice_agent.kube.client import Cluster
+
+SECRET = "c2VjcmV0"
+GOOD = {
+    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}],
+    "users": [{"name": "u", "user": {"token": SECRET}}],
+    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+    "current-context": "x",
+}
+
+
+def but(**other: object) -> str:
+    return yaml.safe_dump({**GOOD, **{key.replace("_", "-"): value for key, value in other.items()}})
+
+
+def cluster(**settings: str) -> str:
+    return but(clusters=[{"name": "c", "cluster": {"server": "https://a", **settings}}])
+
+
+def user(**settings: str) -> str:
+    return but(users=[{"name": "u", "user": {"token": SECRET, **settings}}])
+
+
+async def test_a_right_one(tmp_path: Path) -> None:
+    (tmp_path / "kc").write_text(but(), encoding="utf-8")
+    connected = Cluster.connect(tmp_path / "kc")
+    assert connected.server == "https://127.0.0.1:6443"
+    await connected.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("", "it is empty", id="empty"),
+        pytest.param("{}", "it is no kubeconfig: Object missing required field `clusters`", id="an empty object"),
+        pytest.param("just words", "it is no kubeconfig: Expected `object`, got `str`", id="words"),
+        pytest.param(f"token: [{SECRET}", "it is not YAML: expected ',' or ']'", id="no YAML"),
+        pytest.param("\x00", "it is not YAML", id="zero byte"),
+        pytest.param("[" * 3000, "it is not YAML", id="nested without end"),
+        pytest.param(but(clusters=5), "Expected `array`, got `int` - at `$.clusters`", id="a number for a list"),
+        pytest.param(but(clusters=[{"name": "c"}]), "`cluster` - at `$.clusters[0]`", id="a cluster without content"),
+        pytest.param(
+            but(clusters=[{"name": "c", "cluster": {"server": 7}}]),
+            "Expected `str`, got `int`",
+            id="a number as server",
+        ),
+        pytest.param(but(current_context="y"), "Context 'y' not found", id="no such context"),
+        pytest.param(but(current_context=None), "`$.current-context`", id="no current context"),
+        pytest.param(but(clusters=[]), "its current context names 'c', which is not in it", id="no such cluster"),
+        pytest.param(but(users=[]), "its current context names 'u', which is not in it", id="no such user"),
+        pytest.param(
+            but(contexts=[{"name": "x", "context": {"cluster": "c"}}]), "no current context with a user", id="no user"
+        ),
+        pytest.param(cluster(server="not a url"), "must begin with https://", id="no address"),
+        pytest.param(
+            cluster(**{"certificate-authority": "/no/ca.crt"}),
+            "its certificate-authority /no/ca.crt: No such file or directory",
+            id="no such authority",
+        ),
+        pytest.param(
+            user(**{"client-certificate": "gone.crt"}), "gone.crt: No such file or directory", id="no such certificate"
+        ),
+        pytest.param(cluster(**{"certificate-authority": "kc"}), "no certificate", id="an authority that is none"),
+    ],
+)
+async def test_a_wrong_one(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "kc").write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as refused:
+        Cluster.connect(tmp_path / "kc")
+    words = str(refused.value)
+    assert words.startswith(f"cannot use kubeconfig {tmp_path / 'kc'}: ")
+    assert said in words
+    assert words.endswith("mend it, or give another with --kubeconfig")
+    assert (SECRET in words, "\n" in words) == (False, False)
+
+
+async def test_none_at_all_names_the_one_that_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(kubeconfigs, "SERVICE_ACCOUNT", str(tmp_path))
+    with pytest.raises(SettingsError, match=r"nowhere: No such file or directory; .* --kubeconfig"):
+        Cluster.connect(None)

@@ -1,0 +1,188 @@
+"""A write that failed waits no longer than it has to: until the watch is back, or the object gone. In process, without a server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import pytest
+from nodedevice_agent.errors import ApiRefused, ApiUnreachable
+from nodedevice_agent.kube import contention as contest
+from nodedevice_agent.kube import nodedevice as node_devices
+from nodedevice_agent.kube import retry
+from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.contention import Contest
+from nodedevice_agent.kube.nodedevice import NodeDevice
+
+GPU = "example.com/gpu"
+# Far above anything seen, so that it ends a test that hangs and decides nothing else.
+PATIENCE_SECONDS = 30
+NEVER_SECONDS = 3600.0
+OWNED = OwnedMetadata(ownerReferences=[{"kind": "Node", "name": "n1"}])
+OTHER = NodeDeviceObject(metadata=OWNED, status={"total": 7, "conditions": []})
+
+
+class FakeCluster:
+    """One object, and who watches it. `fails`: raised by every write; `lost`: by the watch, as soon as it is set."""
+
+    def __init__(self) -> None:
+        self.found: NodeDeviceObject | None = OTHER
+        self.fails: Exception | None = None
+        # somebody else writes after each write
+        self.is_contested = False
+        self.attempts = 0
+        self._news: asyncio.Queue[str | Exception] = asyncio.Queue()
+        self._attempted = asyncio.Condition()
+
+    async def follow(
+        self,
+        kind: type[Any],
+        fields: Mapping[str, str],
+        synced: Callable[[list[Any]], Awaitable[None]],
+        changed: Callable[[str, Any], Awaitable[None]],
+    ) -> None:
+        await synced([self.found] if self.found else [])
+        while True:
+            match await self._news.get():
+                case Exception() as lost:
+                    raise lost
+                case event:
+                    await changed(event, self.found)
+
+    async def node_uid(self, name: str) -> str:
+        return "uid"
+
+    async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
+        await self._attempt()
+        self.found = NodeDeviceObject(metadata=OWNED)
+        return self.found
+
+    async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
+        await self._attempt()
+        written = self.found = NodeDeviceObject(metadata=OWNED, status=status)
+        if self.is_contested:
+            self.found = OTHER
+            self._news.put_nowait("MODIFIED")
+        return written
+
+    async def _attempt(self) -> None:
+        async with self._attempted:
+            self.attempts += 1
+            self._attempted.notify_all()
+        if self.fails is not None:
+            raise self.fails
+
+    async def until_attempts(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._attempted:
+            await self._attempted.wait_for(lambda: self.attempts >= count)
+
+    def delete(self) -> None:
+        self.found = None
+        self._news.put_nowait("DELETED")
+
+    def lose_watch(self) -> None:
+        self._news.put_nowait(ApiUnreachable("watching", "connection lost"))
+
+
+@asynccontextmanager
+async def published(cluster: FakeCluster) -> AsyncIterator[NodeDevice]:
+    status = {"total": 1, "conditions": []}
+
+    async def saved() -> None:
+        pass
+
+    made = NodeDevice(cast(Cluster, cluster), "n1", GPU, lambda _, now: status, lambda _: None, saved)
+    running = asyncio.create_task(made.run())
+    made.touch()
+    try:
+        yield made
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Whose failures are followed by a pause without end."""
+    monkeypatch.setattr(node_devices, "pause_seconds", lambda failures: NEVER_SECONDS)
+    monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(contest, "pause_seconds", lambda excess: NEVER_SECONDS)
+    monkeypatch.setattr(contest, "_LONGEST_PAUSE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(retry, "pause_seconds", lambda failures: 0)
+    return FakeCluster()
+
+
+FAILURES = [ApiUnreachable("writing", "no answer"), ApiRefused("writing", "too big", 413)]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=["away", "refused"])
+async def test_is_written_as_soon_as_the_watch_is_back(cluster: FakeCluster, failure: Exception) -> None:
+    cluster.fails = failure
+    async with published(cluster):
+        await cluster.until_attempts(1)
+        cluster.fails = None
+        cluster.lose_watch()
+        await cluster.until_attempts(2)
+
+
+async def test_one_watch_that_is_back_is_one_attempt(cluster: FakeCluster) -> None:
+    cluster.fails = ApiUnreachable("writing", "no answer")
+    async with published(cluster) as made:
+        for attempts in range(1, 5):
+            await cluster.until_attempts(attempts)
+            # what changes meanwhile does not shorten the pause
+            made.touch()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert cluster.attempts == attempts
+            cluster.lose_watch()
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=["away", "refused"])
+async def test_a_deleted_object_is_made_anew_at_once(cluster: FakeCluster, failure: Exception) -> None:
+    cluster.fails = failure
+    async with published(cluster):
+        await cluster.until_attempts(1)
+        cluster.fails = None
+        cluster.delete()
+        # made, and its status written
+        await cluster.until_attempts(3)
+    assert cluster.found is not None
+    assert cluster.found.status["total"] == 1
+
+
+PUT_RIGHT = "status was changed by somebody else; it is put right"
+CONTEST = "somebody else keeps changing the status; end any other agent that has this --node-name"
+
+
+async def test_who_writes_after_each_write_is_not_answered_without_end(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.is_contested = True
+    async with published(cluster):
+        await cluster.until_attempts(contest.FREE + 1)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        # the pause begins with the write that follows the first edit too many
+        assert cluster.attempts <= contest.FREE + 2
+    assert [record.getMessage() for record in caplog.records] == [PUT_RIGHT] * contest.FREE + [CONTEST]
+
+
+def test_a_contest_is_said_once_a_minute_and_ends_when_the_edits_do(caplog: pytest.LogCaptureFixture) -> None:
+    now = 1000.0
+    found = Contest("n1.gpu", lambda: now)
+    for _ in range(contest.FREE):
+        found.edited()
+        assert found.pause_seconds() == 0
+    for _ in range(240):
+        now += 1
+        found.edited()
+        assert retry.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= contest._LONGEST_PAUSE_SECONDS
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [PUT_RIGHT] * contest.FREE + [CONTEST] * 4
+    now += contest.WINDOW_SECONDS
+    assert found.pause_seconds() == 0
+    found.edited()
+    assert caplog.records[-1].getMessage() == PUT_RIGHT

@@ -1,0 +1,154 @@
+"""A pod of the API as the core's value: which containers ask for how many of what, and whether it is over."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, OwnSettings
+from nodedevice_agent.kube.client import PodObject
+from nodedevice_agent.kube.pods import from_api
+
+GPU = "example.com/gpu"
+# what a quantity of the API can be at most
+MOST = 2**63 - 1
+
+
+def pod(spec: Any, **more: Any) -> PodObject:
+    body = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec, **more}
+    return msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
+
+
+def container(name: str, limits: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": "i", "resources": {} if limits is None else {"limits": limits}, **more}
+
+
+def test_containers_come_in_the_order_in_which_they_start() -> None:
+    spec = {
+        "initContainers": [
+            container("prepare", {GPU: "2"}),
+            container("beside", {GPU: "1"}, restartPolicy="Always"),
+            container("odd", {GPU: "1"}, restartPolicy="Never"),
+        ],
+        "containers": [container("main", {GPU: "1"}), container("plain")],
+        "ephemeralContainers": [container("debug")],
+    }
+    seen = from_api(pod(spec))
+    assert (seen.uid, seen.namespace, seen.name) == ("u", "n", "p")
+    assert seen.containers == (
+        Container("prepare", ContainerKind.INIT, {GPU: 2}),
+        Container("beside", ContainerKind.SIDECAR, {GPU: 1}),
+        Container("odd", ContainerKind.INIT, {GPU: 1}),
+        Container("main", ContainerKind.APP, {GPU: 1}),
+        Container("plain", ContainerKind.APP, {}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("quantity", "count"),
+    [
+        pytest.param("1", 1, id="plain"),
+        pytest.param(3, 3, id="a number"),
+        pytest.param("2k", 2000, id="thousands"),
+        pytest.param("1Ki", 1024, id="binary"),
+        pytest.param("1e3", 1000, id="exponent"),
+        pytest.param("1M", 10**6, id="millions"),
+        pytest.param("0", None, id="none"),
+        pytest.param("many", None, id="a word"),
+        pytest.param("NaN", None, id="no number"),
+        pytest.param("Infinity", MOST, id="endless counts as more than anybody has"),
+        pytest.param("1e999999999", MOST, id="beyond any number"),
+        pytest.param("-1", None, id="negative"),
+    ],
+)
+def test_quantities(quantity: str | int, count: int | None) -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: quantity})]})).containers
+    assert seen.limits == ({} if count is None else {GPU: count})
+
+
+@pytest.mark.parametrize(
+    "name", ["cpu", "memory", "hugepages-2Mi", "kubernetes.io/x", "a.kubernetes.io/x", "requests.example.com/gpu"]
+)
+def test_what_is_no_extended_resource_is_not_looked_at(name: str) -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {name: "1", GPU: "1"})]})).containers
+    assert seen.limits == {GPU: 1}
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_over"),
+    [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True), (None, False)],
+)
+def test_over(phase: str | None, is_over: bool) -> None:
+    assert from_api(pod({"containers": []}, status={"phase": phase})).is_over == is_over
+
+
+def test_terminating_is_what_has_a_deletion_time() -> None:
+    body = {"metadata": {"name": "p", "deletionTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"containers": []}}
+    seen = from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject))
+    assert (seen.is_terminating, seen.is_over) == (True, False)
+
+
+def test_a_name_that_a_pod_has_through_dra_is_passed_over() -> None:
+    """Row 52: only for the container and the name that a claim serves."""
+    mapping = {"containerName": "a", "resourceName": "v.com/x", "requestName": "container-0-request-0"}
+    spec = {"containers": [container("a", {"v.com/x": "1", "v.com/y": "1"}), container("b", {"v.com/x": "1"})]}
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]}}
+    seen = from_api(pod(spec, status=status)).containers
+    assert [dict(c.limits) for c in seen] == [{"v.com/y": 1}, {"v.com/x": 1}]
+
+
+HASH = "0123456789abcdef0123456789abcdef"
+MIRROR = "kubernetes.io/config.mirror"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "uid", "api_uid"),
+    [
+        pytest.param({}, "u", "", id="an ordinary pod"),
+        pytest.param({"kubernetes.io/config.hash": HASH, MIRROR: HASH}, HASH, "u", id="a mirror pod"),
+        pytest.param({"kubernetes.io/config.hash": HASH}, "u", "", id="no mirror pod"),
+        pytest.param(
+            {"kubernetes.io/config.hash": "5f0c5b1e-0000-4000-8000-000000000000", MIRROR: "x"},
+            "u",
+            "",
+            id="another pod's uid",
+        ),
+    ],
+)
+def test_a_static_pod_is_known_as_the_runtime_knows_it(annotations: dict[str, str], uid: str, api_uid: str) -> None:
+    metadata = {"name": "p", "namespace": "n", "uid": "u", "annotations": annotations}
+    seen = from_api(pod({"containers": [container("main")]}, metadata=metadata))
+    assert (seen.uid, seen.api_uid) == (uid, api_uid)
+    assert seen.shown_uid == "u"
+
+
+OWN = {
+    "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+    "volumeMounts": [{"name": "v", "mountPath": "/data/"}, {"name": "v", "mountPath": "//x/./y"}],
+    "securityContext": {"privileged": True, "runAsUser": 7},
+}
+
+
+def test_what_a_container_sets_itself() -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, **OWN)]})).containers
+    assert seen.own == OwnSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
+
+
+@pytest.mark.parametrize("kind", ["configMapKeyRef", "secretKeyRef", "fileKeyRef"])
+@pytest.mark.parametrize(("optional", "is_own"), [(True, False), (False, True), (None, True)])
+def test_a_variable_that_may_be_missing_is_not_counted_on(kind: str, optional: bool | None, is_own: bool) -> None:
+    """What it refers to decides whether the container has it or what its image says, and nobody tells which."""
+    ref = {"name": "n", "key": "k"} | ({} if optional is None else {"optional": optional})
+    env = [{"name": "A", "valueFrom": {kind: ref}}, {"name": "B", "value": ""}]
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, env=env)]})).containers
+    assert seen.own.envs == ({"A", "B"} if is_own else {"B"})
+
+
+@pytest.mark.parametrize("context", [None, {}, {"privileged": None}, {"privileged": False}])
+def test_not_privileged(context: Any) -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, securityContext=context)]})).containers
+    assert not seen.own.is_privileged
+
+
+def test_nothing_is_kept_of_a_container_that_asks_for_nothing() -> None:
+    (seen,) = from_api(pod({"containers": [container("main", {"cpu": "1"}, **OWN)]})).containers
+    assert seen.own is NO_SETTINGS

@@ -1,0 +1,374 @@
+"""The status as it is written: whole numbers, bounded lists, time stamps that move only when what they speak of does."""
+
+import json
+from typing import Any
+
+import pytest
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.snapshot import LISTED_MOST, RunsWithout, snapshot
+from nodedevice_agent.kube.status import (
+    MAX_ALLOCATIONS,
+    MAX_IDS,
+    MAX_LIST_BYTES,
+    MAX_WAITING,
+    node_device_status,
+)
+
+from tests.unit.node_agent.devicemanager.scenario import ADVISING, GPU, Scenario, device_ids, pod
+from tests.unit.node_agent.devicemanager.scenario import status as status_of
+from tests.unit.node_agent.kube import crd_rules
+
+Json = dict[str, Any]
+
+MONDAY, TUESDAY = "2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z"
+# etcd's bound is 1.5 MiB; the operator's part and the metadata need room as well
+MAX_OBJECT_BYTES = 1024 * 1024
+
+
+def status(scenario: Scenario, before: Json | None = None, wall_time: str = MONDAY, **more: str) -> Json:
+    """The status, which the API server would take."""
+    shown = status_of(scenario, before or {}, wall_time, **more)
+    assert crd_rules.problems(shown) == []
+    assert len(json.dumps(shown)) <= MAX_OBJECT_BYTES
+    return shown
+
+
+def condition(shown: Json, kind: str) -> tuple[str, str, str]:
+    (found,) = (c for c in shown["conditions"] if c["type"] == kind)
+    return found["status"], found["reason"], found["message"]
+
+
+def test_every_rule_of_the_crd_is_checked_here() -> None:
+    assert crd_rules.rules_of_the_crd() == crd_rules.known_rules()
+
+
+def test_one_of_everything() -> None:
+    scenario = Scenario()
+    devices = [Device("d0", numa_nodes=(0, 1)), Device("d1"), Device("d2", healthy=False)]
+    scenario.plugin(devices, options=ADVISING)
+    scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=2))
+    scenario.happens("cordoned", GPU, ["d1"])
+    shown = status(scenario)
+    assert shown | {"conditions": []} == {
+        "total": 3,
+        "healthy": 2,
+        "cordoned": 1,
+        "allocated": 1,
+        "releasing": 0,
+        "awaited": 0,
+        "available": 0,
+        "endpoint": {
+            "state": "Running",
+            "since": MONDAY,
+            "preStartRequired": False,
+            "getPreferredAllocationAvailable": True,
+        },
+        "agent": {"version": "1.2.3", "runtime": "none"},
+        "devices": [
+            {"id": "d0", "health": "Healthy", "presence": "Present", "since": MONDAY, "numaNodes": [0, 1]},
+            {"id": "d1", "health": "Healthy", "presence": "Present", "since": MONDAY, "cordonedSince": MONDAY},
+            {
+                "id": "d2",
+                "health": "Unhealthy",
+                "presence": "Present",
+                "since": MONDAY,
+                "reason": "ReportedUnhealthy",
+                "message": "the device plugin reports it unhealthy",
+            },
+        ],
+        "devicesOmitted": 0,
+        "allocations": [
+            {
+                "namespace": "default",
+                "name": "uid-p",
+                "podUID": "uid-p",
+                "container": "main",
+                "deviceIDs": ["d0"],
+                "since": MONDAY,
+            }
+        ],
+        "allocationsOmitted": 0,
+        "waiting": [
+            {
+                "namespace": "default",
+                "name": "uid-q",
+                "podUID": "uid-q",
+                "container": "main",
+                "reason": "NotEnoughDevices",
+                "message": "2 of example.com/gpu needed, and fewer are available",
+                "since": MONDAY,
+            }
+        ],
+        "conditions": [],
+    }
+
+
+class TestStaticPods:
+    """The runtime knows them by another uid than the API, and whoever reads the status looks in the API."""
+
+    def test_are_shown_by_the_uid_of_the_api_and_sorted_by_it(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        scenario.run(pod("aaa", gpu=1, api_uid="zzz"), pod("mmm", gpu=1), pod("bbb", gpu=1, api_uid="yyy"))
+        shown = status(scenario)
+        assert [a["podUID"] for a in shown["allocations"]] == ["mmm", "zzz"]
+        assert [w["podUID"] for w in shown["waiting"]] == ["yyy"]
+        assert crd_rules.problems(shown) == []
+        assert status(scenario, shown, TUESDAY) == shown
+
+
+def _of(uids: list[str]) -> RunsWithout:
+    return lambda uid, container, resource_name: uid in uids
+
+
+class TestRunsWithout:
+    def test_is_said_of_who_holds_and_of_who_waits(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(1))
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        none: list[str] = []
+        for uids in (none, ["p"], ["q"], ["p", "q"]):
+            now = snapshot(scenario.manager, GPU, _of(uids))
+            shown = node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="nri")
+            found = [entry["podUID"] for entry in shown["allocations"] + shown["waiting"] if entry.get("runsWithout")]
+            assert found == uids
+            assert crd_rules.problems(shown) == []
+
+
+class TestSince:
+    def test_equal_state_gives_an_equal_status(self) -> None:
+        scenario = Scenario(waits_for_runtime=True)
+        scenario.plugin([*device_ids(4), Device("sick", healthy=False)])
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=9))
+        scenario.gone("q")
+        scenario.happens("cordoned", GPU, ["d1"])
+        first = status(scenario)
+        assert status(scenario, first, TUESDAY) == first
+
+    def test_a_restart_gives_an_equal_status(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(4))
+        pods = [pod("p", gpu=1), pod("q", gpu=9)]
+        scenario.run(*pods)
+        first = status(scenario)
+        again = scenario.restarted()
+        again.plugin(device_ids(4))
+        again.happens("pods_synced", pods)
+        assert status(again, first, TUESDAY) == first
+
+    def test_of_a_device_moves_with_its_health_alone(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(2))
+        first = status(scenario)
+        scenario.lists(["d0", Device("d1", healthy=False)])
+        second = status(scenario, first, TUESDAY)
+        assert [d["since"] for d in second["devices"]] == [MONDAY, TUESDAY]
+
+    def test_of_a_cordon_stays_while_it_stands_and_begins_anew(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.happens("cordoned", GPU, ["d0"])
+        first = status(scenario)
+        assert status(scenario, first, TUESDAY)["devices"][0]["cordonedSince"] == MONDAY
+        scenario.happens("cordoned", GPU, [])
+        second = status(scenario, first, TUESDAY)
+        assert "cordonedSince" not in second["devices"][0]
+        scenario.happens("cordoned", GPU, ["*"])
+        assert status(scenario, second, TUESDAY)["devices"][0]["cordonedSince"] == TUESDAY
+
+    def test_of_the_endpoint_and_its_condition_move_with_the_state(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        first = status(scenario)
+        scenario.disconnect()
+        second = status(scenario, first, TUESDAY)
+        assert (second["endpoint"]["state"], second["endpoint"]["since"]) == ("Stopped", TUESDAY)
+        moved = {c["type"]: c["lastTransitionTime"] for c in second["conditions"]}
+        assert moved == {"Registered": TUESDAY, "Healthy": TUESDAY, "Injectable": MONDAY}
+
+    def test_of_a_condition_stays_while_only_its_reason_changes(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(device_ids(3))
+        scenario.lists([Device("d0", healthy=False), "d1", "d2"])
+        first = status(scenario)
+        scenario.lists([Device(name, healthy=False) for name in device_ids(3)])
+        second = status(scenario, first, TUESDAY)
+        assert condition(first, "Healthy")[1] == "SomeDevicesUnhealthy"
+        assert condition(second, "Healthy")[1] == "NoHealthyDevices"
+        assert {c["lastTransitionTime"] for c in second["conditions"]} == {MONDAY}
+
+    def test_of_a_waiting_pod_moves_with_its_reason(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.see(pod("p", gpu=2))
+        first = status(scenario)
+        scenario.lists([])
+        assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == MONDAY
+        scenario.disconnect()
+        assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == TUESDAY
+
+    def test_a_pod_that_the_api_forgot_keeps_its_name(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.run(pod("p", gpu=1))
+        first = status(scenario)
+        again = scenario.restarted()
+        again.plugin(["d0"])
+        assert status(again, first, TUESDAY) == first
+
+    def test_what_others_wrote_is_not_looked_at(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        first = status(scenario)
+        foreign = {"type": "Ready", "status": "True", "reason": "R", "lastTransitionTime": MONDAY}
+        standing = {**first, "conditions": [foreign, *reversed(first["conditions"])]}
+        assert status(scenario, standing, TUESDAY) == first
+
+    @pytest.mark.parametrize(
+        "standing",
+        [
+            pytest.param({"devices": [{"id": "d0", "health": "Healthy"}]}, id="a device without the rest"),
+            pytest.param({"conditions": [{"type": "Healthy"}], "endpoint": {}}, id="parts that are empty"),
+            pytest.param(
+                {"allocations": [{"podUID": "p", "container": "main"}], "waiting": []}, id="half an allocation"
+            ),
+        ],
+    )
+    def test_what_stands_may_be_anything(self, standing: Json) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        scenario.run(pod("p", gpu=1))
+        assert status(scenario, standing)["total"] == 1
+
+
+class TestBounds:
+    @pytest.mark.parametrize(
+        ("count", "omitted"),
+        [
+            pytest.param(256, 0, id="whole"),
+            pytest.param(257, 256, id="one more: only the held one"),
+            pytest.param(100_000, 99_999, id="a hundred thousand"),
+        ],
+    )
+    def test_devices_left_out_are_counted(self, count: int, omitted: int) -> None:
+        scenario = Scenario()
+        scenario.plugin([f"d{index:06}" for index in range(count)])
+        scenario.run(pod("p", gpu=1))
+        shown = status(scenario)
+        assert (shown["total"], shown["available"], shown["devicesOmitted"]) == (count, count - 1, omitted)
+        assert shown["devices"][0]["id"] == "d000000"
+
+    def test_a_hundred_thousand_devices_of_a_stopped_plugin_fit(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([f"d{index:06}" for index in range(100_000)])
+        scenario.disconnect()
+        shown = status(scenario)
+        assert (shown["total"], shown["healthy"]) == (100_000, 0)
+        assert 0 < len(shown["devices"]) <= LISTED_MOST
+
+    def test_a_broken_one_is_named_though_more_are_listed_before_it(self) -> None:
+        scenario = Scenario()
+        ids = [f"d{index:06}" for index in range(LISTED_MOST + 1)]
+        scenario.plugin([*ids, Device("e", healthy=False)])
+        scenario.run(pod("p", gpu=LISTED_MOST + 1))
+        shown = status(scenario)
+        assert "e" not in {device["id"] for device in shown["devices"]}
+        message = next(c["message"] for c in shown["conditions"] if c["type"] == "Healthy")
+        assert message == f"1 of {LISTED_MOST + 2} devices not healthy: e (ReportedUnhealthy)"
+
+    def test_long_ids_that_are_not_ascii_fit(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([f"{index:03}" + "☃" * 125 for index in range(256)])
+        shown = status(scenario)
+        assert len(json.dumps(shown["devices"]).encode()) <= MAX_LIST_BYTES + 3 * 256
+        assert shown["devicesOmitted"] + len(shown["devices"]) == 256
+
+    def test_one_pod_with_a_hundred_thousand_devices_fits(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([f"d{index:06}" for index in range(100_000)])
+        scenario.run(pod("p", gpu=100_000))
+        shown = status(scenario)
+        assert (shown["allocated"], shown["available"]) == (100_000, 0)
+        (held,) = shown["allocations"]
+        assert (len(held["deviceIDs"]), held["deviceIDsOmitted"]) == (MAX_IDS, 100_000 - MAX_IDS)
+
+    def test_two_thousand_pods_with_one_device_each_fit(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([f"d{index:06}" for index in range(2_000)])
+        scenario.run(*(pod(f"{index:036}", gpu=1) for index in range(2_000)))
+        shown = status(scenario)
+        assert shown["allocated"] == 2_000
+        assert 0 < len(shown["allocations"]) <= MAX_ALLOCATIONS
+        assert shown["allocationsOmitted"] + len(shown["allocations"]) == 2_000
+
+    def test_the_longest_ids_and_the_most_of_them_fit(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([f"{index:05}" + "☃" * 123 for index in range(3_000)])
+        scenario.run(*(pod(f"{index:036}", gpu=1_000) for index in range(3)))
+        assert status(scenario)["allocated"] == 3_000
+
+    def test_waiting_pods_are_bounded_in_number_and_words(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        for index in range(MAX_WAITING + 10):
+            scenario.see(pod(f"p{index:03}", gpu=1))
+        scenario.fail(scenario.calls_so_far()[0], "☃" * 10_000)
+        shown = status(scenario)
+        assert 0 < len(shown["waiting"]) <= MAX_WAITING
+        assert max(len(w["message"]) for w in shown["waiting"]) == 1024
+
+    def test_notes_are_bounded(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        assert condition(status(scenario, notes="the checkpoint could not be read"), "Registered")[1:] == (
+            "CheckpointUnreadable",
+            "the checkpoint could not be read",
+        )
+
+
+class TestConditions:
+    @pytest.mark.parametrize(
+        ("devices", "expected"),
+        [
+            pytest.param([], ("False", "NoDevices"), id="none"),
+            pytest.param(["d0"], ("True", "AllHealthy"), id="all healthy"),
+            pytest.param(["d0", Device("d1", healthy=False)], ("False", "SomeDevicesUnhealthy"), id="some"),
+            pytest.param([Device("d1", healthy=False)], ("False", "NoHealthyDevices"), id="no healthy one"),
+        ],
+    )
+    def test_healthy(self, devices: list[str | Device], expected: tuple[str, str]) -> None:
+        scenario = Scenario()
+        scenario.plugin(devices)
+        assert condition(status(scenario), "Healthy")[:2] == expected
+
+    def test_healthy_names_a_few_of_the_broken(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([Device(name, healthy=False) for name in device_ids(5)])
+        named = ", ".join(f"{name} (ReportedUnhealthy)" for name in ("d0", "d1", "d2"))
+        assert condition(status(scenario), "Healthy")[2] == f"5 of 5 devices not healthy: {named}, …"
+
+    def test_registered(self) -> None:
+        scenario = Scenario()
+        seen = []
+        scenario.connect()
+        seen.append(condition(status(scenario), "Registered")[:2])
+        scenario.lists(["d0"])
+        seen.append(condition(status(scenario), "Registered")[:2])
+        scenario.lists(["d0", "d0"])
+        seen.append(condition(status(scenario), "Registered")[:2])
+        scenario.disconnect()
+        seen.append(condition(status(scenario), "Registered")[:2])
+        scenario.passes(300)
+        seen.append(condition(status(scenario), "Registered")[:2])
+        assert seen == [
+            ("False", "NoDeviceListYet"),
+            ("True", "EndpointRunning"),
+            ("True", "DevicesRefused"),
+            ("False", "EndpointStopped"),
+            ("False", "EndpointGone"),
+        ]
+
+    def test_injectable_is_unknown_without_a_runtime(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        assert condition(status(scenario), "Injectable")[:2] == ("Unknown", "RuntimeNone")

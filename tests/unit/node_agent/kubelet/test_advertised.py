@@ -1,0 +1,106 @@
+"""What the kubelet is shown of a resource, and what it is advised to take."""
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.topology import Policy, Topology
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS, PluginOptions, Resource
+from nodedevice_agent.kubelet.advertised import advice, offer
+from nodedevice_agent.kubelet.condition import KubeletStanding, Stand, injectable
+
+DEVICES = (Device("d0"), Device("d1", healthy=False), Device("d2", numa_nodes=(1,)), Device("d3"))
+
+
+def resource(*devices: Device, cordons: tuple[str, ...] = (), is_live: bool = True) -> Resource:
+    found = Resource("example.com/gpu")
+    found.connect(1, PluginOptions(pre_start_required=True))
+    found.list(1, accept(devices or DEVICES), 0.0)
+    found.cordoned_ids = frozenset(cordons)
+    if not is_live:
+        found.disconnect(1, 10.0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cordons", "held", "healthy"),
+    [
+        pytest.param((), (), ["d0", "d2", "d3"], id="as the plugin says"),
+        pytest.param(("d0",), (), ["d2", "d3"], id="a free cordoned one is unhealthy"),
+        pytest.param(("d0",), ("d0",), ["d0", "d2", "d3"], id="a held cordoned one stays healthy"),
+        pytest.param(("*",), ("d3",), ["d3"], id="all are cordoned, one is held"),
+        pytest.param(("d1",), ("d1",), ["d0", "d2", "d3"], id="a held broken one is broken"),
+    ],
+)
+def test_health_that_is_shown(cordons: tuple[str, ...], held: tuple[str, ...], healthy: list[str]) -> None:
+    found = offer(resource(cordons=cordons), held)
+    assert found is not None
+    assert [device.id for device in found.devices] == ["d0", "d1", "d2", "d3"]
+    assert [device.id for device in found.devices if device.healthy] == healthy
+    assert found.devices[2].numa_nodes == (1,)
+    assert found.options == PluginOptions(pre_start_required=True)
+
+
+def test_a_plugin_that_is_away_leaves_its_devices_unhealthy_until_it_is_gone() -> None:
+    found = resource(is_live=False)
+    shown = offer(found, ("d0",))
+    assert shown is not None
+    assert not any(device.healthy for device in shown.devices)
+    assert shown.options is None
+    assert found.grace_ends_at == 10.0 + STOP_GRACE_PERIOD_SECONDS
+    found.expire()
+    assert offer(found, ("d0",)) is None
+
+
+def test_nothing_is_shown_before_a_list_and_the_cordons_are_known() -> None:
+    found = Resource("example.com/gpu", is_intent_known=False)
+    assert offer(found, ()) is None
+    found.connect(1, PluginOptions())
+    assert offer(found, ()) is None
+    found.list(1, accept([]), 0.0)
+    assert offer(found, ()) is None
+    found.is_intent_known = True
+    shown = offer(found, ())
+    assert shown is not None
+    assert shown.devices == ()
+
+
+NUMA = tuple(Device(f"d{index}", numa_nodes=(index % 2,)) for index in range(6))
+
+
+@pytest.mark.parametrize(
+    ("cordons", "available", "must", "size", "policy", "expected"),
+    [
+        pytest.param((), "023", "", 2, Policy.NONE, ("d0", "d2"), id="in order"),
+        pytest.param(("d0",), "0235", "", 2, Policy.NONE, ("d2", "d3"), id="what is cordoned is left out"),
+        pytest.param(("d0",), "02", "", 2, Policy.NONE, ("d2",), id="rather fewer than a cordoned one"),
+        pytest.param(("d0",), "0235", "0", 2, Policy.NONE, ("d0", "d2"), id="settled is settled"),
+        pytest.param((), "0135", "", 2, Policy.BEST_EFFORT, ("d1", "d3"), id="near each other"),
+        pytest.param((), "0135", "0", 2, Policy.BEST_EFFORT, ("d0", "d1"), id="near what is settled, or else any"),
+        pytest.param((), "01234", "2", 3, Policy.BEST_EFFORT, ("d2", "d0", "d4"), id="near what is settled"),
+        pytest.param(
+            (), "0234", "1", 2, Policy.BEST_EFFORT, ("d1", "d3"), id="nodes without what is settled are no use"
+        ),
+        pytest.param((), "", "01", 2, Policy.NONE, ("d0", "d1"), id="nothing to choose"),
+        pytest.param((), "09", "", 1, Policy.NONE, ("d0",), id="an ID that is not listed"),
+    ],
+)
+def test_advice(
+    cordons: tuple[str, ...], available: str, must: str, size: int, policy: Policy, expected: tuple[str, ...]
+) -> None:
+    found = advice(
+        resource(*NUMA, cordons=cordons),
+        Topology(policy, numa_nodes=(0, 1)),
+        [f"d{index}" for index in reversed(available)],
+        [f"d{index}" for index in must],
+        size,
+    )
+    assert found.completed() == expected
+
+
+@pytest.mark.parametrize("stand", Stand)
+def test_each_standing_has_a_reason_of_its_own_and_a_sentence(stand: Stand) -> None:
+    status, reason, message = injectable(KubeletStanding(stand, "no\nway " + "x" * 5000))
+    assert status == ("True" if stand is Stand.REGISTERED else "False")
+    assert message.isprintable()
+    assert len(message) < 1024
+    others = [injectable(KubeletStanding(other)) for other in Stand if other is not stand]
+    assert reason not in [other[1] for other in others]

@@ -1,0 +1,109 @@
+"""Who holds what, put together from the kubelet's checkpoint, its pod resources and the API's pods."""
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.resource import PluginOptions, Resource
+from nodedevice_agent.kubelet.attribution import Attribution, Holdings, Row, attribute
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod
+
+ONE, TWO = held_by("one", "d0"), held_by("two", "d1", "d2")
+
+
+def row(name: str, *device_ids: str, container: str = "main", resource_name: str = GPU) -> Row:
+    return Row("default", name, container, resource_name, device_ids)
+
+
+def resources(*names: str) -> dict[str, Resource]:
+    """Known ones, each with d0 to d3 on NUMA node 1."""
+    found = {name: Resource(name) for name in names or (GPU,)}
+    for resource in found.values():
+        resource.connect(1, PluginOptions())
+        resource.list(1, accept(Device(f"d{index}", numa_nodes=(1,)) for index in range(4)), 0.0)
+    return found
+
+
+def attributed(
+    entries: tuple[Allocation, ...] | None,
+    rows: tuple[Row, ...] | None = (),
+    pods: tuple[str, ...] = (),
+    ended: tuple[str, ...] = (),
+    before: tuple[Allocation, ...] = (),
+) -> Attribution:
+    present = {uid: pod(uid, gpu=1) for uid in pods}
+    return attribute(Holdings(entries, rows), present, ended, resources(), before)
+
+
+@pytest.mark.parametrize(
+    ("entries", "rows", "pods", "ended", "expected"),
+    [
+        pytest.param((ONE, TWO), (), ("one", "two"), (), {"one": ("d0",), "two": ("d1", "d2")}, id="both go on"),
+        pytest.param((ONE, TWO), (), ("two",), (), {"two": ("d1", "d2")}, id="one ended long ago"),
+        pytest.param((ONE,), (row("one", "d0"),), (), ("one",), {}, id="ended, and the kubelet does not know yet"),
+        pytest.param((ONE,), (row("one", "d0"),), (), (), {"one": ("d0",)}, id="the API does not show it yet"),
+        pytest.param((ONE,), (row("x", "d1"),), (), (), {}, id="its devices are another's by now"),
+        pytest.param((ONE,), (row("one", "d0", container="other"),), (), (), {}, id="another container's devices"),
+        pytest.param(
+            (held_by("one", "d0", container="side"),),
+            (row("one", "d0", container="side"),),
+            (),
+            (),
+            {"one": ("d0",)},
+            id="its container is told apart by name",
+        ),
+        pytest.param((ONE,), None, (), (), {}, id="nobody names it"),
+        pytest.param((), (row("one", "d0"),), ("one",), (), {}, id="an older answer about names"),
+        pytest.param(None, (row("one", "d0"),), ("one",), (), {"one": ("d0",)}, id="no checkpoint: by name"),
+        pytest.param(None, (row("gone", "d0"),), ("one",), (), {}, id="no checkpoint, and a name nobody has"),
+        pytest.param(None, None, ("one",), (), {}, id="nothing is known"),
+        pytest.param((held_by("one", "d0", name=NIC),), (), ("one",), (), {}, id="a resource that is not ours"),
+        pytest.param((held_by("one"),), (), ("one",), (), {}, id="an entry without devices"),
+    ],
+)
+def test_who_holds_what(
+    entries: tuple[Allocation, ...] | None,
+    rows: tuple[Row, ...] | None,
+    pods: tuple[str, ...],
+    ended: tuple[str, ...],
+    expected: dict[str, tuple[str, ...]],
+) -> None:
+    found = attributed(entries, rows, pods, ended)
+    assert {a.pod_uid: a.device_ids for a in found.allocations} == expected
+    assert found.disputed == ()
+
+
+def test_a_pod_that_only_the_kubelet_knows_has_the_name_that_it_tells() -> None:
+    found = attributed((ONE,), (row("one-by-name", "d0"),))
+    assert [(p.uid, p.namespace, p.name) for p in found.strangers.values()] == [("one", "default", "one-by-name")]
+
+
+def test_a_stranger_that_holds_nothing_of_ours_is_none() -> None:
+    found = attributed((held_by("one", "x", name=NIC),), (row("one", "x", resource_name=NIC),))
+    assert (found.allocations, found.strangers) == ((), {})
+
+
+def test_an_init_containers_devices_are_the_pods_whose_other_container_is_named() -> None:
+    first = held_by("one", "d0", "d1", container="first")
+    found = attributed((first, ONE), (row("one", "d0"),))
+    assert {a.container: a.device_ids for a in found.allocations} == {"first": ("d0", "d1"), "main": ("d0",)}
+
+
+def test_by_name_numa_nodes_are_the_plugins() -> None:
+    (found,) = attributed(None, (row("one", "d0", "d1"),), ("one",)).allocations
+    assert found.ids_by_numa == {1: ("d0", "d1")}
+
+
+@pytest.mark.parametrize(("before", "kept"), [((), "one"), ((held_by("two", "d0"),), "two")])
+def test_a_device_of_two_pods_stays_with_the_one_that_had_it(before: tuple[Allocation, ...], kept: str) -> None:
+    both = (held_by("one", "d0"), held_by("two", "d0"))
+    found = attributed(both, (), ("one", "two"), before=before)
+    assert [a.pod_uid for a in found.allocations] == [kept]
+    assert [a.pod_uid for a in found.disputed] == [{"one": "two", "two": "one"}[kept]]
+
+
+def test_a_pods_containers_may_share_a_device() -> None:
+    entries = (held_by("one", "d0", container="first"), held_by("one", "d0"))
+    pods = {"one": pod("one", init("first"), init("main"))}
+    found = attribute(Holdings(entries, ()), pods, (), resources())
+    assert len(found.allocations) == 2

@@ -1,0 +1,266 @@
+"""The device manager of a node whose kubelet allocates: what it is told, and what it makes of it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from nodedevice_agent.checkpoint.format import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.effects import (
+    AskPreferred,
+    CallAllocate,
+    CallPreStart,
+    Effect,
+    Publish,
+    SaveCheckpoint,
+)
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.kubelet.attribution import Holdings, Row
+from nodedevice_agent.kubelet.mirror import Mirror
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
+
+
+def mirror(devices: int = 4, **options: Any) -> Mirror:
+    """With a plugin of so many GPUs, and no cordons."""
+    found = Mirror(0.0, **options)
+    if devices:
+        plugin(found, devices)
+    return found
+
+
+def plugin(found: Mirror, devices: int, name: str = GPU) -> list[Effect]:
+    effects = found.connected(name, 1, PluginOptions(pre_start_required=True), 0.0)
+    effects += found.listed(name, 1, accept(Device(f"d{index}") for index in range(devices)), 0.0)
+    return effects + found.cordoned(name, (), 0.0)
+
+
+def says(found: Mirror, *entries: Allocation, rows: tuple[Row, ...] | None = ()) -> list[Effect]:
+    found.being_asked()
+    return found.mirrored(Holdings(entries, rows), 0.0)
+
+
+def held(found: Mirror, name: str = GPU) -> dict[str, tuple[str, ...]]:
+    return {a.pod_uid: a.device_ids for a in found.book.of_resource(name)}
+
+
+def test_a_pod_that_comes_gets_nothing_from_here() -> None:
+    found = mirror()
+    effects = found.pods_synced([pod("one", gpu=1)], 0.0) + found.pod_seen(pod("two", gpu=9), 0.0)
+    assert not any(isinstance(effect, CallAllocate | AskPreferred | CallPreStart) for effect in effects)
+    assert (held(found), found.waiting(GPU)) == ({}, [])
+
+
+@pytest.mark.parametrize("first", ["the kubelet", "the API"])
+def test_whoever_tells_first_both_are_needed(first: str) -> None:
+    found = mirror()
+    found.pods_synced([], 0.0)
+    effects = says(found, held_by("one", "d1")) if first == "the kubelet" else []
+    effects += found.pod_seen(pod("one", gpu=1), 0.0)
+    effects += says(found, held_by("one", "d1"))
+    assert held(found) == {"one": ("d1",)}
+    assert GPU in published(effects)
+    assert SaveCheckpoint(durable=False) in effects
+    seen = snapshot(found, GPU)
+    assert (seen.total, seen.allocated, seen.available) == (4, 1, 3)
+
+
+def test_nothing_is_done_when_the_kubelet_says_the_same_in_another_order() -> None:
+    found = mirror()
+    found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
+    entries = [held_by("one", "d0"), held_by("two", "d1", "d2")]
+    assert says(found, *entries) != []
+    assert says(found, *reversed(entries)) == []
+
+
+@pytest.mark.parametrize("how", ["over", "gone", "not in the list"])
+def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
+    found = mirror()
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    entry = held_by("one", "d0")
+    says(found, entry, rows=(Row("default", "one", "main", GPU, ("d0",)),))
+    assert not found.is_outdated
+    match how:
+        case "over":
+            effects = found.pod_seen(pod("one", gpu=1, is_over=True), 0.0)
+        case "gone":
+            effects = found.pod_gone("one", 0.0)
+        case _:
+            effects = found.pods_synced([], 0.0)
+    assert held(found) == {}
+    assert published(effects) == {GPU}
+    assert found.is_outdated
+    # the kubelet keeps the entry, and for a moment even the name
+    says(found, entry, rows=(Row("default", "one", "main", GPU, ("d0",)),))
+    assert held(found) == {}
+
+
+def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
+    found = mirror()
+    says(found, held_by("one", "d0"), rows=(Row("default", "one", "main", GPU, ("d0",)),))
+    assert held(found) == {"one": ("d0",)}
+    found.pods_synced([pod("one", gpu=1, is_over=True)], 0.0)
+    assert held(found) == {}
+
+
+def test_a_device_passes_from_one_pod_to_another() -> None:
+    found = mirror(1)
+    found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
+    says(found, held_by("one", "d0"))
+    effects = says(found, held_by("two", "d0"))
+    assert held(found) == {"two": ("d0",)}
+    assert published(effects) == {GPU}
+
+
+def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated() -> None:
+    found = mirror()
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    says(found, held_by("one", "d0"))
+    found.being_asked()
+    found.pod_gone("one", 0.0)
+    found.mirrored(Holdings((held_by("one", "d0"),), ()), 0.0)
+    assert found.is_outdated
+
+
+@pytest.mark.parametrize(
+    "silence", [Holdings(None, None), Holdings((held_by("one", "d0"), held_by("late", "d1")), None)]
+)
+def test_what_was_said_before_holds_where_nothing_is_said(silence: Holdings) -> None:
+    found = mirror()
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    rows = (Row("default", "late", "main", GPU, ("d1",)),)
+    says(found, held_by("one", "d0"), held_by("late", "d1"), rows=rows)
+    assert found.mirrored(silence, 0.0) == []
+    assert held(found) == {"one": ("d0",), "late": ("d1",)}
+
+
+def test_a_resource_that_the_kubelet_knew_before_its_plugin_came_here() -> None:
+    found = mirror(0)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    says(found, held_by("one", "d0"), held_by("other", "x", name=NIC))
+    assert found.resources == {}
+    effects = plugin(found, 2)
+    assert held(found) == {"one": ("d0",)}
+    assert published(effects) == {GPU}
+
+
+def test_cordons_and_health_count_as_ever() -> None:
+    found = mirror()
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    says(found, held_by("one", "d0"))
+    found.cordoned(GPU, ["d0", "d1"], 0.0)
+    seen = snapshot(found, GPU)
+    assert (seen.cordoned, seen.allocated, seen.available) == (2, 1, 2)
+
+
+class TestRestart:
+    def test_what_the_checkpoint_says_holds_until_the_kubelet_is_asked(self) -> None:
+        before = mirror()
+        before.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
+        says(before, held_by("one", "d0"), held_by("two", "d1"))
+        found = Mirror(0.0, before.checkpoint())
+        assert held(found) == {"one": ("d0",), "two": ("d1",)}
+        found.pods_synced([pod("one", gpu=1)], 0.0)
+        assert held(found) == {"one": ("d0",)}
+        says(found, held_by("one", "d3"))
+        assert held(found) == {"one": ("d3",)}
+
+    def test_calls_of_pre_start_container_that_another_runtime_owed_are_not_made(self) -> None:
+        checkpoint = Checkpoint((held_by("one", "d0"),), {GPU: ()}, pre_starts=(("one", "main", GPU),))
+        found = Mirror(0.0, checkpoint)
+        effects = found.pods_synced([pod("one", gpu=1)], 0.0) + plugin(found, 2)
+        assert not any(isinstance(effect, CallPreStart) for effect in effects)
+        assert found.checkpoint().pre_starts == ()
+
+    def test_a_lost_checkpoint_is_of_the_resources_only(self) -> None:
+        found = mirror(0, is_recovering=True)
+        says(found, held_by("one", "d0"))
+        found.recovered(Checkpoint((held_by("one", "d2"),), {NIC: ()}), 0.0)
+        assert not found.is_recovering
+        assert set(found.resources) == {GPU, NIC}
+        found.pods_synced([pod("one", gpu=1)], 0.0)
+        assert held(found) == {"one": ("d0",)}
+
+
+UIDS = [f"p{index}" for index in range(4)]
+IDS = [f"d{index}" for index in range(3)]
+
+
+class Kubelet(RuleBasedStateMachine):
+    """A kubelet that gives out, forgets late and is heard late; pods that come and go in the API; restarts of the agent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mirror = mirror(len(IDS))
+        self.mirror.pods_synced([], 0.0)
+        self.pods: set[str] = set()
+        self.gone: set[str] = set()
+        self.entries: dict[str, str] = {}
+        self.heard: dict[str, str] = {}
+        self.is_synced = True
+
+    @rule(uid=st.sampled_from(UIDS))
+    def comes(self, uid: str) -> None:
+        if uid not in self.gone:
+            self.pods.add(uid)
+            self.mirror.pod_seen(pod(uid, gpu=1), 0.0)
+
+    @rule(uid=st.sampled_from(UIDS), device_id=st.sampled_from(IDS))
+    def is_admitted(self, uid: str, device_id: str) -> None:
+        """The kubelet forgets those that are over, and gives a device that nobody holds."""
+        self.entries = {u: d for u, d in self.entries.items() if u not in self.gone}
+        if uid in self.pods and uid not in self.entries and device_id not in self.entries.values():
+            self.entries[uid] = device_id
+
+    @rule()
+    def is_heard(self) -> None:
+        self.heard = dict(self.entries)
+        says(self.mirror, *(held_by(uid, device_id) for uid, device_id in self.entries.items()))
+
+    @rule(uid=st.sampled_from(UIDS), is_over_first=st.booleans())
+    def ends(self, uid: str, is_over_first: bool) -> None:
+        if uid in self.pods:
+            self.pods.discard(uid)
+            self.gone.add(uid)
+            if is_over_first:
+                self.mirror.pod_seen(pod(uid, gpu=1, is_over=True), 0.0)
+            else:
+                self.mirror.pod_gone(uid, 0.0)
+
+    @rule()
+    def api_lists_anew(self) -> None:
+        self.mirror.pods_synced([pod(uid, gpu=1) for uid in self.pods], 0.0)
+
+    @precondition(lambda self: self.mirror is not None)
+    @rule()
+    def agent_restarts(self) -> None:
+        self.mirror = Mirror(0.0, self.mirror.checkpoint())
+        self.is_heard()
+        self.api_lists_anew()
+        plugin(self.mirror, len(IDS))
+
+    @invariant()
+    def shows_what_was_heard_of_pods_that_go_on(self) -> None:
+        expected = {uid: (device_id,) for uid, device_id in self.heard.items() if uid in self.pods}
+        assert held(self.mirror) == expected
+
+    @invariant()
+    def numbers_add_up(self) -> None:
+        seen = snapshot(self.mirror, GPU)
+        assert seen.allocated + seen.releasing + seen.available == seen.total == len(IDS)
+
+
+Kubelet.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestKubelet = Kubelet.TestCase
+
+
+def test_publishes_are_of_resources_that_changed_alone() -> None:
+    found = mirror()
+    plugin(found, 2, NIC)
+    found.pods_synced([pod("one", gpu=1)], 0.0)
+    effects = says(found, held_by("one", "d0"))
+    assert [effect for effect in effects if isinstance(effect, Publish)] == [Publish(GPU)]

@@ -1,0 +1,45 @@
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from nodedevice_agent.lib.deviceplugin_server.device_ids import MAX_DEVICE_ID, device_id, natural_key, shared_ids
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        pytest.param("/dev/ttyUSB0", "ttyUSB0", id="plain"),
+        pytest.param("/dev/video-capture.1", "video-capture.1", id="dots and dashes stay"),
+        pytest.param("/dev/dri/card0", r"dri-card0-[0-9a-f]{8}", id="a lost slash"),
+        pytest.param("/run/fuse", r"run-fuse-[0-9a-f]{8}", id="not under /dev"),
+        pytest.param("/dev/tty-0", r"tty-0-[0-9a-f]{8}", id="looks like a share of /dev/tty"),
+        pytest.param("/dev/ü", r"[0-9a-f]{8}", id="nothing is left"),
+        pytest.param("/dev/" + "a" * 80, r"a{50}-[0-9a-f]{8}", id="too long"),
+    ],
+)
+def test_device_id(path: str, expected: str) -> None:
+    assert re.fullmatch(expected, device_id(path))
+
+
+paths = st.builds(
+    lambda base, tail: base + tail, st.sampled_from(["/dev/", "/run/", "/"]), st.text(min_size=1, max_size=90)
+)
+
+
+@given(st.lists(paths, min_size=2, max_size=8, unique=True), st.sampled_from([1, 2, 1000]))
+@example(["/dev/dri/card0", "/dev/dri-card0"], 1)
+@example(["/dev/tty", "/dev/tty-0"], 2)
+def test_ids_are_safe_and_never_shared(some_paths: list[str], count: int) -> None:
+    ids = [name for path in some_paths for name in shared_ids(device_id(path), count)]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) and len(name) <= MAX_DEVICE_ID for name in ids)
+
+
+def test_shares_of_one_device() -> None:
+    assert shared_ids("fuse", 1) == ("fuse",)
+    assert shared_ids("fuse", 3) == ("fuse-0", "fuse-1", "fuse-2")
+
+
+def test_natural_order() -> None:
+    assert sorted(["gpu-10", "gpu-2", "gpu"], key=natural_key) == ["gpu", "gpu-2", "gpu-10"]

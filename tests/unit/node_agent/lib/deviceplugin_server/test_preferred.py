@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.lib.deviceplugin_server.preferred import preferred
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+
+NAME = "example.com/gpu"
+# two sockets, the second one smaller; h floats
+NODES = {"a": (0,), "b": (0,), "c": (0,), "d": (1,), "e": (1,), "fg": (0, 1), "h": ()}
+
+
+@pytest.mark.parametrize(
+    ("available", "must", "size", "expected"),
+    [
+        pytest.param("abcde", "", 2, "de", id="the tightest node that holds all"),
+        pytest.param("abcde", "", 3, "abc", id="the only node that holds all"),
+        pytest.param("abcde", "", 4, "abcd", id="over two nodes, the fullest first"),
+        pytest.param("abcde", "b", 2, "ba", id="near what must be included"),
+        pytest.param("bcde", "d", 3, "deb", id="near first, then elsewhere"),
+        pytest.param("hd", "", 2, "dh", id="no node comes last"),
+        pytest.param("ab", "", 0, "", id="none"),
+        pytest.param("ab", "ab", 2, "ab", id="nothing to choose"),
+    ],
+)
+def test_preferred(available: str, must: str, size: int, expected: str) -> None:
+    assert preferred(NAME, NODES, available, must, size) == tuple(expected)
+
+
+@pytest.mark.parametrize(("available", "must", "size"), [("ab", "", 3), ("ab", "ab", 1), ("", "", 1), ("ab", "", -1)])
+def test_what_cannot_be_had_is_refused(available: str, must: str, size: int) -> None:
+    with pytest.raises(AllocationRefused, match=NAME):
+        preferred(NAME, NODES, available, must, size)
+
+
+def test_lowest_ids_in_natural_order() -> None:
+    nodes = {f"gpu-{index}": (0,) for index in range(12)}
+    assert preferred(NAME, nodes, set(nodes), (), 3) == ("gpu-0", "gpu-1", "gpu-2")
+
+
+devices = st.dictionaries(
+    st.sampled_from([f"gpu-{index}" for index in range(16)]), st.sampled_from([(), (0,), (1,), (0, 1)])
+)
+
+
+@given(devices, st.data())
+def test_always_exactly_what_was_asked(nodes: dict[str, tuple[int, ...]], data: st.DataObject) -> None:
+    available = data.draw(st.sets(st.sampled_from(sorted(nodes)))) if nodes else set()
+    must = data.draw(st.sets(st.sampled_from(sorted(available)))) if available else set()
+    size = data.draw(st.integers(len(must), len(available)))
+    chosen = preferred(NAME, nodes, available, must, size)
+    assert len(chosen) == len(set(chosen)) == size
+    assert must <= set(chosen) <= available
+    assert preferred(NAME, nodes, sorted(available, reverse=True), sorted(must, reverse=True), size) == chosen

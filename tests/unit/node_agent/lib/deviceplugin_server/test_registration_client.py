@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.lib.backoff import Backoff
+from nodedevice_agent.lib.deviceplugin_server.registration_client import RegistrationFailed, register, socket_identity
+from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.plugins.builtin_plugin import CannotServe, PluginHost
+from nodedevice_agent.plugins.settings import SimulatedSettings
+from nodedevice_agent.plugins.simulated.source import SimulatedSource
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+
+
+def test_a_socket_moved_or_changed_is_the_same_one(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.touch()
+    before = socket_identity(path)
+    path.chmod(0o600)
+    assert socket_identity(path.rename(tmp_path / "b")) == before
+    path.touch()
+    assert socket_identity(path) != before
+    assert socket_identity(tmp_path / "none") is None
+    assert socket_identity(tmp_path / "a" / "none") is None
+
+
+async def test_a_manager_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(RegistrationFailed, match="UNAVAILABLE"):
+        await register(tmp_path, "x.sock", "example.com/gpu", api_pb2.DevicePluginOptions(), 5)
+
+
+async def test_a_path_the_kernel_cannot_take_is_refused_with_its_length(tmp_path: Path) -> None:
+    with FileWatcher() as watcher:
+        source = SimulatedSource(SimulatedSettings("example.com/gpu"), tmp_path, watcher)
+        with pytest.raises(CannotServe, match=r"example.com/gpu: .*the kernel takes 107; use a shorter"):
+            PluginHost(source, tmp_path / ("d" * 100), watcher)
+
+
+def test_backoff_doubles_to_its_limit_and_begins_anew() -> None:
+    backoff = Backoff(1, 5)
+    assert [backoff.next() for _ in range(5)] == [1, 2, 4, 5, 5]
+    backoff.reset()
+    assert backoff.next() == 1

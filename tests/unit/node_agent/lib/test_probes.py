@@ -1,0 +1,103 @@
+"""/healthz, /readyz and /metrics, and what is said of an address that cannot be had."""
+
+import errno
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.lib import probes as http
+from nodedevice_agent.lib.probes import STUCK_AFTER_SECONDS, Health
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health("node", "api server")
+
+
+@pytest.fixture
+def port(health: Health) -> Iterator[int]:
+    server = http.serve("127.0.0.1:0", health)
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_ready_when_nothing_is_missing(health: Health, port: int) -> None:
+    assert get(port, "/readyz") == (503, "api server: not yet; node: not yet\n")
+    health.is_there("node")
+    health.is_missing("api server", "the lease cannot be renewed")
+    assert get(port, "/readyz") == (503, "api server: the lease cannot be renewed\n")
+    health.is_there("api server")
+    health.is_there("never missed")
+    assert get(port, "/readyz?verbose") == (200, "ok\n")
+    assert health.is_ready("node")
+
+
+def test_healthy_while_the_event_loop_turns(health: Health, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert get(port, "/healthz") == (200, "ok\n")
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + STUCK_AFTER_SECONDS + 5)
+    status, said = get(port, "/healthz")
+    assert (status, "has not turned for 35 s" in said) == (503, True)
+    health.beat()
+    assert get(port, "/healthz") == (200, "ok\n")
+
+
+def test_metrics_and_what_is_not_there(port: int) -> None:
+    status, text = get(port, "/metrics")
+    assert status == 200
+    assert "# TYPE nodedevice_agent_devices gauge" in text
+    assert get(port, "/") == (404, "try /healthz, /readyz or /metrics\n")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("localhost:", id="no port"),
+        pytest.param("localhost:http", id="a service name"),
+        pytest.param("127.0.0.1:-1", id="negative"),
+        pytest.param("127.0.0.1:99999", id="too high"),
+        pytest.param("127.0.0.1:²", id="digits that are no number"),
+        pytest.param("not a host:9808", id="no host name"),
+        pytest.param("203.0.113.1:9808", id="an address of another machine"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_said(address: str, health: Health) -> None:
+    with pytest.raises(SettingsError, match="--http-address"):
+        http.serve(address, health)
+
+
+def test_a_port_that_is_taken_is_said(port: int, health: Health) -> None:
+    with pytest.raises(SettingsError, match=rf"--http-address 127\.0\.0\.1:{port}: Address already in use"):
+        http.serve(f"127.0.0.1:{port}", health)
+
+
+def has_ipv6() -> bool:
+    if not socket.has_ipv6:
+        return False
+    with socket.socket(socket.AF_INET6) as probe:
+        return probe.connect_ex(("::1", 9)) in (0, errno.ECONNREFUSED)
+
+
+@pytest.mark.parametrize(
+    "address", [":0", pytest.param("[::1]:0", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here"))]
+)
+def test_other_ways_to_say_this_machine(address: str, health: Health) -> None:
+    server = http.serve(address, health)
+    assert server.server_port > 0
+    server.shutdown()
+    server.server_close()

@@ -1,0 +1,142 @@
+"""What a device plugin asked for, as the runtime is told; and what is refused, with a sentence that names it."""
+
+from collections.abc import Sequence
+
+import pytest
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
+from nodedevice_agent.devicemanager.runtime import InjectionRefused
+from nodedevice_agent.nri.adjustment import adjustment
+from nodedevice_agent.nri.host_devices import HostNode
+
+FUSE = HostNode("", "c", 10, 229, 0o660, 0, 44)
+DISK = HostNode("", "b", 7, 1, 0o600, 0, 0)
+NODES: dict[str, Sequence[HostNode]] = {
+    "/dev/fuse": (FUSE,),
+    "/dev/disk": (DISK,),
+    "/dev/snd": (HostNode("a", "c", 116, 1, 0o666, 0, 0), HostNode("sub/b", "c", 116, 2, 0o666, 0, 0)),
+}
+
+
+def edits(
+    envs: dict[str, str] | None = None,
+    mounts: Sequence[Mount] = (),
+    devices: Sequence[DeviceFile] = (),
+    annotations: dict[str, str] | None = None,
+    cdi: Sequence[str] = (),
+) -> ContainerEdits:
+    return ContainerEdits(envs or {}, tuple(mounts), tuple(devices), annotations or {}, tuple(cdi))
+
+
+def rules(*devices: DeviceFile) -> list[tuple[bool, str, int, int, str]]:
+    linux = adjustment(edits(devices=devices), NODES).linux
+    return [(r.allow, r.type, r.major.value, r.minor.value, r.access) for r in linux.resources.devices]
+
+
+def test_nothing() -> None:
+    made = adjustment(edits(), {})
+    assert made.ByteSize() == 0
+
+
+def test_envs_annotations_and_cdi_devices() -> None:
+    made = adjustment(edits({"B": "2", "A": "1=1"}, annotations={"x/y": "z"}, cdi=("a/b=c", "a/b=d", "a/b=c")), {})
+    assert [(e.key, e.value) for e in made.env] == [("A", "1=1"), ("B", "2")]
+    assert dict(made.annotations) == {"x/y": "z"}
+    assert [d.name for d in made.CDI_devices] == ["a/b=c", "a/b=d"]
+
+
+def test_mounts() -> None:
+    made = adjustment(edits(mounts=[Mount("/lib/x", "/opt/x", True), Mount("/data", "/srv/y", False)]), {})
+    assert [(m.destination, m.source, m.type, list(m.options)) for m in made.mounts] == [
+        ("/lib/x", "/opt/x", "bind", ["rbind", "rprivate", "ro"]),
+        ("/data", "/srv/y", "bind", ["rbind", "rprivate", "rw"]),
+    ]
+
+
+def test_a_device_file_is_made_like_the_hosts() -> None:
+    (made,) = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")]), NODES).linux.devices
+    assert (made.path, made.type, made.major, made.minor) == ("/dev/f", "c", 10, 229)
+    assert (made.file_mode.value, made.uid.value, made.gid.value) == (0o660, 0, 44)
+    # owner root is said, as it is not the same as nothing said
+    assert made.HasField("uid")
+
+
+def test_a_directory_of_devices() -> None:
+    made = adjustment(edits(devices=[DeviceFile("/dev/sound/", "/dev/snd", "rw")]), NODES)
+    assert [d.path for d in made.linux.devices] == ["/dev/sound/a", "/dev/sound/sub/b"]
+
+
+@pytest.mark.parametrize(
+    ("permissions", "expected"),
+    [
+        ("rw", []),
+        ("wr", []),
+        ("r", [(False, "c", 10, 229, "w")]),
+        ("w", [(False, "c", 10, 229, "r")]),
+        ("rwm", [(True, "c", 10, 229, "m")]),
+        ("mrw", [(True, "c", 10, 229, "m")]),
+        ("rm", [(False, "c", 10, 229, "w"), (True, "c", 10, 229, "m")]),
+        ("m", [(False, "c", 10, 229, "rw"), (True, "c", 10, 229, "m")]),
+    ],
+)
+def test_permissions_of_a_character_device(permissions: str, expected: list[tuple[bool, str, int, int, str]]) -> None:
+    assert rules(DeviceFile("/dev/f", "/dev/fuse", permissions)) == expected
+
+
+@pytest.mark.parametrize(
+    ("permissions", "expected"),
+    [("rwm", []), ("rw", [(False, "b", 7, 1, "m")]), ("r", [(False, "b", 7, 1, "wm")])],
+)
+def test_permissions_of_a_block_device(permissions: str, expected: list[tuple[bool, str, int, int, str]]) -> None:
+    assert rules(DeviceFile("/dev/d", "/dev/disk", permissions)) == expected
+
+
+def test_one_device_at_two_places_has_the_permissions_of_both() -> None:
+    assert rules(DeviceFile("/dev/f", "/dev/fuse", "r"), DeviceFile("/dev/g", "/dev/fuse", "w")) == []
+
+
+def test_the_same_asked_for_twice_is_given_once() -> None:
+    device, mount = DeviceFile("/dev/f", "/dev/fuse", "rw"), Mount("/a", "/b", True)
+    made = adjustment(edits(devices=[device, device], mounts=[mount, mount]), NODES)
+    assert len(made.linux.devices) == len(made.mounts) == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        (edits(mounts=[Mount("/", "/srv", True)]), "/srv over /"),
+        (edits(mounts=[Mount("//", "/srv", True)]), "/srv over /"),
+        (edits(mounts=[Mount("/a/../.", "/srv", True)]), "/srv over /"),
+        (edits(mounts=[Mount("/../..", "/srv", True)]), "/srv over /"),
+        (edits(mounts=[Mount("data", "/srv", True)]), "'data'"),
+        (edits(mounts=[Mount("", "/srv", True)]), "''"),
+        (edits(mounts=[Mount("-/etc", "/srv", True)]), "'-/etc'"),
+        (edits(mounts=[Mount("/data", "srv", True)]), "'srv'"),
+        (edits(mounts=[Mount("/da\0ta", "/srv", True)]), "absolute path"),
+        (edits(mounts=[Mount("/data", "/srv\0", True)]), "absolute path"),
+        (edits(mounts=[Mount("/data", "/x", True), Mount("/data", "/y", True)]), "/x and the mount of /y"),
+        (edits(mounts=[Mount("/data", "/x", True), Mount("/data/", "/x", False)]), "both to be at /data"),
+        (edits(mounts=[Mount("/data", "/x", True), Mount("//data/./", "/y", True)]), "both to be at /data"),
+        (
+            edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")], mounts=[Mount("/dev/f", "/x", True)]),
+            "device /dev/fuse and the mount of /x are both to be at /dev/f",
+        ),
+        (
+            edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw"), DeviceFile("/dev/f", "/dev/disk", "rw")]),
+            "/dev/fuse and device /dev/disk",
+        ),
+        (edits(devices=[DeviceFile("dev/f", "/dev/fuse", "rw")]), "'dev/f'"),
+        (edits(devices=[DeviceFile("/", "/dev/fuse", "rw")]), "/dev/fuse over /"),
+        (edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "")]), "permissions ''"),
+        (edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rx")]), "permissions 'rx'"),
+        (edits({"-PATH": ""}), "'-PATH'"),
+        (edits({"": "x"}), "''"),
+        (edits({"A=B": "x"}), "'A=B'"),
+        (edits({"A": "x\0"}), "A has a zero byte"),
+        (edits(annotations={"-a": "x"}), "'-a'"),
+    ],
+)
+def test_refused_by_name(wanted: ContainerEdits, named: str) -> None:
+    with pytest.raises(InjectionRefused) as caught:
+        adjustment(wanted, NODES)
+    assert named in str(caught.value)
+    assert "mended" in str(caught.value)

@@ -1,0 +1,188 @@
+"""NRI's frames: however they are cut on their way, the same payloads come out; what is no frame ends the connection."""
+
+import asyncio
+import itertools
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from nodedevice_agent.nri.mux import MAX_PAYLOAD_BYTES, BadFrame, FrameDecoder, Mux, frames
+
+IDS = st.integers(0, 2**32 - 1)
+PAYLOADS = st.lists(st.tuples(IDS, st.binary(max_size=50)), max_size=8)
+
+
+def raw(stream_id: int, payload: bytes, length: int | None = None) -> bytes:
+    """A frame, which may lie about its length."""
+    return struct.pack(">II", stream_id, len(payload) if length is None else length) + payload
+
+
+def pieces(data: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return (data[start:end] for start, end in itertools.pairwise(places))
+
+
+@given(PAYLOADS, st.lists(st.integers(0, 10_000), max_size=20))
+def test_frames_cut_anywhere(payloads: list[tuple[int, bytes]], cuts: list[int]) -> None:
+    decoder = FrameDecoder()
+    data = b"".join(raw(stream_id, payload) for stream_id, payload in payloads)
+    assert [frame for piece in pieces(data, cuts) for frame in decoder.feed(piece)] == payloads
+    assert decoder.is_between_frames
+
+
+def test_frames_byte_by_byte() -> None:
+    decoder = FrameDecoder()
+    data = raw(1, b"first") + raw(2, b"") + raw(1, b"last")
+    found = [frame for byte in data for frame in decoder.feed(bytes([byte]))]
+    assert found == [(1, b"first"), (2, b""), (1, b"last")]
+
+
+@given(PAYLOADS, st.integers(0, 10_000))
+def test_only_whole_frames_come_out(payloads: list[tuple[int, bytes]], cut: int) -> None:
+    data = b"".join(raw(stream_id, payload) for stream_id, payload in payloads)
+    cut %= len(data) + 1
+    ends = list(itertools.accumulate(8 + len(payload) for _, payload in payloads))
+    decoder = FrameDecoder()
+    assert list(decoder.feed(data[:cut])) == [
+        payload for payload, end in zip(payloads, ends, strict=True) if end <= cut
+    ]
+    assert decoder.is_between_frames == (cut in (0, *ends))
+
+
+@pytest.mark.parametrize("length", [MAX_PAYLOAD_BYTES + 1, 2**31, 2**32 - 1])
+def test_too_long_a_frame_is_refused_before_its_bytes_come(length: int) -> None:
+    decoder = FrameDecoder()
+    feeding = decoder.feed(raw(1, b"whole") + raw(1, b"", length))
+    assert next(feeding) == (1, b"whole")
+    with pytest.raises(BadFrame, match=str(length)):
+        next(feeding)
+
+
+def test_the_longest_frame_is_taken() -> None:
+    assert [len(p) for _, p in FrameDecoder().feed(raw(1, bytes(MAX_PAYLOAD_BYTES)))] == [MAX_PAYLOAD_BYTES]
+
+
+@given(IDS, st.integers(0, 12_000).map(bytes))
+@example(1, bytes(4096))
+@example(1, bytes(4097))
+@example(1, bytes(20_000))
+def test_a_message_is_cut_as_the_runtime_reads_it(stream_id: int, message: bytes) -> None:
+    """Its reader has 4096 bytes for the beginning, and reads the rest in one."""
+    found = list(FrameDecoder().feed(frames(stream_id, message)))
+    assert {number for number, _ in found} <= {stream_id}
+    assert b"".join(payload for _, payload in found) == message
+    assert [len(payload) for _, payload in found] == [
+        n for n in (min(len(message), 4096), len(message) - 4096) if n > 0
+    ]
+
+
+class Wire(asyncio.Transport):
+    """What a Mux has written, and how it was ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = bytearray()
+        self.unsent = 0
+        self.ended = ""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = self.ended or "aborted"
+
+
+@contextmanager
+def connected() -> Iterator[tuple[Mux, Wire]]:
+    mux, wire = Mux("the peer"), Wire()
+    mux.connection_made(wire)
+    yield mux, wire
+
+
+async def test_bytes_go_to_their_stream_and_to_nobody_else() -> None:
+    with connected() as (mux, _):
+        one: list[bytes] = []
+        two: list[bytes] = []
+        mux.open(1, one.append)
+        mux.open(2, two.append)
+        mux.data_received(raw(1, b"a") + raw(3, b"nobody's") + raw(2, b"b") + raw(1, b"c"))
+        assert (one, two) == ([b"a", b"c"], [b"b"])
+        assert not mux.closed.done()
+
+
+async def test_a_bad_frame_ends_the_connection_with_its_reason() -> None:
+    with connected() as (mux, wire):
+        mux.data_received(b"\xff" * 8)
+        assert "does not keep to the protocol" in mux.closed.result()
+        assert wire.ended == "aborted"
+
+
+async def test_so_does_a_stream_that_makes_no_sense_of_its_bytes() -> None:
+    def refuse(data: bytes) -> None:
+        raise BadFrame("nonsense")
+
+    with connected() as (mux, wire):
+        mux.open(1, refuse)
+        mux.data_received(raw(1, b"a"))
+        assert "nonsense" in mux.closed.result()
+        assert wire.ended == "aborted"
+
+
+async def test_nothing_is_received_after_the_end() -> None:
+    with connected() as (mux, _):
+        received: list[bytes] = []
+
+        def receive(data: bytes) -> None:
+            received.append(data)
+            mux.close("enough")
+
+        mux.open(1, receive)
+        mux.data_received(raw(1, b"a") + raw(1, b"b"))
+        assert received == [b"a"]
+
+
+async def test_nothing_is_sent_after_the_end() -> None:
+    with connected() as (mux, wire):
+        mux.shut("bye")
+        mux.write(1, b"late")
+        assert wire.sent == b""
+        assert wire.ended == "closed"
+
+
+async def test_a_peer_that_takes_nothing_is_given_up() -> None:
+    with connected() as (mux, wire):
+        wire.unsent = 17 * 1024 * 1024
+        mux.write(1, b"more")
+        assert mux.closed.result() == "the peer takes no more bytes"
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "reason"),
+    [
+        (b"", None, "the peer closed the connection"),
+        (raw(1, b"abc")[:-1], None, "the peer closed the connection in the middle of a frame"),
+        (b"", ConnectionResetError(), "the peer closed the connection"),
+        (b"", OSError("cable"), "the connection to the peer broke: cable"),
+    ],
+)
+async def test_the_end_says_why(before: bytes, error: Exception | None, reason: str) -> None:
+    with connected() as (mux, _):
+        mux.data_received(before)
+        mux.connection_lost(error)
+        assert mux.closed.result() == reason
+
+
+async def test_the_first_reason_counts() -> None:
+    with connected() as (mux, _):
+        mux.close("first")
+        mux.connection_lost(None)
+        assert mux.closed.result() == "first"

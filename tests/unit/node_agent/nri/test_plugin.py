@@ -1,0 +1,225 @@
+"""The connection to the runtime is there whenever the runtime is: whoever of the two comes first, goes or talks nonsense."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.devicemanager.runtime import Validator
+from nodedevice_agent.nri import plugin as plugin_module
+from nodedevice_agent.nri.mux import frames
+from nodedevice_agent.nri.plugin import NriPlugin
+from nodedevice_agent.nri.ttrpc import Message, encode
+from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
+
+from tests.fakes.nri_runtime import FakeRuntime
+from tests.fakes.runtime_handler import PATIENCE_SECONDS, Recorder
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Path:
+    return tmp_path / "nri" / "nri.sock"
+
+
+@asynccontextmanager
+async def running(handler: Recorder, socket: Path) -> AsyncIterator[None]:
+    task = asyncio.create_task(NriPlugin(handler, socket).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def synchronized(handler: Recorder) -> None:
+    assert (await handler.next())[0] == "synchronized"
+    assert (await handler.next())[0] == "connected"
+
+
+async def test_a_runtime_that_comes_later_is_met(handler: Recorder, socket: Path) -> None:
+    async with running(handler, socket):
+        word, reason = await handler.next()
+        assert word == "disconnected"
+        assert f"there is no {socket}: enable NRI" in reason
+        socket.parent.mkdir()
+        async with FakeRuntime(socket):
+            await synchronized(handler)
+
+
+async def test_a_runtime_that_comes_back_is_met_again(handler: Recorder, socket: Path) -> None:
+    socket.parent.mkdir()
+    async with running(handler, socket):
+        for _ in range(3):
+            async with FakeRuntime(socket):
+                while (await handler.next())[0] != "synchronized":
+                    pass
+                assert (await handler.next())[0] == "connected"
+            assert await handler.next() == ("disconnected", "the container runtime closed the connection")
+
+
+async def test_it_is_met_at_once_and_not_after_a_pause(
+    handler: Recorder, socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_module, "FIRST_PAUSE_SECONDS", 1000.0)
+    monkeypatch.setattr(plugin_module, "LONGEST_PAUSE_SECONDS", 1000.0)
+    socket.parent.mkdir()
+    # there already, so that nothing but the file events tells of the next one
+    async with FakeRuntime(socket) as runtime, running(handler, socket):
+        await synchronized(handler)
+        await (await runtime.plugin()).close()
+        assert (await handler.next())[0] == "disconnected"
+        socket.unlink()
+        async with FakeRuntime(socket):
+            await synchronized(handler)
+
+
+async def test_a_connection_that_the_runtime_closes_is_made_anew(handler: Recorder, socket: Path) -> None:
+    socket.parent.mkdir()
+    async with FakeRuntime(socket) as runtime, running(handler, socket):
+        for _ in range(3):
+            await synchronized(handler)
+            await (await runtime.plugin()).close()
+            assert await handler.next() == ("disconnected", "the container runtime closed the connection")
+
+
+async def test_a_socket_without_a_runtime_is_said_once(
+    handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    socket.parent.mkdir()
+    async with FakeRuntime(socket) as runtime:
+        left_behind = socket.with_name("left")
+        socket.rename(left_behind)
+    left_behind.rename(socket)
+    assert runtime.connections == []
+    async with running(handler, socket):
+        word, reason = await handler.next()
+        assert word == "disconnected"
+        assert "nobody listens" in reason
+        # the socket's directory changes, and each change is a reason to try again
+        for number in range(5):
+            (socket.parent / str(number)).write_text("")
+            await asyncio.sleep(0)
+        socket.unlink()
+        word, reason = await handler.next()
+        assert "there is no" in reason
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+
+
+async def test_a_path_that_no_socket_can_have(handler: Recorder, tmp_path: Path) -> None:
+    async with running(handler, tmp_path / ("x" * 120)):
+        assert "too long for a socket; 107 bytes" in (await handler.next())[1]
+
+
+async def test_what_cannot_be_opened_is_said(handler: Recorder, socket: Path) -> None:
+    socket.parent.mkdir()
+    socket.write_text("no socket")
+    async with running(handler, socket):
+        assert "nobody listens" in (await handler.next())[1]
+
+
+@pytest.mark.parametrize("bytes_sent", [0, 1, 7, 8, 9, 18, 19, 30, 60, 90, 120])
+async def test_a_runtime_that_dies_while_it_takes_us_in(handler: Recorder, socket: Path, bytes_sent: int) -> None:
+    socket.parent.mkdir()
+    runtime = FakeRuntime(socket)
+    runtime.pods = [api_pb2.PodSandbox(id="p" * 100)]
+    runtime.close_after_bytes = bytes_sent
+    async with runtime, running(handler, socket):
+        while (await handler.next())[0] != "disconnected":
+            pass
+        runtime.close_after_bytes = None
+        while (await handler.next())[0] != "synchronized":
+            pass
+
+
+async def test_a_runtime_that_sends_us_away_again_and_again_is_no_runtime(
+    handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    socket.parent.mkdir()
+    runtime = FakeRuntime(socket)
+    runtime.sends_away = True
+    async with runtime, running(handler, socket):
+        for _ in range(4):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await runtime.failed.get()
+        word, reason = await handler.next()
+        assert word == "disconnected"
+        assert "its log says why" in reason
+        runtime.sends_away = False
+        await synchronized(handler)
+    assert [record.levelno for record in caplog.records if record.levelno >= logging.WARNING] == [logging.WARNING]
+
+
+async def test_one_that_is_older_than_it_says_is_met_all_the_same(handler: Recorder, socket: Path) -> None:
+    """Its own validation is asked for first, each time anew."""
+    socket.parent.mkdir()
+    runtime = FakeRuntime(socket)
+    runtime.version = "a-build-of-ours"
+    async with runtime, running(handler, socket):
+        for validates in False, True, True, True:
+            runtime.known_events = 1 << 13 if validates else 0
+            runtime.known_events |= (1 << 13) - 1
+            while (word := await handler.next())[0] != "connected":
+                pass
+            assert word[3] == (Validator.NOT_SEEN if validates else Validator.MISSING)
+            await (await runtime.plugin()).close()
+
+
+def too_long_a_frame() -> bytes:
+    return b"\xff" * 8
+
+
+def too_long_a_message() -> bytes:
+    return frames(1, b"\xff" * 10)
+
+
+def http() -> bytes:
+    return b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("nonsense", [too_long_a_frame, too_long_a_message, http])
+async def test_nonsense_ends_the_connection_and_a_better_one_is_made(
+    handler: Recorder, socket: Path, nonsense: Callable[[], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    socket.parent.mkdir()
+    left: asyncio.Event = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(nonsense())
+        # until the plugin has had enough
+        try:
+            await reader.read()
+        except ConnectionResetError:
+            pass
+        finally:
+            writer.close()
+            left.set()
+
+    server = await asyncio.start_unix_server(talk, socket)
+    async with running(handler, socket):
+        word, reason = await handler.next()
+        assert word == "disconnected"
+        assert "does not keep to the protocol" in reason
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await left.wait()
+        server.close()
+        await server.wait_closed()
+        socket.unlink()
+        async with FakeRuntime(socket):
+            while (await handler.next())[0] != "synchronized":
+                pass
+    assert not [record for record in caplog.records if record.levelno > logging.WARNING]
+
+
+async def test_an_odd_message_costs_no_connection(handler: Recorder, socket: Path) -> None:
+    socket.parent.mkdir()
+    async with FakeRuntime(socket) as runtime, running(handler, socket):
+        await synchronized(handler)
+        plugin = await runtime.plugin()
+        for number, kind, payload in (2, 1, b""), (1, 1, b"\xff"), (1, 2, b"?"), (1, 3, b"data"), (4, 99, b""):
+            for stream_id in 1, 2, 77:
+                plugin.mux.write(stream_id, encode(Message(number, kind, payload)))
+        await plugin.create_container(api_pb2.PodSandbox(id="p"), api_pb2.Container(id="c"))
+        assert (await handler.next())[0] == "create"

@@ -1,0 +1,110 @@
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, DeviceNode, Mount, UnknownDevices
+from nodedevice_agent.plugins.generic.devices import DeviceGroup, DevicePath, FoundFile, allocate, generic_devices
+
+NAME = "example.com/camera"
+
+
+def matches(template: str, *captures: str, numa_nodes: tuple[int, ...] = ()) -> list[FoundFile]:
+    return [FoundFile(template.replace("*", capture), (capture,), True, numa_nodes) for capture in captures]
+
+
+def plain(path: str, is_device: bool = True) -> list[FoundFile]:
+    return [FoundFile(path, (), is_device)]
+
+
+def group(*patterns: str, count: int = 1, allow_files: bool = False, env: dict[str, str] | None = None) -> DeviceGroup:
+    return DeviceGroup(tuple(DevicePath(pattern) for pattern in patterns), count, (), env or {}, allow_files)
+
+
+def test_each_match_is_a_device() -> None:
+    found = {"/dev/video*": matches("/dev/video*", "1", "0")}
+    assert list(generic_devices([group("/dev/video*")], found)) == ["video0", "video1"]
+
+
+def test_no_file_no_device() -> None:
+    assert generic_devices([group("/dev/video*"), group("/dev/fuse")], {}) == {}
+
+
+def test_wildcard_paths_are_joined_by_what_they_stand_for() -> None:
+    found = {"/dev/video*": matches("/dev/video*", "0", "2"), "/dev/media*": matches("/dev/media*", "1", "2")}
+    devices = generic_devices([group("/dev/video*", "/dev/media*")], found)
+    assert list(devices) == ["video2"]
+    assert [node.host_path for node in devices["video2"].allocation.device_nodes] == ["/dev/video2", "/dev/media2"]
+
+
+def test_plain_paths_belong_to_each_device_and_must_be_there() -> None:
+    videos = matches("/dev/video*", "0", "1")
+    both = group("/dev/codec", "/dev/video*")
+    devices = generic_devices([both], {"/dev/video*": videos, "/dev/codec": plain("/dev/codec")})
+    assert list(devices) == ["video0", "video1"], "named after what tells them apart"
+    assert all(len(device.allocation.device_nodes) == 2 for device in devices.values())
+    assert generic_devices([both], {"/dev/video*": videos}) == {}
+
+
+def test_a_file_of_two_groups_belongs_to_the_first() -> None:
+    found = {"/dev/tty*": matches("/dev/tty*", "USB0"), "/dev/ttyUSB*": matches("/dev/ttyUSB*", "0", "1")}
+    devices = generic_devices([group("/dev/tty*", env={"G": "1"}), group("/dev/ttyUSB*", env={"G": "2"})], found)
+    assert {name: device.allocation.env["G"] for name, device in devices.items()} == {"ttyUSB0": "1", "ttyUSB1": "2"}
+
+
+def test_plain_files_count_only_where_allowed_and_are_mounted() -> None:
+    found = {"/dev/x": plain("/dev/x", is_device=False)}
+    assert generic_devices([group("/dev/x")], found) == {}
+    (device,) = generic_devices([group("/dev/x", allow_files=True)], found).values()
+    assert device.allocation.mounts == (Mount("/dev/x", "/dev/x", False),)
+    assert device.allocation.device_nodes == ()
+
+
+def test_numa_nodes_of_all_files() -> None:
+    found = {
+        "/dev/a*": matches("/dev/a*", "0", numa_nodes=(1,)),
+        "/dev/b*": matches("/dev/b*", "0", numa_nodes=(0,)),
+    }
+    assert generic_devices([group("/dev/a*", "/dev/b*")], found)["a0"].listed.numa_nodes == (0, 1)
+
+
+def test_shares_of_one_device_give_its_files_once() -> None:
+    devices = generic_devices([group("/dev/fuse", count=3)], {"/dev/fuse": plain("/dev/fuse")})
+    allocation = allocate(NAME, devices, ["fuse-2", "fuse-0"])
+    assert allocation.device_nodes == (DeviceNode("/dev/fuse", "/dev/fuse", "rw"),)
+
+
+def test_unknown_devices_are_named() -> None:
+    with pytest.raises(UnknownDevices, match="'b'") as refused:
+        allocate(NAME, generic_devices([group("/dev/a")], {"/dev/a": plain("/dev/a")}), ["a", "b"])
+    assert refused.value.device_ids == ("b",)
+
+
+def test_a_long_list_of_unknown_devices_is_cut() -> None:
+    with pytest.raises(UnknownDevices, match="and 990 more") as refused:
+        allocate(NAME, {}, [f"{index:04}" + "x" * 1000 for index in range(1000)])
+    assert len(str(refused.value)) < 1500
+
+
+@pytest.mark.parametrize(
+    ("container_path", "places"),
+    [
+        pytest.param("", ["/dev/video0", "/dev/video1"], id="same path"),
+        pytest.param("/cameras/", ["/cameras/video0", "/cameras/video1"], id="in a directory"),
+    ],
+)
+def test_where_a_container_sees_them(container_path: str, places: list[str]) -> None:
+    groups = [DeviceGroup((DevicePath("/dev/video*", container_path),))]
+    devices = generic_devices(groups, {"/dev/video*": matches("/dev/video*", "0", "1")})
+    assert [node.container_path for node in allocate(NAME, devices, devices).device_nodes] == places
+
+
+def test_two_devices_at_one_place_are_refused() -> None:
+    groups = [DeviceGroup((DevicePath("/dev/video*", "/dev/camera"),))]
+    devices = generic_devices(groups, {"/dev/video*": matches("/dev/video*", "0", "1")})
+    assert allocate(NAME, devices, ["video1"]).device_nodes[0].container_path == "/dev/camera"
+    with pytest.raises(AllocationRefused, match="mountPath end in /"):
+        allocate(NAME, devices, ["video0", "video1"])
+
+
+def test_contradicting_environments_are_refused() -> None:
+    groups = [group("/dev/a", env={"KIND": "a"}), group("/dev/b", env={"KIND": "b"})]
+    devices = generic_devices(groups, {"/dev/a": plain("/dev/a"), "/dev/b": plain("/dev/b")})
+    with pytest.raises(AllocationRefused, match="KIND"):
+        allocate(NAME, devices, ["a", "b"])

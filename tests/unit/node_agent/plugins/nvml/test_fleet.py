@@ -1,0 +1,155 @@
+"""All GPUs of a node: who is listed, what is forgotten, what is remembered."""
+
+from nodedevice_agent.plugins.nvml.fleet import Fleet, Inventory, Remembered
+from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.health.health import HealthRules, Reading, Trouble
+
+A, B, C = (Gpu(f"GPU-{name}", "model", pci_bus_id=f"0000:0{place}:00.0") for place, name in enumerate("abc"))
+
+
+def fleet(*gpus: Gpu) -> Fleet:
+    made = Fleet(HealthRules())
+    made.found(Inventory(gpus))
+    return made
+
+
+def reasons(found: Fleet) -> dict[str, str]:
+    troubles = {uuid[-1]: found.trouble_of(uuid) for uuid in found.gpus}
+    return {name: trouble.reason for name, trouble in troubles.items() if trouble}
+
+
+def test_a_gpu_that_is_no_longer_found_stays_listed() -> None:
+    known = fleet(A, B)
+    (change,) = known.found(Inventory((A,)))
+    assert (change.uuid, change.trouble and change.trouble.reason) == (B.uuid, "GpuGone")
+    assert not known.is_whole
+    known.found(Inventory((A, B)))
+    known.read({B.uuid: Reading()})
+    assert reasons(known) == {}
+    assert known.is_whole
+
+
+def test_until_an_administrator_says_that_it_will_not_be_back() -> None:
+    known = fleet(A, B)
+    known.found(Inventory((A,)))
+    known.cleared(B.uuid)
+    assert list(known.gpus) == [A.uuid]
+    assert known.is_whole
+
+
+def test_or_another_uuid_has_its_place() -> None:
+    known = fleet(A, B)
+    known.xid(B.uuid, 79)
+    changes = known.found(Inventory((A, Gpu("GPU-new", pci_bus_id=B.pci_bus_id))))
+    assert [change.uuid for change in changes] == [B.uuid]
+    assert reasons(known) == {}
+
+
+def test_which_of_the_missing_ones_is_lost() -> None:
+    known = fleet(A, B, C)
+    known.read({C.uuid: Reading(is_lost=True)})
+    known.found(Inventory((A,), lost=1))
+    assert reasons(known) == {"b": "GpuGone", "c": "GpuLost"}
+    assert known.trouble is None
+
+
+def test_a_lost_gpu_that_was_never_known() -> None:
+    known = Fleet(HealthRules())
+    known.found(Inventory((A,), lost=1))
+    assert known.trouble is not None
+    assert known.trouble.reason == "GpuUnreadable"
+    assert not known.is_whole
+
+
+def test_one_that_does_not_tell_its_name_may_be_the_missing_one() -> None:
+    known = fleet(A, B)
+    known.xid(B.uuid, 48)
+    known.found(Inventory((A,), unnamed=("GPU 1 does not answer",)))
+    known.found(Inventory((A, B)))
+    known.read({B.uuid: Reading()})
+    assert reasons(known) == {"b": "Xid48"}
+
+
+def test_while_nobody_reads_the_driver_nothing_is_healthy() -> None:
+    known = fleet(A, B)
+    known.xid(B.uuid, 48)
+    assert known.unread(Trouble("DriverMismatch", "reboot"))
+    assert not known.unread(Trouble("DriverMismatch", "reboot"))
+    assert reasons(known) == {"a": "DriverMismatch", "b": "Xid48"}
+    known.unread(None)
+    assert reasons(known) == {"b": "Xid48"}
+
+
+def test_events_of_unknown_gpus_change_nothing() -> None:
+    known = fleet(A)
+    assert not known.xid("", 79)
+    assert not known.ecc("GPU-x")
+    assert not known.read({"GPU-x": Reading(is_lost=True)})
+    assert not known.cleared("GPU-x")
+
+
+def test_a_storm_changes_a_gpu_once() -> None:
+    known = fleet(A)
+    assert sum(len(known.xid(A.uuid, 79)) for _ in range(1000)) == 1
+
+
+def test_remembers_marks_and_who_is_away() -> None:
+    known = fleet(A, B, C)
+    known.xid(A.uuid, 48)
+    known.found(Inventory((A, B)))
+    again = Fleet(HealthRules(), known.remembered())
+    assert reasons(again) == {"a": "Xid48", "c": "GpuGone"}
+    assert again.remembered() == known.remembered()
+    # what was away and is there after the restart was reset as well
+    again.found(Inventory((A, B, C)))
+    again.read({C.uuid: Reading()})
+    assert reasons(again) == {"a": "Xid48"}
+
+
+def test_a_reset_that_nobody_saw_shows_by_the_counters() -> None:
+    known = fleet(A, B)
+    for energy in (100, 200):
+        known.read({gpu.uuid: Reading(energy_mj=energy) for gpu in (A, B)})
+    known.xid(A.uuid, 48)
+    known.xid(B.uuid, 48)
+    written = known.remembered()
+    known.read({A.uuid: Reading(energy_mj=300)})
+    # nothing new is to be written at every look
+    assert known.remembered() == written
+    again = Fleet(HealthRules(), written)
+    again.found(Inventory((A, B)))
+    again.read({A.uuid: Reading(energy_mj=400), B.uuid: Reading(energy_mj=50)})
+    assert reasons(again) == {"a": "Xid48"}
+
+
+def test_errors_that_nobody_was_there_to_see_are_news() -> None:
+    known = fleet(A, B)
+    known.read({gpu.uuid: Reading(ecc_uncorrected=2) for gpu in (A, B)})
+    again = Fleet(HealthRules(), known.remembered())
+    again.found(Inventory((A, B)))
+    again.read({A.uuid: Reading(ecc_uncorrected=5), B.uuid: Reading(ecc_uncorrected=2)})
+    assert reasons(again) == {"a": "EccUncorrectable"}
+
+
+def test_what_was_told_once_is_known() -> None:
+    full = Gpu("GPU-a", "model", 1 << 30, "0000:00:00.0", 1, 3, ("ecc",))
+    known = fleet(full)
+    known.found(Inventory((Gpu("GPU-a"),)))
+    assert known.gpus["GPU-a"] == full
+    other = Gpu("GPU-a", "another", 2 << 30, "0000:01:00.0", 0, 0, ("energy",))
+    known.found(Inventory((other,)))
+    assert known.gpus["GPU-a"] == other
+
+
+def test_what_is_not_supported_is_an_attribute() -> None:
+    known = fleet(A)
+    assert known.lacking({A.uuid: ("ecc", "events"), "GPU-x": ("ecc",)})
+    assert not known.lacking({A.uuid: ("ecc", "events")})
+    assert known.gpus[A.uuid].attributes()["notSupported"] == "ecc,events"
+    assert known.lacking({A.uuid: ()})
+    assert "notSupported" not in known.gpus[A.uuid].attributes()
+
+
+def test_remembered_in_order() -> None:
+    assert [r.gpu for r in fleet(C, A, B).remembered()] == [A, B, C]
+    assert fleet(A).remembered() == (Remembered(A),)

@@ -1,0 +1,68 @@
+"""The score of two GPUs."""
+
+import pytest
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.plugins.nvml.container_edits import CONTROL_NODES, allocation
+from nodedevice_agent.plugins.nvml.gpu import Gpu, sysfs_bus_id
+from nodedevice_agent.plugins.nvml.health.xid_log import XidStorms
+from nodedevice_agent.plugins.nvml.links import Ancestor, Link, Ports, links, pair, score
+
+NEAR, NEAR_TOO, FAR, NOWHERE = Gpu("a", numa_node=0), Gpu("b", numa_node=0), Gpu("c", numa_node=1), Gpu("d")
+
+
+@pytest.mark.parametrize(
+    ("link", "one", "other", "expected"),
+    [
+        pytest.param(Link(), NOWHERE, NOWHERE, 10, id="nothing known"),
+        pytest.param(Link(), NEAR, NEAR_TOO, 20, id="one NUMA node, PCI hidden"),
+        pytest.param(Link(), NEAR, FAR, 10, id="two NUMA nodes, PCI hidden"),
+        pytest.param(Link(0, Ancestor.SYSTEM), NEAR, NEAR_TOO, 10, id="PCI says more than NUMA nodes"),
+        pytest.param(Link(0, Ancestor.SWITCH), NEAR, NEAR_TOO, 50, id="one switch"),
+        pytest.param(Link(1, Ancestor.SYSTEM), NEAR, FAR, 110, id="an NVLink beats any place"),
+        pytest.param(Link(2, Ancestor.BOARD), NEAR, NEAR_TOO, 260, id="two beat one"),
+    ],
+)
+def test_score(link: Link, one: Gpu, other: Gpu, expected: int) -> None:
+    assert score(link, one, other) == expected
+
+
+def test_links_straight_and_over_switches() -> None:
+    ports = {"a": Ports({"b": 2}, 4), "b": Ports({}, 6), "c": Ports()}
+    found = links(ports, {("a", "b"): Ancestor.SWITCH})
+    assert found == {("a", "b"): Link(2 + 4, Ancestor.SWITCH), ("a", "c"): Link(), ("b", "c"): Link()}
+    assert pair("b", "a") == pair("a", "b") == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("00000000:1B:00.0", "0000:1b:00.0"),
+        ("0000:1B:00.0", "0000:1b:00.0"),
+        ("00010000:01:00.0", "00010000:01:00.0"),
+        ("", ""),
+    ],
+)
+def test_bus_id_as_sysfs_has_it(told: str, expected: str) -> None:
+    assert sysfs_bus_id(told) == expected
+
+
+def test_what_a_container_gets_by_each_way() -> None:
+    gpus = [Gpu("GPU-b", minor=3), Gpu("GPU-a", minor=1)]
+    by_env = allocation("a.b/c", gpus, ["env"], "nvidia.com/gpu", CONTROL_NODES)
+    assert by_env.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+    assert not by_env.device_nodes
+    by_nodes = allocation("a.b/c", gpus, ["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1])
+    assert [node.host_path for node in by_nodes.device_nodes] == ["/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl"]
+    assert not by_nodes.env
+    by_cdi = allocation("a.b/c", gpus, ["cdi"], "example.com/g", ())
+    assert by_cdi.cdi_devices == ("example.com/g=GPU-a", "example.com/g=GPU-b")
+    with pytest.raises(AllocationRefused, match="handOver"):
+        allocation("a.b/c", [Gpu("GPU-c")], ["deviceNodes"], "nvidia.com/gpu", ())
+
+
+def test_a_storm_is_told_at_once_and_then_once_a_minute() -> None:
+    storms = XidStorms()
+    told = [storms.seen("a", 31, 10, now=second * 0.1) for second in range(1000)]
+    assert told[0] == 10
+    assert [count for count in told if count] == [10, 10 * 600]
+    assert storms.seen("b", 31, 1, now=1.0) == 1

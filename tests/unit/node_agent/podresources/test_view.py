@@ -1,0 +1,118 @@
+"""What monitors are told of pods and devices: the kubelet's shape, entry by entry."""
+
+import pytest
+from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.pods import ContainerKind
+from nodedevice_agent.podresources import view as pod_resources
+from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode, PodDevices
+
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, init, pod, sidecar
+
+APP, SIDECAR = ContainerKind.APP, ContainerKind.SIDECAR
+
+
+def told(scenario: Scenario, name: str) -> PodDevices | None:
+    return pod_resources.pod(scenario.manager, "default", name)
+
+
+def test_no_pods() -> None:
+    assert pod_resources.pods(Scenario().manager) == []
+
+
+def test_pods_without_devices_are_told_with_their_containers() -> None:
+    scenario = Scenario()
+    scenario.see(pod("b", container("x"), container("y")), pod("a"))
+    assert pod_resources.pods(scenario.manager) == [
+        PodDevices("default", "a", (ContainerDevices("main", APP),)),
+        PodDevices("default", "b", (ContainerDevices("x", APP), ContainerDevices("y", APP))),
+    ]
+
+
+def test_one_entry_per_resource_device_and_numa_node() -> None:
+    scenario = Scenario()
+    scenario.plugin([Device("g0", numa_nodes=(0, 1)), Device("g1", numa_nodes=(1,))])
+    scenario.plugin(["n0"], name=NIC, endpoint=2)
+    scenario.run(pod("p", gpu=2, nic=1))
+    assert told(scenario, "p") == PodDevices(
+        "default",
+        "p",
+        (
+            ContainerDevices(
+                "main",
+                APP,
+                (
+                    DeviceOnNode(GPU, "g0", 0),
+                    DeviceOnNode(GPU, "g0", 1),
+                    DeviceOnNode(GPU, "g1", 1),
+                    DeviceOnNode(NIC, "n0", None),
+                ),
+            ),
+        ),
+    )
+
+
+def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
+    scenario = Scenario()
+    scenario.plugin(["g0", "g1", "g2"])
+    scenario.run(pod("p", init("first"), sidecar("proxy"), container("app", gpu=1)))
+    found = told(scenario, "p")
+    assert found is not None
+    assert [(c.name, c.kind, len(c.devices)) for c in found.containers] == [("proxy", SIDECAR, 1), ("app", APP, 1)]
+
+
+@pytest.mark.parametrize("event", ["over", "gone", "missing from the next list"])
+def test_a_pod_that_ended_is_unknown(event: str) -> None:
+    scenario = Scenario()
+    scenario.plugin(["g0"])
+    scenario.run(pod("p", gpu=1))
+    if event == "over":
+        scenario.see(pod("p", gpu=1, is_over=True))
+    elif event == "gone":
+        scenario.gone("p")
+    else:
+        scenario.happens("pods_synced", ())
+    assert pod_resources.pods(scenario.manager) == []
+    assert told(scenario, "p") is None
+
+
+def test_a_pod_is_asked_for_by_namespace_and_name() -> None:
+    scenario = Scenario()
+    scenario.see(pod("p"))
+    assert pod_resources.pod(scenario.manager, "other", "p") is None
+    assert pod_resources.pod(scenario.manager, "default", "q") is None
+
+
+@pytest.mark.parametrize(
+    ("listed", "cordoned", "expected"),
+    [
+        pytest.param([], [], [], id="nothing listed"),
+        pytest.param(["g0", "g1"], [], ["g0", "g1"], id="held and free alike"),
+        pytest.param(["g0", Device("g1", healthy=False)], [], ["g0"], id="an unhealthy one is not"),
+        pytest.param(["g0", "g1"], ["g1"], ["g0"], id="a free one that is cordoned is not"),
+        pytest.param(["g0", "g1"], ["*"], ["g0"], id="a held one that is cordoned still is"),
+    ],
+)
+def test_allocatable(listed: list[str | Device], cordoned: list[str], expected: list[str]) -> None:
+    scenario = Scenario()
+    scenario.plugin(listed)
+    scenario.run(pod("p", gpu=1))
+    scenario.happens("cordoned", GPU, cordoned)
+    assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, device_id) for device_id in expected]
+
+
+def test_allocatable_tells_each_numa_node_of_each_resource() -> None:
+    scenario = Scenario()
+    scenario.plugin(["n0"], name=NIC, endpoint=2)
+    scenario.plugin([Device("g0", numa_nodes=(0, 1))])
+    expected = [DeviceOnNode(GPU, "g0", 0), DeviceOnNode(GPU, "g0", 1), DeviceOnNode(NIC, "n0")]
+    assert pod_resources.allocatable(scenario.manager) == expected
+    scenario.disconnect(NIC, 2)
+    assert pod_resources.allocatable(scenario.manager) == expected[:2]
+
+
+def test_a_device_that_recovers_is_allocatable_again() -> None:
+    scenario = Scenario()
+    scenario.plugin([Device("g0", healthy=False)])
+    assert pod_resources.allocatable(scenario.manager) == []
+    scenario.lists(["g0"])
+    assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, "g0")]

@@ -1,0 +1,362 @@
+"""What a container gets when it is created, and why it is refused."""
+
+from typing import Any
+
+import pytest
+from nodedevice_agent.checkpoint.format import Checkpoint
+from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
+from nodedevice_agent.devicemanager.effects import CallPreStart
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, OwnSettings
+from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.runtime import Sandbox
+from nodedevice_agent.runtime.injection import Given, Refusal, is_held_for_us
+from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
+
+from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, container, device_ids, held_by, init, pod
+
+KEY = "required-plugins.noderesource.dev"
+
+
+def with_plugin(count: int = 2, **options: bool) -> RuntimeScenario:
+    scenario = RuntimeScenario()
+    scenario.plugin(device_ids(count), options=PluginOptions(**options))
+    return scenario
+
+
+def static_refusal(uid: str, config_hash: str) -> Refusal:
+    annotations = {KEY: "[ nodedevice ]", "kubernetes.io/config.hash": config_hash}
+    answer = with_plugin().injection.answer(Sandbox("s", "p", "default", uid, annotations), "main")
+    assert isinstance(answer, Refusal)
+    return answer
+
+
+class TestGiven:
+    def test_what_the_plugin_answered_and_a_mark(self) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p", gpu=1))
+        answer = scenario.ask("p")
+        assert isinstance(answer, Given)
+        assert answer.edits.envs == {"ANSWER": "ok"}
+        assert answer.edits.devices == (DeviceFile("/dev/ok", "/dev/null", "rw"),)
+        assert answer.edits.annotations[CONTAINER_DEVICES_ANNOTATION].startswith(f"{GPU}=")
+        assert [a.device_ids for a in answer.allocations] == [("d0",)]
+
+    def test_all_resources_of_a_container_as_one(self) -> None:
+        scenario = with_plugin()
+        scenario.plugin(["n0"], NIC, endpoint=2)
+        scenario.run(pod("p", gpu=1, nic=1))
+        answer = scenario.ask("p")
+        assert isinstance(answer, Given)
+        assert [a.resource_name for a in answer.allocations] == [GPU, NIC]
+
+    def test_each_container_its_own(self) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p", container("one", gpu=1), container("two", gpu=1), container("none")))
+        found = [scenario.ask("p", name) for name in ("one", "two")]
+        assert [a.device_ids for g in found if isinstance(g, Given) for a in g.allocations] == [("d0",), ("d1",)]
+        assert scenario.ask("p", "none", held=True) is None
+
+    def test_marks_of_other_devices_are_others(self) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        found = [scenario.ask(uid) for uid in ("p", "q")]
+        assert len({g.edits.annotations[CONTAINER_DEVICES_ANNOTATION] for g in found if isinstance(g, Given)}) == 2
+
+    def test_after_a_restart_without_the_api(self) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p", container("one", gpu=1), container("none")))
+        after = scenario.rebooted()
+        assert isinstance(after.ask("p", "one", held=True), Given)
+        assert after.ask("p", "none", held=True) is None
+
+
+class TestThePodsOwn:
+    """What the pod sets itself: the plugin answers with an environment variable ANSWER and a device."""
+
+    def asking(self, *answers: bytes, **own: Any) -> RuntimeScenario:
+        """A pod that asks for one of each resource, and is answered so."""
+        scenario = with_plugin()
+        scenario.plugin(["n0"], NIC, endpoint=2)
+        limits = {GPU: 1, NIC: 1} if len(answers) > 1 else {GPU: 1}
+        todo = scenario.see(pod("p", Container("main", limits=limits, own=OwnSettings(**own))))
+        for answer in answers:
+            (call,) = calls(todo)
+            todo = scenario.answer(call, answer)
+        return scenario
+
+    def given(self, scenario: RuntimeScenario) -> Given:
+        answer = scenario.ask("p")
+        assert isinstance(answer, Given), answer
+        return answer
+
+    def test_its_environment_variable_wins(self) -> None:
+        given = self.given(self.asking(b"ok", envs=frozenset({"ANSWER"})))
+        assert given.edits.envs == {}
+        assert given.left_out == ("env ANSWER",)
+
+    def test_another_of_its_own_does_not(self) -> None:
+        given = self.given(self.asking(b"ok", envs=frozenset({"MORE"})))
+        assert given.edits.envs == {"ANSWER": "ok"}
+        assert given.left_out == ()
+
+    def test_its_volume_wins(self) -> None:
+        scenario = self.asking(b"mount /coll/", paths=frozenset({"/coll"}))
+        given = self.given(scenario)
+        assert given.edits.mounts == ()
+        assert given.left_out == ("mount /coll/",)
+
+    def test_what_plugins_would_quarrel_about(self) -> None:
+        given = self.given(self.asking(b"one", b"two", envs=frozenset({"ANSWER"})))
+        assert given.edits.envs == {}
+        assert given.left_out == ("env ANSWER",)
+
+    @pytest.mark.parametrize(("is_privileged", "permissions"), [(False, "rw"), (True, "rwm")])
+    def test_a_privileged_container_is_denied_nothing(self, is_privileged: bool, permissions: str) -> None:
+        (device,) = self.given(self.asking(b"ok", is_privileged=is_privileged)).edits.devices
+        assert device.permissions == permissions
+
+    def test_another_container_has_nothing_of_it(self) -> None:
+        assert pod("p", Container("main", own=OwnSettings(frozenset({"A"})))).own_settings("other") == NO_SETTINGS
+
+
+class TestNothing:
+    @pytest.mark.parametrize("held", [False, True])
+    def test_a_pod_that_asks_for_nothing(self, held: bool) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p"))
+        assert scenario.ask("p", held=held) is None
+
+    def test_a_pod_nobody_knows_and_nobody_holds(self) -> None:
+        assert with_plugin().ask("stranger") is None
+
+    def test_a_name_that_nobody_registered_here(self) -> None:
+        scenario = RuntimeScenario()
+        scenario.run(pod("p", gpu=1))
+        assert scenario.ask("p") is None
+
+    def test_a_name_of_the_kubelets(self) -> None:
+        scenario = RuntimeScenario(kubelets=frozenset({GPU}))
+        scenario.run(pod("p", gpu=1))
+        assert scenario.ask("p", held=True) is None
+
+    def test_somebody_elses_name_beside_one_of_ours(self) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p", container("one", gpu=1), container("two", nic=1)))
+        assert scenario.ask("p", "two", held=True) is None
+
+
+class TestRefused:
+    def refused(self, scenario: RuntimeScenario, *words: str, soon: bool = False, name: str = "main") -> None:
+        refusal = scenario.refusal("p", name, held=True)
+        assert all(word in refusal.message for word in words), refusal.message
+        assert refusal.may_pass_soon == soon
+
+    def test_not_told_of_the_pod(self) -> None:
+        self.refused(with_plugin(), "default/p", "API server", soon=True)
+
+    def test_a_static_pod_whose_author_chose_its_uid(self) -> None:
+        """Never told of by the API, where it has another: no waiting helps."""
+        chosen = "11111111-2222-3333-4444-555555555555"
+        refusal = static_refusal(chosen, chosen)
+        assert "static pod default/p " in refusal.message
+        assert "remove metadata.uid from the manifest" in refusal.message
+        assert not refusal.may_pass_soon
+
+    @pytest.mark.parametrize("config_hash", ["0123456789abcdef0123456789abcdef", "another"])
+    def test_another_that_the_api_has_not_told_of_may_well_come(self, config_hash: str) -> None:
+        refusal = static_refusal("0123456789abcdef0123456789abcdef", config_hash)
+        assert "API server" in refusal.message
+        assert refusal.may_pass_soon
+
+    def test_not_registered(self) -> None:
+        scenario = RuntimeScenario()
+        scenario.run(pod("p", gpu=1))
+        self.refused(scenario, GPU, "no device plugin has registered")
+
+    def test_no_device_is_free(self) -> None:
+        scenario = with_plugin(1)
+        scenario.run(pod("q", gpu=1), pod("p", gpu=1))
+        self.refused(scenario, "container main has no", GPU, "NotEnoughDevices")
+
+    def test_the_plugin_is_asked(self) -> None:
+        scenario = with_plugin()
+        scenario.see(pod("p", gpu=1))
+        self.refused(scenario, GPU, "is being asked", soon=True)
+
+    def test_the_plugin_refused(self) -> None:
+        scenario = with_plugin()
+        (call,) = calls(scenario.see(pod("p", gpu=1)))
+        scenario.fail(call, "the fan is broken")
+        self.refused(scenario, "the fan is broken", "AllocateFailed")
+
+    def test_the_plugin_is_away(self) -> None:
+        scenario = with_plugin()
+        scenario.disconnect()
+        scenario.run(pod("p", gpu=1))
+        self.refused(scenario, "EndpointStopped")
+
+    def test_a_pod_that_ends_before_it_began(self) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p", gpu=1, is_terminating=True))
+        self.refused(scenario, "is ending")
+
+    def test_a_pod_that_is_over(self) -> None:
+        scenario = with_plugin()
+        scenario.sync()
+        scenario.run(pod("p", gpu=1))
+        scenario.create("p")
+        scenario.gone("p")
+        self.refused(scenario, "is over")
+
+    def test_while_it_is_not_known_who_holds_what(self) -> None:
+        scenario = RuntimeScenario(is_recovering=True)
+        scenario.plugin(device_ids(1))
+        scenario.see(pod("p", gpu=1))
+        self.refused(scenario, "checkpoint was lost")
+
+    def test_the_answer_was_lost(self) -> None:
+        scenario = RuntimeScenario(Checkpoint((held_by("p", "d0", response=None),), {GPU: ()}))
+        self.refused(scenario, "was lost with the checkpoint", soon=True)
+        effects = scenario.plugin(device_ids(1))
+        scenario.answer_all(effects)
+        assert isinstance(scenario.ask("p"), Given)
+
+    def test_two_plugins_want_one_thing(self) -> None:
+        scenario = with_plugin()
+        scenario.plugin(["n0"], NIC, endpoint=2)
+        effects = scenario.see(pod("p", gpu=1, nic=1))
+        (call,) = calls(effects)
+        (second,) = calls(scenario.answer(call, b"one"))
+        scenario.answer(second, b"two")
+        self.refused(scenario, GPU, NIC, "env ANSWER")
+
+    def test_an_answer_that_cannot_be_read(self) -> None:
+        scenario = with_plugin()
+        (call,) = calls(scenario.see(pod("p", gpu=1)))
+        scenario.answer(call, b"\xff")
+        self.refused(scenario, "cannot be read")
+
+
+class TestPreStart:
+    def test_is_answered_first(self) -> None:
+        scenario = with_plugin(pre_start_required=True)
+        scenario.run(pod("p", gpu=1))
+        refusal = scenario.refusal("p")
+        assert refusal.may_pass_soon
+        assert "PreStartContainer" in refusal.message
+        scenario.prepare(scenario.effects)
+        assert isinstance(scenario.ask("p"), Given)
+
+    def test_says_what_the_plugin_said(self) -> None:
+        scenario = with_plugin(pre_start_required=True)
+        scenario.run(pod("p", gpu=1))
+        scenario.prepare(scenario.effects, "cannot reset")
+        assert scenario.refusal("p") == Refusal(
+            f"{GPU} is not prepared for container main (PreStartContainer): cannot reset"
+        )
+
+    def test_is_called_again_when_an_instance_has_ended(self) -> None:
+        scenario = with_plugin(pre_start_required=True)
+        scenario.sync()
+        scenario.run(pod("p", gpu=1))
+        scenario.prepare(scenario.effects)
+        made = scenario.create("p")
+        again = scenario.end(made, "p")
+        assert isinstance(scenario.ask("p"), Refusal)
+        (call,) = scenario.prepare(again)
+        assert (call.container, call.device_ids) == ("main", ("d0",))
+        assert isinstance(scenario.ask("p"), Given)
+
+    def test_a_creation_that_was_refused_is_no_instance(self) -> None:
+        scenario = with_plugin(pre_start_required=True)
+        scenario.run(pod("p", gpu=1))
+        scenario.prepare(scenario.effects)
+        assert scenario.runtime.ended("p", "never-made", scenario.now) == []
+
+    def test_never_while_a_container_uses_the_device(self) -> None:
+        """An init container's device is its app container's as well."""
+        scenario = with_plugin(1, pre_start_required=True)
+        scenario.sync()
+        scenario.run(pod("p", init("prep"), container("main", gpu=1)))
+        scenario.prepare(scenario.effects)
+        first = scenario.create("p", "prep")
+        called = scenario.prepare(scenario.end(first, "p"))
+        assert [call.container for call in called] == ["prep", "main"]
+        main = scenario.create("p", "main")
+        assert scenario.prepare(scenario.end(first, "p")) == []
+        after = scenario.rebooted()
+        found = after.sync(("p", main))
+        found += after.plugin(device_ids(1), options=PluginOptions(pre_start_required=True))
+        assert after.prepare(found) == []
+
+    def test_what_is_owed_is_dropped_when_the_device_is_in_use(self) -> None:
+        scenario = with_plugin(1, pre_start_required=True)
+        scenario.sync()
+        scenario.run(pod("p", init("prep"), container("main", gpu=1)))
+        scenario.prepare(scenario.effects)
+        made = scenario.create("p", "prep")
+        scenario.prepare(scenario.end(made, "p"))
+        scenario.create("p", "main")
+        assert scenario.manager.checkpoint().pre_starts == ()
+        assert scenario.prepare(scenario.passes(120.0)) == []
+
+    def test_is_called_again_for_what_ended_while_the_runtime_was_away(self) -> None:
+        scenario = with_plugin(pre_start_required=True)
+        scenario.sync()
+        scenario.run(pod("p", gpu=1))
+        scenario.prepare(scenario.effects)
+        scenario.create("p")
+        scenario.runtime.lost()
+        (call,) = scenario.prepare(scenario.sync())
+        assert call.container == "main"
+
+    def test_a_call_for_another_that_shares_the_device_is_waited_for(self) -> None:
+        scenario = with_plugin(1, pre_start_required=True)
+        scenario.run(pod("p", init("prep"), container("main", gpu=1)))
+        (first,) = (effect for effect in scenario.effects if isinstance(effect, CallPreStart))
+        (second,) = scenario.happens("pre_started", first.ticket)[-1:]
+        assert isinstance(second, CallPreStart)
+        assert scenario.refusal("p", "prep").may_pass_soon
+        scenario.happens("pre_start_failed", second.ticket, "cannot reset")
+        assert isinstance(scenario.ask("p", "prep"), Given), "its own has been answered"
+        assert "cannot reset" in scenario.refusal("p", "main").message
+
+    def test_after_a_restart_the_plugin_is_awaited_a_while(self) -> None:
+        scenario = with_plugin(pre_start_required=True)
+        scenario.run(pod("p", gpu=1))
+        scenario.prepare(scenario.effects)
+        after = scenario.rebooted()
+        after.sync()
+        assert isinstance(after.ask("p"), Refusal)
+        (call,) = after.prepare(after.plugin(device_ids(2), options=PluginOptions(pre_start_required=True)))
+        assert call.container == "main"
+        assert isinstance(after.ask("p"), Given)
+
+    def test_after_a_restart_without_its_plugin_it_is_given_in_the_end(self) -> None:
+        scenario = with_plugin()
+        scenario.run(pod("p", gpu=1))
+        after = scenario.rebooted()
+        after.sync()
+        assert isinstance(after.ask("p"), Refusal)
+        after.passes(10.0)
+        assert isinstance(after.ask("p"), Given)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "is_held"),
+    [
+        pytest.param({}, False, id="none"),
+        pytest.param({KEY: "[ nodedevice ]"}, True, id="list"),
+        pytest.param({KEY: "- other\n- nodedevice"}, True, id="block list"),
+        pytest.param({KEY: '["other", "nodedevice"]'}, True, id="quoted"),
+        pytest.param({KEY: "[ other ]"}, False, id="another's"),
+        pytest.param({KEY: "[ nodedevice-gpu ]"}, False, id="a longer name"),
+        pytest.param({f"{KEY}/container.main": "[ nodedevice ]"}, True, id="container"),
+        pytest.param({f"{KEY}/container.other": "[ nodedevice ]"}, False, id="another container"),
+        pytest.param({KEY: "[ nodedevice ]", f"{KEY}/container.main": "[]"}, False, id="nearest counts"),
+        pytest.param({f"{KEY}/pod": "[ nodedevice ]"}, True, id="pod"),
+    ],
+)
+def test_who_is_held_for_us(annotations: dict[str, str], is_held: bool) -> None:
+    assert is_held_for_us(Sandbox("s", "p", "default", "uid", annotations), "main") == is_held

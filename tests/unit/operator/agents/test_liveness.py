@@ -1,0 +1,222 @@
+"""How old an agent's Lease is, by our own clock and by what we could see; and whose free devices are withdrawn."""
+
+from nodedevice_api.names import Reason
+from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, LeaseBook, Told, as_told
+from nodedevice_operator.objects.nodedevice import LeaseRecord
+
+NODES = frozenset({"node-a"})
+TEN = tuple(f"node-{number}" for number in range(10))
+
+
+def renewed(when: str, seconds: int = 60) -> dict[str, LeaseRecord]:
+    return {"node-a": LeaseRecord(when, seconds)}
+
+
+def looks(*seen: tuple[float, str], book: LeaseBook | None = None) -> LeaseBook:
+    """A book after looks at these times, each finding that renewal."""
+    book = book or LeaseBook()
+    for now, when in seen:
+        book = book.look(renewed(when), now, NODES)
+    return book
+
+
+def every_ten_seconds(book: LeaseBook, until: float, found: dict[str, LeaseRecord], nodes: frozenset[str]) -> LeaseBook:
+    """A book after looks that all found the same."""
+    assert book.looked_at is not None
+    now = book.looked_at
+    while now < until:
+        now += 10
+        book = book.look(found, now, nodes)
+    return book
+
+
+def silent(book: LeaseBook, until: float) -> LeaseBook:
+    return every_ten_seconds(book, until, renewed("then"), NODES)
+
+
+def test_before_the_first_look_and_without_a_lease_it_is_missing() -> None:
+    assert LeaseBook().state("node-a") is MISSING
+    assert LeaseBook().look({}, 0, NODES).state("node-a") is MISSING
+
+
+def test_the_first_look_counts_from_itself_however_old_the_renewal_looks() -> None:
+    assert looks((1000, "long ago")).state("node-a") is ALIVE
+
+
+def test_it_expires_when_it_was_not_renewed_for_longer_than_it_lasts() -> None:
+    book = silent(looks((0, "then")), 60)
+    assert book.state("node-a") is ALIVE
+    book = silent(book, 70)
+    assert (book.state("node-a").status, book.state("node-a").reason) == ("Unknown", Reason.LEASE_EXPIRED)
+    assert looks((80, "now"), book=book).state("node-a") is ALIVE
+
+
+def test_its_own_duration_counts() -> None:
+    book = LeaseBook().look(renewed("then", 15), 0, NODES).look(renewed("then", 15), 20, NODES)
+    assert book.state("node-a").reason == Reason.LEASE_EXPIRED
+
+
+def test_time_in_which_nobody_could_look_does_not_count() -> None:
+    assert looks((0, "then"), (10, "then"), (300, "then")).state("node-a") is ALIVE
+    book = silent(looks((0, "then"), (300, "then")), 370)
+    assert book.state("node-a").reason == Reason.LEASE_EXPIRED
+
+
+class TestGone:
+    """A Lease that was there and is not: deleted, or not yet known to the API server that was asked."""
+
+    def test_it_is_one_that_is_not_renewed(self) -> None:
+        book = every_ten_seconds(looks((0, "then"), (10, "now")), 70, {}, NODES)
+        assert book.state("node-a") is ALIVE
+        state = every_ten_seconds(book, 80, {}, NODES).state("node-a")
+        assert (state.status, state.reason) == ("Unknown", Reason.LEASE_EXPIRED)
+        assert "its Lease, which is gone, for more than 60 s" in state.message
+
+    def test_not_to_find_it_once_changes_nothing(self) -> None:
+        before = looks((0, "then"))
+        book = before.look({}, 10, NODES)
+        assert book.changes_since(before) == frozenset()
+        assert looks((20, "then"), book=book).changes_since(before) == frozenset()
+
+    def test_the_same_one_again_is_no_renewal(self) -> None:
+        book = every_ten_seconds(looks((0, "then")), 50, {}, NODES)
+        assert silent(book, 60).state("node-a") is ALIVE
+        assert silent(book, 70).state("node-a").reason == Reason.LEASE_EXPIRED
+        assert "gone" not in silent(book, 70).state("node-a").message
+
+    def test_all_of_them_at_once_are_an_outage(self) -> None:
+        nodes = frozenset(TEN)
+        book = LeaseBook().look(dict.fromkeys(TEN, LeaseRecord("then", 60)), 0, nodes)
+        book = every_ten_seconds(book, 60, {}, nodes)
+        assert all(book.state(name) is ALIVE for name in TEN)
+        book = every_ten_seconds(book, 1000, {}, nodes)
+        assert book.outage == nodes
+        assert {book.state(name).reason for name in TEN} == {Reason.LEASES_EXPIRED_TOGETHER}
+        assert not any(book.state(name).is_withdrawn for name in TEN)
+
+    def test_one_that_went_before_our_first_look_has_as_long(self) -> None:
+        book = LeaseBook().look({}, 1000, NODES, {"node-a": Told(is_alive=True)})
+        book = every_ten_seconds(book, 1060, {}, NODES)
+        assert book.state("node-a") is ALIVE
+        assert every_ten_seconds(book, 1070, {}, NODES).state("node-a").reason == Reason.LEASE_EXPIRED
+        assert looks((1070, "now"), book=book).state("node-a") is ALIVE
+
+    def test_what_was_silent_before_our_first_look_stays_so(self) -> None:
+        book = LeaseBook().look({}, 1000, NODES, {"node-a": Told(is_alive=False)})
+        assert book.state("node-a").reason == Reason.LEASE_EXPIRED
+        assert not every_ten_seconds(book, 1290, {}, NODES).state("node-a").is_withdrawn
+        assert every_ten_seconds(book, 1300, {}, NODES).state("node-a").is_withdrawn
+
+
+def test_changes_are_of_states_only() -> None:
+    before = looks((0, "a"))
+    assert before.look(renewed("b"), 10, NODES).changes_since(before) == frozenset()
+    assert before.look(renewed("a", 5), 10, NODES).changes_since(before) == {"node-a"}
+    assert before.changes_since(LeaseBook()) == {"node-a"}
+
+
+class TestGrace:
+    """When a silent agent's free devices are withdrawn."""
+
+    def test_it_begins_when_the_lease_has_run_out_and_ends_with_a_renewal(self) -> None:
+        book = silent(looks((0, "then")), 360)
+        assert not book.state("node-a").is_withdrawn
+        before, book = book, silent(book, 370)
+        assert book.state("node-a").is_withdrawn
+        assert book.changes_since(before) == NODES
+        assert looks((380, "now"), book=book).state("node-a") is ALIVE
+
+    def test_it_may_be_none(self) -> None:
+        assert silent(looks((0, "then"), book=LeaseBook(0)), 70).state("node-a").is_withdrawn
+
+    def test_time_in_which_nobody_could_look_does_not_count(self) -> None:
+        book = silent(looks((0, "then")), 70)
+        # the API server was away for an hour
+        book = silent(looks((3670, "then"), book=book), 3960)
+        assert not book.state("node-a").is_withdrawn
+        assert silent(book, 3970).state("node-a").is_withdrawn
+
+    def test_that_of_a_lease_that_is_gone_is_as_long(self) -> None:
+        book = every_ten_seconds(looks((0, "then")), 360, {}, NODES)
+        assert not book.state("node-a").is_withdrawn
+        book = every_ten_seconds(book, 370, {}, NODES)
+        assert book.state("node-a").is_withdrawn
+        assert looks((380, "then"), book=book).state("node-a").is_withdrawn
+        assert looks((380, "now"), book=book).state("node-a") is ALIVE
+
+    def test_a_lease_that_never_was_cannot_run_out(self) -> None:
+        assert every_ten_seconds(LeaseBook().look({}, 0, NODES), 1000, {}, NODES).state("node-a") is MISSING
+
+    def test_a_node_that_is_gone_leaves_nothing_to_one_of_the_same_name(self) -> None:
+        book = silent(looks((0, "then")), 370)
+        assert book.state("node-a").is_withdrawn
+        # its Lease is still there, as nobody deletes it, while the Node is gone; then a Node comes, its agent before its Lease
+        book = book.look(renewed("then"), 380, frozenset()).look(renewed("then"), 390, NODES)
+        assert not book.state("node-a").is_withdrawn
+        assert "node-a" not in book.look({}, 400, frozenset()).leases
+
+
+class TestTogether:
+    """Many that fall silent at about the same time."""
+
+    def fleet(self, now: float) -> LeaseBook:
+        return LeaseBook().look(dict.fromkeys(TEN, LeaseRecord("then", 60)), now, frozenset(TEN))
+
+    def cut_off(self, count: int, until: float, book: LeaseBook | None = None) -> LeaseBook:
+        """The fleet after so many of it renewed no more."""
+        book = book or self.fleet(0)
+        assert book.looked_at is not None
+        now = book.looked_at
+        while now < until:
+            now += 10
+            alive = dict.fromkeys(TEN[count:], LeaseRecord(f"at {now}", 60))
+            book = book.look({**dict.fromkeys(TEN[:count], LeaseRecord("then", 60)), **alive}, now, frozenset(TEN))
+        return book
+
+    def test_more_than_a_fifth_is_an_outage_and_nothing_is_withdrawn(self) -> None:
+        book = self.cut_off(3, 5000)
+        assert book.outage == set(TEN[:3])
+        state = book.state("node-0")
+        assert (state.status, state.reason, state.is_withdrawn) == ("Unknown", Reason.LEASES_EXPIRED_TOGETHER, False)
+
+    def test_a_fifth_is_not(self) -> None:
+        book = self.cut_off(2, 370)
+        assert not book.outage
+        assert book.state("node-0").is_withdrawn
+        assert book.state("node-1").is_withdrawn
+
+    def test_the_grace_of_those_who_stay_silent_begins_when_it_is_over(self) -> None:
+        book = self.cut_off(3, 1000)
+        book = self.cut_off(2, 1290, book)
+        assert book.state("node-2") is ALIVE
+        assert (book.state("node-0").reason, book.state("node-0").is_withdrawn) == (Reason.LEASE_EXPIRED, False)
+        assert self.cut_off(2, 1300, book).state("node-0").is_withdrawn
+
+    def test_those_withdrawn_long_ago_are_no_part_of_one(self) -> None:
+        book = self.cut_off(2, 400)
+        book = self.cut_off(3, 2000, book)
+        assert not book.outage
+        assert book.state("node-2").is_withdrawn
+
+    def test_a_restart_makes_no_outage_of_what_was_withdrawn_before(self) -> None:
+        found = dict.fromkeys(TEN, LeaseRecord("then", 60))
+        book = LeaseBook().look(
+            found, 0, frozenset(TEN), dict.fromkeys(TEN[:5], Told(is_alive=False, is_withdrawn=True))
+        )
+        assert not book.outage
+        assert all(book.state(name).is_withdrawn for name in TEN[:5])
+        assert book.state(TEN[5]) is ALIVE
+
+    def test_a_restart_amid_an_outage_goes_on_with_it(self) -> None:
+        found = dict.fromkeys(TEN, LeaseRecord("then", 60))
+        book = LeaseBook().look(found, 0, frozenset(TEN), dict.fromkeys(TEN, Told(is_alive=False)))
+        book = every_ten_seconds(book, 1000, found, frozenset(TEN))
+        assert book.outage == set(TEN)
+        assert not any(book.state(name).is_withdrawn for name in TEN)
+
+
+def test_what_was_withdrawn_stays_so_until_the_agent_is_back() -> None:
+    gone = AgentState("Unknown", Reason.LEASE_EXPIRED, "")
+    assert as_told(gone, was_withdrawn=True).is_withdrawn
+    assert not as_told(gone, was_withdrawn=False).is_withdrawn
+    assert as_told(ALIVE, was_withdrawn=True) is ALIVE

@@ -1,0 +1,279 @@
+"""Looks at Leases: who is touched, what is counted, and what is told of many at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from nodedevice_api.names import Condition, Reason
+from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState
+from nodedevice_operator.agents.monitor import LeaseWatch
+from nodedevice_operator.errors import Unavailable, Unreachable
+from nodedevice_operator.events.transitions import Event
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.objects import nodedevice as records
+from nodedevice_operator.objects.nodedevice import LeaseRecord
+
+from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.operator_model import GPU, NIC, node_device
+from tests.unit.operator.informers.test_relist import Touched, running
+
+
+@dataclass
+class Watched:
+    """A LeaseWatch around a ClusterModel, in a cache that is whole, with a NodeDevice on each node."""
+
+    cluster: ClusterModel
+    cache: Cache
+    touched: Touched
+    metrics: Metrics
+    posted: list[Event]
+    watch: LeaseWatch
+
+    def agents(self, state: str) -> float:
+        value = self.metrics.registry.get_sample_value("nodedevice_operator_agents", {"state": state})
+        assert value is not None
+        return value
+
+
+@pytest.fixture
+def watched(time: list[float]) -> Callable[..., Watched]:
+    """Makes one, for these nodes."""
+
+    def make(*nodes: str, told: dict[str, records.Condition] | None = None, soon: bool = False) -> Watched:
+        cluster, cache, touched, metrics = ClusterModel(), Cache(), Touched(), Metrics()
+        posted: list[Event] = []
+        for name in nodes:
+            record = node_device(node=name, uid=f"uid-of-{name}")
+            cache.node_devices.put(replace(record, conditions={**record.conditions, **(told or {})}))
+        cache.whole.set()
+        seconds = {"interval_seconds": 0.01} if soon else {}
+        watch = LeaseWatch(cluster, cache, touched, metrics, posted.append, clock=lambda: time[0], **seconds)
+        return Watched(cluster, cache, touched, metrics, posted, watch)
+
+    return make
+
+
+@pytest.fixture
+def time() -> list[float]:
+    """The watch's clock, to be set."""
+    return [1000.0]
+
+
+async def test_whose_agent_comes_or_goes_is_touched(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a", "node-b")
+    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+    await made.watch._look()
+    assert {await made.touched.next(), await made.touched.next()} == {"node-a", "node-b"}
+    assert (made.watch.state("node-a"), made.watch.state("node-b")) == (ALIVE, MISSING)
+    assert (made.agents("alive"), made.agents("missing")) == (1, 1)
+    made.cluster.leases["node-b"] = LeaseRecord("1", 60)
+    made.cluster.leases["node-of-nobody"] = LeaseRecord("1", 60)
+    await made.watch._look()
+    assert await made.touched.next() == "node-b"
+    assert made.touched.is_empty
+    assert made.agents("alive") == 2
+
+
+def refused(seconds: float | None = None) -> Unavailable:
+    return Unavailable("get", "leases", "later", 429, seconds)
+
+
+async def test_a_failed_look_changes_nothing(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a", soon=True)
+    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+    async with running(made.watch.work()):
+        assert await made.touched.next() == "node-a"
+        made.cluster.failures["list_leases"] = [refused()] * 3
+        made.cluster.leases["node-b"] = LeaseRecord("1", 60)
+        made.cache.node_devices.put(node_device(node="node-b", uid="uid-of-node-b"))
+        assert await made.touched.next() == "node-b"
+        assert made.cluster.failures["list_leases"] == []
+    assert made.watch.state("node-a") is ALIVE
+    assert made.touched.is_empty
+
+
+LATELY = {Condition.AGENT_READY: records.Condition("True", Reason.LEASE_RENEWED, ALIVE.message, "then", 1)}
+SILENT = {Condition.AGENT_READY: records.Condition("Unknown", Reason.LEASE_EXPIRED, "silent", "then", 1)}
+
+
+class TestWithoutAListing:
+    """The API server does not give the Leases when they are first looked at."""
+
+    @pytest.mark.parametrize(
+        ("told", "state"),
+        [
+            pytest.param(LATELY, ALIVE, id="alive"),
+            pytest.param(SILENT, AgentState("Unknown", Reason.LEASE_EXPIRED, "silent"), id="silent"),
+            pytest.param(None, ALIVE, id="new"),
+        ],
+    )
+    async def test_what_is_stored_holds(self, watched: Callable[..., Watched], told: Any, state: AgentState) -> None:
+        made = watched("node-a", told=told)
+        made.cluster.failures["list_leases"] = [refused()]
+        async with running(made.watch.work()):
+            # numbers need not wait
+            assert await made.touched.next() == "node-a"
+            assert made.watch.has_looked
+            assert made.watch.state("node-a") == state
+            for record in made.cache.node_devices.values():
+                assert made.watch.state_for(record) == state
+
+    async def test_each_nodedevice_has_its_own_word_kept(self, watched: Callable[..., Watched]) -> None:
+        made = watched("node-a", told=LATELY)
+        record = node_device(NIC, node="node-a", uid="uid-of-nic")
+        made.cache.node_devices.put(replace(record, conditions=SILENT))
+        states = {record.resource: made.watch.state_for(record).reason for record in made.cache.node_devices.values()}
+        assert states == {GPU: Reason.LEASE_RENEWED, NIC: Reason.LEASE_EXPIRED}
+
+    async def test_it_is_tried_again_and_then_counts(self, watched: Callable[..., Watched]) -> None:
+        made = watched("node-a", "node-b", soon=True)
+        made.cluster.failures["list_leases"] = [refused()] * 3
+        made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+        async with running(made.watch.work()):
+            # once to go on without, and once to go on with it
+            touched = [await made.touched.next() for _ in range(4)]
+        assert sorted(touched) == ["node-a", "node-a", "node-b", "node-b"]
+        assert made.cluster.failures["list_leases"] == []
+        assert (made.watch.state("node-a"), made.watch.state("node-b")) == (ALIVE, MISSING)
+
+    def test_it_is_tried_again_soon_or_when_the_api_server_asks_to(self, watched: Callable[..., Watched]) -> None:
+        watch = watched("node-a").watch
+        assert watch._retry_seconds(refused()) == 1
+        assert watch._retry_seconds(refused(7)) == 7
+        assert watch._retry_seconds(Unreachable("get", "leases", "away")) == 1
+
+
+async def test_one_whose_lease_is_gone_is_not_silent_yet(watched: Callable[..., Watched], time: list[float]) -> None:
+    made = watched("node-a", told=LATELY)
+    await made.watch._look()
+    assert made.watch.state("node-a") is ALIVE
+    for _ in range(7):
+        time[0] += 10
+        await made.watch._look()
+    assert made.watch.state("node-a").reason == Reason.LEASE_EXPIRED
+    made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+    await made.watch._look()
+    assert made.watch.state("node-a") is ALIVE
+
+
+async def test_what_another_operator_found_since_the_last_look_holds(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    await made.watch._look()
+    assert made.watch.state("node-a") == MISSING
+    [record] = made.cache.node_devices.values()
+    newer = replace(record, resource_version=2, conditions={**record.conditions, **LATELY})
+    made.cache.node_devices.put(newer)
+    assert made.watch.state("node-a") == made.watch.state_for(newer) == ALIVE
+
+
+async def test_nodes_without_nodedevices_are_touched_at_the_first_look(watched: Callable[..., Watched]) -> None:
+    made = watched()
+    made.cache.nodes.put(records.NodeRecord("node-z", "uid-z", 1, {}))
+    await made.watch._look()
+    assert await made.touched.next() == "node-z"
+
+
+async def test_nothing_is_looked_at_before_all_nodedevices_are_known(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    made.cache.whole.clear()
+    async with running(made.watch.work()):
+        assert not made.watch.has_looked
+        made.cache.whole.set()
+        await made.touched.next()
+        assert made.watch.has_looked
+
+
+async def test_a_new_node_without_a_lease_is_looked_after_soon(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    async with running(made.watch.work()):
+        await made.touched.next()
+        assert made.watch.state("node-a") == MISSING
+        made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
+        assert await made.touched.next() == "node-a"
+        assert made.watch.state("node-a") is ALIVE
+
+
+async def test_a_silent_agent_that_speaks_is_looked_after_soon(
+    watched: Callable[..., Watched], time: list[float]
+) -> None:
+    made = watched("node-a")
+    made.cluster.leases = {"node-a": LeaseRecord("1", 5)}
+    async with running(made.watch.work()):
+        await made.touched.next()
+        time[0] += 6
+        await made.watch._look()
+        assert await made.touched.next() == "node-a"
+        assert made.watch.state("node-a").reason == Reason.LEASE_EXPIRED
+        made.cluster.leases = {"node-a": LeaseRecord("2", 60)}
+        made.watch.spoke("node-a")
+        assert await made.touched.next() == "node-a"
+        assert made.watch.state("node-a") is ALIVE
+
+
+async def test_many_at_once_are_told_of_once_and_when_it_is_over(
+    watched: Callable[..., Watched], time: list[float]
+) -> None:
+    nodes = [f"node-{number}" for number in range(10)]
+    made = watched(*nodes)
+    made.cluster.leases = {name: LeaseRecord("1", 5) for name in nodes}
+    await made.watch._look()
+    for _ in range(3):
+        time[0] += 6
+        made.cluster.leases.update({name: LeaseRecord(str(time[0]), 5) for name in nodes[3:]})
+        await made.watch._look()
+    assert made.watch.state("node-0").reason == Reason.LEASES_EXPIRED_TOGETHER
+    assert [event.reason for event in made.posted] == ["ManyAgentsSilent"]
+    assert "3 of 10 agents" in made.posted[0].message
+    assert made.agents("silent") == 3
+    made.cluster.leases["node-0"] = LeaseRecord("back", 60)
+    await made.watch._look()
+    assert [event.reason for event in made.posted] == ["ManyAgentsSilent", "ManyAgentsSilentEnded"]
+    # two of ten are no more than a fifth: each for itself
+    assert made.watch.state("node-1").reason == Reason.LEASE_EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("advertised", "is_withdrawn"), [(Reason.FREE_WITHDRAWN, True), (Reason.ADVERTISED, False), (None, False)]
+)
+async def test_a_silence_that_is_told_already_goes_on_after_a_restart(
+    watched: Callable[..., Watched], advertised: Any, is_withdrawn: bool
+) -> None:
+    told = {Condition.AGENT_READY: records.Condition("Unknown", Reason.LEASE_EXPIRED, "", "then", 1)}
+    if advertised:
+        told[Condition.ADVERTISED] = records.Condition("True", advertised, "", "then", 1)
+    made = watched("node-a", told=told)
+    made.cluster.leases = {"node-a": LeaseRecord("then", 60)}
+    await made.watch._look()
+    state = made.watch.state("node-a")
+    assert (state.reason, state.is_withdrawn) == (Reason.LEASE_EXPIRED, is_withdrawn)
+    made.cluster.leases = {"node-a": LeaseRecord("now", 60)}
+    await made.watch._look()
+    assert made.watch.state("node-a") is ALIVE
+
+
+async def test_what_an_agent_refused_is_told_once_on_its_node(watched: Callable[..., Watched]) -> None:
+    made = watched("node-a")
+    made.cache.nodes.put(records.NodeRecord("node-a", "uid-of-node-a", 1, {}))
+    made.cluster.leases = {
+        "node-a": LeaseRecord("1", 60, ("long ago",)),
+        "node-b": LeaseRecord("1", 60, ("not there",)),
+    }
+    await made.watch._look()
+    assert made.posted == []
+    made.cluster.leases["node-a"] = LeaseRecord("2", 60, ("long ago", "a name"))
+    await made.watch._look()
+    await made.watch._look()
+    (told,) = made.posted
+    assert (told.about.kind, told.about.uid, told.reason) == ("Node", "uid-of-node-a", "RegistrationRefused")
+    assert told.message == "a device plugin's registration was refused: a name"
+    made.cluster.leases["node-a"] = LeaseRecord("3", 60)
+    await made.watch._look()
+    made.cluster.leases["node-a"] = LeaseRecord("4", 60, ("a name",))
+    made.cache.nodes.put(records.NodeRecord("node-b", "uid-of-node-b", 1, {}))
+    await made.watch._look()
+    assert [(event.about.uid, event.message.split(": ")[1]) for event in made.posted[1:]] == [
+        ("uid-of-node-a", "a name"),
+        ("uid-of-node-b", "not there"),
+    ]

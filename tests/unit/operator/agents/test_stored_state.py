@@ -1,0 +1,61 @@
+"""What is stored of agents, as it is read where no look at their Leases tells of them."""
+
+from nodedevice_api.names import Condition as Kind
+from nodedevice_api.names import Reason
+from nodedevice_operator.agents.liveness import AgentState, Told
+from nodedevice_operator.agents.stored_state import stored_state, told_agents
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+
+from tests.fakes.operator.operator_model import GPU, NIC, node_device
+
+ALIVE = ("True", Reason.LEASE_RENEWED)
+EXPIRED = ("Unknown", Reason.LEASE_EXPIRED)
+TOGETHER = ("Unknown", Reason.LEASES_EXPIRED_TOGETHER)
+MISSING = ("Unknown", Reason.LEASE_MISSING)
+
+
+def says(
+    agent: tuple[str, str] | None, resource: str = GPU, node: str = "node-a", *, withdrawn: bool = False
+) -> NodeDeviceRecord:
+    """A NodeDevice on which that is stored of its agent."""
+    conditions = {}
+    if agent is not None:
+        conditions[Kind.AGENT_READY] = Condition(*agent, "words", "then", 1)
+    if withdrawn:
+        conditions[Kind.ADVERTISED] = Condition("True", Reason.FREE_WITHDRAWN, "", "then", 1)
+    return node_device(resource, node=node, conditions=conditions)
+
+
+def test_of_an_agent_nothing_may_be_stored() -> None:
+    assert stored_state([says(None), says(None, NIC)]) is None
+    assert told_agents([says(None)]) == {}
+
+
+def test_a_state_is_told_in_its_own_words() -> None:
+    assert stored_state([says(MISSING)]) == AgentState(*MISSING, "words")
+    assert stored_state([says(None, NIC), says(ALIVE)]) == AgentState(*ALIVE, "words")
+
+
+def test_silence_comes_before_life() -> None:
+    both = [says(ALIVE), says(EXPIRED, NIC)]
+    assert stored_state(both) == stored_state(both[::-1]) == AgentState(*EXPIRED, "words")
+    assert told_agents(both) == told_agents(both[::-1]) == {"node-a": Told(is_alive=False)}
+
+
+def test_of_each_node_whether_it_lived_and_whether_it_was_withdrawn() -> None:
+    records = [
+        says(ALIVE, node="node-a"),
+        says(TOGETHER, node="node-b"),
+        says(EXPIRED, node="node-c", withdrawn=True),
+        says(EXPIRED, NIC, node="node-c"),
+        says(None, node="node-d"),
+    ]
+    assert told_agents(records) == {
+        "node-a": Told(is_alive=True),
+        "node-b": Told(is_alive=False),
+        "node-c": Told(is_alive=False, is_withdrawn=True),
+    }
+
+
+def test_one_that_has_no_lease_never_had_one() -> None:
+    assert told_agents([says(MISSING)]) == {}

@@ -1,0 +1,74 @@
+"""A node whose kubelet allocates counts its resources itself: nothing is written there, and nothing taken over."""
+
+from typing import Any
+
+import pytest
+from nodedevice_api.names import RUNTIME_KUBELET, Condition, Reason
+
+from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
+from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
+
+BOTH = (CAPACITY, ALLOCATABLE)
+
+
+def test_nothing_is_written_and_what_the_kubelet_counts_is_told() -> None:
+    model = OperatorModel()
+    settle(model, [node_device(runtime=RUNTIME_KUBELET, available=2)])
+    told = model.condition(Condition.ADVERTISED)
+    assert (told.status, told.reason) == ("False", Reason.BY_KUBELET)
+    assert model.condition(Condition.READY).reason == Reason.BY_KUBELET
+    model.node.update("kubelet", GPU, 2, BOTH)
+    model.look()
+    told = model.condition(Condition.ADVERTISED)
+    assert (told.status, told.reason) == ("True", Reason.BY_KUBELET)
+    assert model.condition(Condition.READY).status == "True"
+    assert model.condition(Condition.CONFLICT).status == "False"
+    assert (model.applies, model.told(), model.repairs) == ([], [], [])
+
+
+@pytest.mark.parametrize("fields", [{"allocated": 1}, {"endpoint": "Gone"}, {"available": 9}])
+def test_the_kubelets_number_is_never_changed(fields: dict[str, Any]) -> None:
+    model = OperatorModel()
+    model.node.update("kubelet", GPU, 4, BOTH)
+    settle(model, [node_device(runtime=RUNTIME_KUBELET, **fields), node_device(NIC, available=1)])
+    assert (model.node.seen(GPU).capacity, model.node.seen(NIC).capacity) == (4, 1)
+    assert all(GPU not in apply.numbers for apply in model.applies)
+
+
+def test_what_was_advertised_is_left_to_the_kubelet_when_its_runtime_changes() -> None:
+    model = OperatorModel()
+    settle(model, [node_device(runtime="nri", available=2)])
+    settle(model, [node_device(runtime=RUNTIME_KUBELET, available=2)])
+    assert not model.node.seen(GPU).is_present
+    model.node.update("kubelet", GPU, 2, BOTH)
+    model.look()
+    assert model.condition(Condition.ADVERTISED).status == "True"
+    assert model.told() == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(is_restarted: bool) -> None:
+    model = OperatorModel()
+    settle(model, [node_device(runtime="nri", available=2)])
+    # the kubelet is quicker than the operator: the value it overwrites is not given back by us
+    model.node.update("kubelet", GPU, 3, BOTH)
+    settle(model, [node_device(runtime=RUNTIME_KUBELET, available=2)])
+    if is_restarted:
+        model.restart()
+    settle(model, [node_device(runtime="nri", available=2)])
+    assert model.node.seen(GPU).capacity == 3
+    assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+    # the admin takes it off the Node, and it is ours
+    model.node.update("kubectl", GPU, None, BOTH)
+    model.look()
+    assert model.node.seen(GPU).capacity == 2
+
+
+def test_a_conflict_ends_where_the_kubelet_takes_over() -> None:
+    model = OperatorModel()
+    model.node.update("kubelet", GPU, 4, BOTH)
+    settle(model, [node_device(runtime="nri", available=2)])
+    assert model.condition(Condition.CONFLICT).status == "True"
+    settle(model, [node_device(runtime=RUNTIME_KUBELET, available=4)])
+    assert model.condition(Condition.CONFLICT).status == "False"
+    assert model.condition(Condition.READY).status == "True"

@@ -1,0 +1,95 @@
+"""A writer that changes our numbers again and again: how long a name is left alone, and how that ends."""
+
+from nodedevice_api.names import Condition, Reason
+
+from tests.fakes.operator.operator_model import GPU, OperatorModel, advertising
+
+
+class TestContest:
+    """The same writer again and again."""
+
+    def provoke(self, model: OperatorModel, times: int = 3, number: int | None = 0, writer: str = "kubelet") -> None:
+        for _ in range(times):
+            model.node.update(writer, GPU, number)
+            model.look()
+            model.now += 1
+
+    def test_the_third_change_within_a_minute_ends_it(self) -> None:
+        model = advertising(4)
+        self.provoke(model)
+        assert model.repairs == ["zeroed", "zeroed"]
+        assert model.told() == ["CapacityRepaired", "CapacityRepaired", "CapacityConflict"]
+        assert model.node.seen(GPU).capacity == 0
+        assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
+
+    def test_changes_by_different_writers_do_not_add_up(self) -> None:
+        model = advertising(4)
+        for writer in ("a", "b", "a", "b"):
+            self.provoke(model, 1, writer=writer)
+        assert model.repairs == ["zeroed"] * 4
+
+    def test_changes_further_apart_do_not_add_up(self) -> None:
+        model = advertising(4)
+        for _ in range(4):
+            self.provoke(model, 1)
+            model.now += 31
+        assert model.repairs == ["zeroed"] * 4
+
+    def test_it_is_tried_again_after_a_minute_and_then_less_often(self) -> None:
+        model = advertising(4)
+        waits = []
+        for _ in range(6):
+            self.provoke(model)
+            until = model.look().look_again_at
+            assert until is not None
+            waits.append(round(until - model.now) + 1)
+            model.now = until - 0.5
+            model.look()
+            assert model.node.seen(GPU).capacity == 0
+            model.now = until
+            model.look()
+            assert model.node.seen(GPU).capacity == 4
+        assert waits == [60, 120, 240, 480, 600, 600]
+
+    def test_it_is_taken_back_at_once_when_the_writer_lets_go(self) -> None:
+        model = advertising(4)
+        self.provoke(model)
+        model.node.update("kubelet", GPU, None)
+        model.look()
+        assert model.node.seen(GPU).capacity == 4
+        assert model.told()[-1] == "CapacityConflictEnded"
+
+    def test_whoever_keeps_removing_it_is_left_in_peace_too(self) -> None:
+        model = advertising(4)
+        self.provoke(model, number=None)
+        model.look()
+        assert not model.node.seen(GPU).is_present
+        model.now += 60
+        model.look()
+        assert model.node.seen(GPU).capacity == 4
+
+    def test_whoever_keeps_removing_it_is_left_in_peace_after_a_restart_too(self) -> None:
+        model = advertising(4)
+        self.provoke(model, number=None)
+        before = len(model.applies)
+        model.restart()
+        for _ in range(2):
+            assert model.look().look_again_at is not None
+            assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
+        assert len(model.applies) == before
+        model.now += 60
+        model.look()
+        assert model.node.seen(GPU).capacity == 4
+        assert model.condition(Condition.CONFLICT).status == "False"
+
+    def test_a_restart_waits_again_before_it_forces(self) -> None:
+        model = advertising(4)
+        self.provoke(model)
+        model.restart()
+        told = len(model.events)
+        assert model.look().look_again_at == model.now + 60
+        assert model.node.seen(GPU).capacity == 0
+        assert len(model.events) == told
+        model.now += 60
+        model.look()
+        assert model.node.seen(GPU).capacity == 4

@@ -1,0 +1,101 @@
+"""Numbers that say something else than the lists beside them."""
+
+from typing import Any
+
+import pytest
+from nodedevice_operator.capacity.contradictions import believed_available, contradictions
+from nodedevice_operator.capacity.desired import advertised
+from nodedevice_operator.objects.nodedevice import Allocation, Device
+
+from tests.fakes.operator.operator_model import node_device
+
+LISTED = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
+
+
+def held(*ids: str, uid: str = "uid-a", omitted: int = 0, is_releasing: bool = False) -> Allocation:
+    return Allocation("default", "pod-a", uid, "main", ids, omitted, is_releasing)
+
+
+def kept(*ids: str, health: str = "Healthy") -> dict[str, Device]:
+    return {device_id: Device(health, "", False, ()) for device_id in ids}
+
+
+@pytest.mark.parametrize(
+    ("fields", "available", "said"),
+    [
+        pytest.param({"available": 4, "listed": LISTED}, 4, "", id="all free"),
+        pytest.param({"available": 2, "listed": LISTED}, 2, "", id="fewer, as cordoned"),
+        pytest.param(
+            {
+                "available": 3,
+                "allocated": 1,
+                "listed": LISTED,
+                "devices": kept("gpu-0"),
+                "allocations": (held("gpu-0"),),
+            },
+            3,
+            "",
+            id="one held",
+        ),
+        pytest.param(
+            {"available": 4, "listed": LISTED, "devices": kept("gpu-0", health="Unhealthy")},
+            3,
+            "available is 4, but 3 of the devices listed are healthy and held by nobody",
+            id="one broken",
+        ),
+        pytest.param({"available": 40, "listed": LISTED, "devices_omitted": 96}, 40, "", id="a list that is cut"),
+        pytest.param({"available": 4}, 4, "", id="no list"),
+        pytest.param(
+            {"allocated": 2, "listed": LISTED, "devices": kept("gpu-0"), "allocations": (held("gpu-0"),)},
+            0,
+            "allocated is 2, but 1 devices are listed as held",
+            id="more held than listed",
+        ),
+        pytest.param(
+            {
+                "allocated": 2,
+                "listed": LISTED,
+                "devices": kept("gpu-0"),
+                "allocations": (held("gpu-0"),),
+                "allocations_omitted": 1,
+            },
+            0,
+            "",
+            id="allocations that are cut",
+        ),
+        pytest.param(
+            {"allocated": 2, "listed": LISTED, "devices": kept("gpu-0"), "allocations": (held("gpu-0", omitted=1),)},
+            0,
+            "",
+            id="an allocation that is cut",
+        ),
+        pytest.param(
+            {"allocated": 1, "listed": LISTED, "allocations": (held("gpu-9"),)},
+            0,
+            "gpu-9 is held, but is not among the devices",
+            id="not listed",
+        ),
+        pytest.param(
+            {
+                "allocated": 1,
+                "listed": LISTED,
+                "devices": kept("gpu-0"),
+                "allocations": (held("gpu-0"), held("gpu-0", uid="uid-b")),
+            },
+            0,
+            "gpu-0 is held by two pods, uid-a and uid-b",
+            id="held twice",
+        ),
+    ],
+)
+def test_what_is_believed_and_told(fields: dict[str, Any], available: int, said: str) -> None:
+    record = node_device(**fields)
+    assert believed_available(record) == available
+    assert "; ".join(contradictions(record)) == said
+    assert advertised(record) == record.allocated + available, "what pods hold is never doubted"
+
+
+def test_a_few_sentences_are_enough() -> None:
+    ids = tuple(f"odd-{number}" for number in range(100))
+    record = node_device(allocated=100, listed=LISTED, allocations=(held(*ids),))
+    assert len(contradictions(record)) == 3

@@ -1,0 +1,351 @@
+"""What is written into a Node's status, and what is left alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from nodedevice_api.names import Condition, Reason, node_device_name
+from nodedevice_operator.capacity.decide import decide
+from nodedevice_operator.capacity.history import LOST_GRACE_SECONDS
+from nodedevice_operator.objects.nodedevice import OURS
+from nodedevice_operator.objects.quantity import count
+
+from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
+from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, advertising, node_device, settle
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        pytest.param({"available": 3, "allocated": 1}, 4, id="allocated and available count"),
+        pytest.param({"available": 3, "releasing": 1}, 3, id="releasing does not"),
+        pytest.param({"available": 1, "releasing": 3, "awaited": 2}, 3, id="but for what bound pods wait for"),
+        pytest.param({"healthy": 5, "available": 2}, 2, id="healthy alone does not"),
+        pytest.param({}, 0, id="a resource without usable devices is shown as 0"),
+        pytest.param({"endpoint": "Stopped", "available": 2}, 2, id="a stopped endpoint keeps its devices"),
+        pytest.param({"endpoint": "Gone", "allocated": 1}, 1, id="a gone endpoint keeps what is held"),
+        pytest.param({"endpoint": "Gone", "releasing": 2, "awaited": 2}, 2, id="and what bound pods wait for"),
+        pytest.param({"endpoint": "Gone"}, None, id="a gone endpoint with nothing held leaves the Node"),
+        pytest.param({"endpoint": None, "available": 1}, 1, id="an agent that says nothing of its endpoint"),
+        pytest.param({"has_status": False}, None, id="no status yet"),
+        pytest.param({"owner_uid": "uid-of-the-node-before", "available": 4}, None, id="of a Node that is gone"),
+        pytest.param({"owner_uid": None, "available": 4}, None, id="of no Node"),
+    ],
+)
+def test_number_shown(fields: dict[str, Any], shown: int | None) -> None:
+    model = OperatorModel()
+    settle(model, [node_device(**fields)])
+    seen = model.node.seen(GPU)
+    assert (seen.capacity, seen.allocatable) == (shown, shown)
+
+
+def test_all_names_are_in_one_apply_and_none_is_sent_twice() -> None:
+    model = OperatorModel()
+    settle(model, [node_device(GPU, available=2), node_device(NIC, available=1)])
+    model.look()
+    assert [apply.numbers for apply in model.applies] == [{GPU: 2, NIC: 1}]
+    settle(model, [node_device(GPU, available=3)])
+    assert model.applies[1].numbers == {GPU: 3, NIC: 1}
+    assert not any(apply.is_forced for apply in model.applies)
+    assert model.told() == []
+
+
+def test_a_second_object_for_the_same_resource_is_ignored() -> None:
+    model = OperatorModel()
+    settle(model, [node_device(available=2), replace(node_device(available=9), name="made-by-hand")])
+    assert model.node.seen(GPU).capacity == 2
+
+
+def test_a_gone_resource_leaves_and_comes_back() -> None:
+    model = advertising(4)
+    settle(model, [node_device(endpoint="Gone")])
+    assert not model.node.seen(GPU).is_present
+    assert model.condition(Condition.ADVERTISED).reason == Reason.ENDPOINT_GONE
+    settle(model, [node_device(available=4)])
+    assert model.node.seen(GPU).capacity == 4
+    assert model.told() == []
+    assert model.repairs == []
+
+
+def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None:
+    model = advertising(4)
+    settle(model, [node_device(endpoint="Gone")])
+    model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
+    settle(model, [node_device(available=2)])
+    assert (model.node.seen(GPU).capacity, model.node.seen(GPU).allocatable) == (2, 2)
+    assert model.told() == []
+
+
+class TestLost:
+    """The NodeDevice is gone, and the Node is there."""
+
+    def lose(self, **fields: Any) -> OperatorModel:
+        model = advertising(4, **fields)
+        model.node_devices.clear()
+        return model
+
+    @pytest.mark.parametrize("is_restarted", [False, True])
+    def test_its_number_stays_for_some_seconds_and_goes(self, is_restarted: bool) -> None:
+        model = self.lose()
+        if is_restarted:
+            model.restart()
+        assert model.look().look_again_at == model.now + LOST_GRACE_SECONDS
+        model.now += LOST_GRACE_SECONDS - 0.1
+        model.look()
+        assert (model.node.seen(GPU).capacity, model.applies) == (4, [])
+        model.now += 0.1
+        assert model.look().look_again_at is None
+        assert not model.node.seen(GPU).is_present
+        assert [apply.numbers for apply in model.applies] == [{}]
+        assert model.told() == []
+
+    def test_made_anew_in_time_nothing_is_written(self) -> None:
+        model = self.lose()
+        model.look()
+        model.now += 1
+        settle(model, [node_device(has_status=False)])
+        settle(model, [node_device(available=4)])
+        model.now += 60
+        assert model.look().look_again_at is None
+        assert (model.node.seen(GPU).capacity, model.applies) == (4, [])
+        model.node_devices.clear()
+        assert model.look().look_again_at == model.now + LOST_GRACE_SECONDS
+
+    @pytest.mark.parametrize("drifted", [False, True])
+    def test_it_stays_in_what_is_written_meanwhile(self, drifted: bool) -> None:
+        model = self.lose()
+        if drifted:
+            model.node.update("kubelet", GPU, 2, (ALLOCATABLE,))
+        settle(model, [node_device(NIC, available=1)])
+        seen = model.node.seen(GPU)
+        assert (seen.capacity, seen.allocatable) == (4, 4)
+        assert model.node.seen(NIC).capacity == 1
+
+    def test_a_part_that_somebody_took_takes_nothing_else_along(self) -> None:
+        model = self.lose()
+        model.node.update("kubelet", GPU, 9, (CAPACITY,))
+        model.look()
+        assert (model.node.seen(GPU).allocatable, model.applies) == (4, [])
+        model.now += LOST_GRACE_SECONDS
+        model.look()
+        assert (model.node.seen(GPU).capacity, model.node.seen(GPU).allocatable) == (9, None)
+
+    @pytest.mark.parametrize(("seconds", "shown"), [(1.0, 4), (LOST_GRACE_SECONDS, 9)])
+    def test_what_somebody_wrote_meanwhile_is_his_once_it_is_given_up(self, seconds: float, shown: int) -> None:
+        model = self.lose()
+        model.look()
+        model.node.update("kubelet", GPU, 9)
+        model.look()
+        assert model.node.seen(GPU).capacity == 9
+        model.now += seconds
+        model.look()
+        settle(model, [node_device(available=4)])
+        assert model.node.seen(GPU).capacity == shown
+
+
+@pytest.mark.parametrize("change", [{"has_status": False}, {"owner_uid": None}])
+def test_capacity_is_held_while_its_nodedevice_says_nothing_of_this_node(change: dict[str, Any]) -> None:
+    model = advertising(4)
+    settle(model, [node_device(**change), node_device(NIC, available=1)])
+    assert model.node.seen(GPU).capacity == 4
+    assert model.node.seen(NIC).capacity == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "maps", "cause", "before"),
+    [
+        pytest.param(0, (CAPACITY, ALLOCATABLE), "zeroed", "kubelet left 0", id="zeroed"),
+        pytest.param(7, (CAPACITY,), "changed", "kubelet left 7", id="capacity changed"),
+        pytest.param(3, (ALLOCATABLE,), "changed", "kubelet left 3", id="allocatable changed"),
+        pytest.param(0, (ALLOCATABLE,), "zeroed", "kubelet left 0", id="allocatable zeroed"),
+        pytest.param(None, (CAPACITY, ALLOCATABLE), "removed", "somebody removed it", id="removed"),
+        pytest.param(None, (CAPACITY,), "removed", "somebody removed it", id="capacity removed"),
+    ],
+)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_drift_is_repaired_and_told_once(
+    found: int | None, maps: tuple[str, ...], cause: str, before: str, is_restarted: bool
+) -> None:
+    model = advertising(4)
+    if is_restarted:
+        model.restart()
+    model.node.update("kubelet", GPU, found, maps)
+    model.look()
+    model.look()
+    seen = model.node.seen(GPU)
+    assert (seen.capacity, seen.allocatable) == (4, 4)
+    assert seen.is_capacity_ours
+    assert len(model.applies) == 1
+    assert model.repairs == [cause]
+    message = f"{GPU}: {before}, put back to 4"
+    assert [(event.about.kind, event.message) for event in model.events] == [("Node", message), ("NodeDevice", message)]
+    assert model.condition(Condition.ADVERTISED).status == "True"
+
+
+def test_a_kubelet_that_copies_capacity_into_allocatable_is_no_drift() -> None:
+    model = advertising(4)
+    model.node.update("kubelet", GPU, None, (ALLOCATABLE,))
+    model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
+    model.look()
+    assert (model.applies, model.repairs) == ([], [])
+    settle(model, [node_device(available=3)])
+    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({GPU: 3}, True)]
+    assert model.repairs == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_lost_ownership_of_a_right_number_is_taken_back_without_a_word(is_reset: bool, is_restarted: bool) -> None:
+    model = advertising(4)
+    if is_reset:
+        model.node.forget_owners()
+    else:
+        model.node.update("somebody", GPU, 3)
+        model.node.update("somebody", GPU, 4)
+    if is_restarted:
+        model.restart()
+    model.look()
+    seen = model.node.seen(GPU)
+    assert seen.is_capacity_ours
+    assert seen.is_allocatable_ours
+    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({GPU: 4}, False)]
+    assert (model.repairs, model.told()) == ([], [])
+
+
+def test_a_new_name_is_never_forced_along_with_a_repair() -> None:
+    model = advertising(4)
+    model.node.update("kubelet", GPU, 0)
+    settle(model, [node_device(GPU, available=4), node_device(NIC, available=1)])
+    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [
+        ({GPU: 4}, True),
+        ({GPU: 4, NIC: 1}, False),
+    ]
+
+
+@pytest.mark.parametrize("value", [0, 4, 9])
+@pytest.mark.parametrize("maps", [(CAPACITY, ALLOCATABLE), (CAPACITY,), (ALLOCATABLE,)])
+def test_a_name_that_was_there_first_is_left_alone(value: int, maps: tuple[str, ...]) -> None:
+    model = OperatorModel()
+    model.node.update("kubelet", GPU, value, maps)
+    settle(model, [node_device(GPU, available=4), node_device(NIC, available=1)])
+    model.look()
+    assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({NIC: 1}, False)]
+    assert OURS not in model.node.seen(GPU).capacity_owners | model.node.seen(GPU).allocatable_owners
+    assert model.told() == ["CapacityConflict"]
+    assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+    assert model.condition(Condition.ADVERTISED).reason == Reason.FOREIGN_OWNER
+    assert "kubelet" in model.condition(Condition.CONFLICT).message
+
+
+def test_a_value_that_nobody_is_named_for_counts_as_somebodys() -> None:
+    model = OperatorModel()
+    model.node.update("", GPU, 4)
+    model.node._values = {key: replace(value, owners=set()) for key, value in model.node._values.items()}
+    settle(model, [node_device(available=4)])
+    assert model.applies == []
+    assert model.condition(Condition.CONFLICT).message.startswith("unknown ")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_conflict_ends_when_the_name_is_free(is_restarted: bool) -> None:
+    model = OperatorModel()
+    model.node.update("kubelet", GPU, 4)
+    settle(model, [node_device(available=2)])
+    if is_restarted:
+        model.restart()
+    model.node.update("kubelet", GPU, None)
+    model.look()
+    model.look()
+    assert model.node.seen(GPU).capacity == 2
+    assert model.told() == ["CapacityConflict", "CapacityConflictEnded"]
+    assert model.condition(Condition.CONFLICT).status == "False"
+    assert model.repairs == []
+
+
+def test_a_restart_tells_no_conflict_again_and_forces_nothing() -> None:
+    model = OperatorModel()
+    model.node.update("kubelet", GPU, 4)
+    settle(model, [node_device(available=2)])
+    model.restart()
+    model.look()
+    assert model.told() == ["CapacityConflict"]
+    assert model.applies == []
+
+
+def test_a_number_of_any_size_is_put_right() -> None:
+    model = advertising(4)
+    found = count("1e5000")
+    model.node.update("evil", GPU, found)
+    model.look()
+    assert model.node.seen(GPU).capacity == 4
+    assert f"evil left {found}, put back to 4" in model.events[-1].message
+
+
+def test_a_node_made_anew_under_the_same_name_is_not_ours_yet() -> None:
+    model = advertising(4)
+    model.node.remake("uid-2")
+    model.node.update("kubelet", GPU, 0)
+    # the agent took its object over with all that was stored in it
+    settle(model, [node_device(owner_uid="uid-2", available=4)])
+    assert model.applies == []
+    assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+
+
+class TestMadeAnewMeanwhile:
+    """The Node was made anew while no operator ran, and its NodeDevice was taken over with the conditions stored in it."""
+
+    def anew(self, model: OperatorModel) -> OperatorModel:
+        model.restart()
+        model.node.remake("uid-2", made=f"t{model.now + 1}")
+        model.now += 2
+        model.applies.clear()
+        model.publish(node_device(owner_uid="uid-2", available=4))
+        return model
+
+    @pytest.mark.parametrize("number", [4, 9])
+    def test_a_foreign_number_is_a_conflict(self, number: int) -> None:
+        model = self.anew(advertising(4))
+        model.node.update("kubelet", GPU, number)
+        model.look()
+        assert (model.applies, model.told()) == ([], ["CapacityConflict"])
+        assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+
+    def test_a_contest_of_the_node_before_is_no_claim_on_this_one(self) -> None:
+        model = advertising(4)
+        for _ in range(3):
+            model.node.update("kubelet", GPU, 0)
+            model.look()
+        assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
+        self.anew(model).node.update("admin", GPU, 9)
+        for _ in range(2):
+            model.look()
+            model.now += 1000
+        assert (model.applies, model.node.seen(GPU).capacity) == ([], 9)
+        assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+
+    def test_what_is_advertised_there_is_ours_after_the_next_restart(self) -> None:
+        model = self.anew(advertising(4))
+        model.look()
+        assert model.condition(Condition.ADVERTISED).since >= model.node.made
+        model.restart()
+        model.node.update("kubelet", GPU, 0)
+        model.look()
+        assert (model.node.seen(GPU).capacity, model.repairs) == (4, ["zeroed"])
+
+    def test_a_clock_that_is_behind_makes_no_difference(self) -> None:
+        model = OperatorModel()
+        model.node.remake("uid-1", made=f"t{model.now + 500}")
+        settle(model, [node_device(available=4)])
+        model.restart()
+        model.node.update("kubelet", GPU, 0)
+        model.look()
+        assert (model.node.seen(GPU).capacity, model.repairs) == (4, ["zeroed"])
+
+
+def test_history_is_only_of_what_succeeded() -> None:
+    node = OperatorModel().node.record()
+    record = node_device(available=1)
+    first = decide(node, [record], None, 0.0)
+    again = decide(node, [record], None, 1.0)
+    assert first.apply == again.apply
+    assert record.name == node_device_name("node-a", GPU)

@@ -1,0 +1,55 @@
+"""Capacity where devices cannot reach containers: nothing that is free is offered, and what is held stays."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from nodedevice_api.names import Condition as Kind
+from nodedevice_api.names import Reason
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+
+from tests.fakes.operator.operator_model import GPU, OperatorModel, node_device, settle
+
+
+def says(status: str, **fields: Any) -> NodeDeviceRecord:
+    record = node_device(**fields)
+    return replace(record, conditions={**record.conditions, Kind.INJECTABLE: Condition(status, "Why", "", "then", 1)})
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "shown"),
+    [
+        pytest.param("True", {"available": 3, "allocated": 1}, 4, id="injectable"),
+        pytest.param("Unknown", {"available": 3, "allocated": 1}, 4, id="nobody is meant to inject"),
+        pytest.param("False", {"available": 3, "allocated": 1}, 1, id="held ones stay"),
+        pytest.param(
+            "False", {"available": 1, "allocated": 1, "awaited": 2}, 3, id="and those that bound pods wait for"
+        ),
+        pytest.param("False", {"available": 3}, None, id="nothing held"),
+        pytest.param("False", {"available": 3, "releasing": 1}, None, id="releasing is not held"),
+    ],
+)
+@pytest.mark.parametrize("was_advertised", [True, False])
+def test_number_shown(status: str, fields: dict[str, int], shown: int | None, was_advertised: bool) -> None:
+    model = OperatorModel()
+    if was_advertised:
+        settle(model, [says("True", available=4)])
+    settle(model, [says(status, **fields)])
+    seen = model.node.seen(GPU)
+    assert (seen.capacity, seen.allocatable) == (shown, shown)
+
+
+def test_the_condition_says_why_and_all_comes_back() -> None:
+    model = OperatorModel()
+    settle(model, [says("True", available=4)])
+    settle(model, [says("False", available=3, allocated=1)])
+    told = model.condition(Kind.ADVERTISED)
+    assert (told.status, told.reason) == ("True", Reason.NOT_INJECTABLE)
+    settle(model, [says("False", available=4)])
+    told = model.condition(Kind.ADVERTISED)
+    assert (told.status, told.reason) == ("False", Reason.NOT_INJECTABLE)
+    settle(model, [says("True", available=4)])
+    assert model.node.seen(GPU).capacity == 4
+    assert model.condition(Kind.ADVERTISED).reason == Reason.ADVERTISED
+    assert model.told() == []
+    assert model.repairs == []

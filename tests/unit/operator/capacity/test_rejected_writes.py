@@ -1,0 +1,165 @@
+"""What is told of a Node whose write is refused, resource by resource, and whose the names stay."""
+
+from dataclasses import replace
+
+import pytest
+from nodedevice_api.names import Condition as Kind
+from nodedevice_api.names import Reason
+from nodedevice_operator.agents.liveness import ALIVE, expired
+from nodedevice_operator.capacity.decide import Verdict, decide
+from nodedevice_operator.capacity.history import (
+    Conflict,
+    NodeHistory,
+    Retreat,
+    with_conflict,
+    with_conflicts,
+    with_repair,
+)
+from nodedevice_operator.capacity.rejected_writes import as_before_refusal, verdicts_when_refused
+from nodedevice_operator.conditions import conditions
+from nodedevice_operator.conditions.agent_events import agent_events
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+
+from tests.fakes.operator.node_status import NodeStatusModel
+from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
+
+SILENT = replace(expired(60), is_withdrawn=True)
+
+
+def refused(model: OperatorModel, *changed: NodeDeviceRecord) -> dict[str, Verdict | None]:
+    """What is told after these were published and the write was refused."""
+    for record in changed:
+        model.publish(record)
+    records = list(model.node_devices.values())
+    decision = decide(model.node.record(), records, model.history, model.now, model.agent)
+    return dict(verdicts_when_refused(model.node.record(), records, decision))
+
+
+@pytest.fixture
+def model() -> OperatorModel:
+    made = OperatorModel()
+    settle(made, [node_device(available=4)])
+    return made
+
+
+def reasons(verdicts: dict[str, Verdict | None]) -> dict[str, str | None]:
+    return {resource: verdict.reason if verdict else None for resource, verdict in verdicts.items()}
+
+
+def test_a_number_that_is_not_shown(model: OperatorModel) -> None:
+    assert reasons(refused(model, node_device(available=3))) == {GPU: Reason.UPDATE_REFUSED}
+
+
+def test_a_new_name_beside_one_that_is_right(model: OperatorModel) -> None:
+    found = reasons(refused(model, node_device(NIC, available=3)))
+    assert found == {GPU: Reason.ADVERTISED, NIC: Reason.WRITE_REFUSED}
+
+
+def test_a_name_that_should_have_left_the_node(model: OperatorModel) -> None:
+    assert reasons(refused(model, node_device(endpoint="Gone"))) == {GPU: Reason.UPDATE_REFUSED}
+
+
+def test_a_new_name_that_waits_for_a_forced_write_of_another(model: OperatorModel) -> None:
+    model.node.update("kubelet", GPU, 0)
+    found = reasons(refused(model, node_device(NIC, available=3)))
+    assert found == {GPU: Reason.UPDATE_REFUSED, NIC: Reason.WRITE_REFUSED}
+
+
+def test_a_conflict_is_told_all_the_same(model: OperatorModel) -> None:
+    model.node.update("kubelet", NIC, 9)
+    found = refused(model, node_device(available=3), node_device(NIC, available=3))
+    assert reasons(found) == {GPU: Reason.UPDATE_REFUSED, NIC: Reason.FOREIGN_OWNER}
+
+
+def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
+    foreign, contested, pause = Conflict("kubelet"), Conflict("rogue", retry_at=160), Retreat(1, 760)
+    decided = with_conflict(NodeHistory("uid-1", withdrawn=frozenset({"example.com/old"})), NIC, foreign, None)
+    decided = with_conflict(with_repair(decided, NIC, "kubelet", 100), GPU, contested, pause)
+    before = NodeHistory("uid-1", applied=frozenset({GPU, "example.com/old"}))
+    assert with_conflicts(before, decided) == NodeHistory(
+        "uid-1",
+        applied=frozenset({"example.com/old"}),
+        conflicts={NIC: foreign, GPU: contested},
+        retreats={GPU: pause},
+    )
+
+
+def test_where_nothing_is_to_be_written_nothing_is_refused(model: OperatorModel) -> None:
+    assert reasons(refused(model)) == {GPU: Reason.ADVERTISED}
+
+
+def test_that_devices_were_withdrawn_is_not_forgotten(model: OperatorModel) -> None:
+    model.agent = SILENT
+    model.look()
+    model.node.update("kubelet", GPU, 9)
+    assert refused(model) == {GPU: None}
+
+
+def test_an_agent_that_is_back_offers_nothing_that_is_not_shown(model: OperatorModel) -> None:
+    model.agent = SILENT
+    model.look()
+    model.agent = ALIVE
+    [verdict] = refused(model).values()
+    [record] = model.node_devices.values()
+    [event] = agent_events(record, conditions.answers(record, verdict, ALIVE, refusal="no"))
+    assert event.reason == Reason.LEASE_RENEWED
+    assert event.message.endswith("renews its Lease again")
+
+
+def test_what_is_stored_holds_on_beside_a_dead_agent(model: OperatorModel) -> None:
+    [record] = model.node_devices.values()
+    answers = conditions.answers(record, None, SILENT)
+    assert answers[Kind.ADVERTISED].message == record.conditions[Kind.ADVERTISED].message
+    assert answers[Kind.READY].reason == Reason.LEASE_EXPIRED
+    values = {value.type: value.since for value in conditions.changed(record, answers, "later")}
+    assert values[Kind.ADVERTISED] == record.conditions[Kind.ADVERTISED].since
+    assert not conditions.can_stay(node_device())
+
+
+def test_what_was_advertised_on_the_node_before_is_no_update(model: OperatorModel) -> None:
+    [record] = model.node_devices.values()
+    old = replace(record, conditions={Kind.ADVERTISED: Condition("True", Reason.ADVERTISED, "", "2020", 1)})
+    node = replace(NodeStatusModel().record(), made="2021")
+    decision = decide(node, [old], None, 0)
+    assert reasons(dict(verdicts_when_refused(node, [old], decision))) == {GPU: Reason.WRITE_REFUSED}
+
+
+@pytest.mark.parametrize(
+    ("again", "told"),
+    [
+        pytest.param("read tcp 10.0.0.5:9->10.0.0.1:443: reset", "first", id="another port"),
+        pytest.param("after 10.000012s: read tcp 10.0.0.5:4->10.0.0.1:443: reset", "new", id="another word"),
+        pytest.param("this Node is frozen", "new", id="another refusal"),
+    ],
+)
+def test_words_that_differ_in_what_changes_each_time_stay_as_they_were(again: str, told: str) -> None:
+    verdict = Verdict(False, Reason.WRITE_REFUSED)
+    first = "read tcp 10.0.0.5:40001->10.0.0.1:443: reset"
+    record = node_device()
+    answer = conditions.answers(record, verdict, ALIVE, refusal=first)[Kind.ADVERTISED]
+    stored = Condition(answer.status, answer.reason, answer.message, "then", 1)
+    record = replace(record, conditions={**record.conditions, Kind.ADVERTISED: stored})
+    message = conditions.answers(record, verdict, ALIVE, refusal=again)[Kind.ADVERTISED].message
+    assert message.endswith({"first": first, "new": again}[told])
+
+
+def test_a_long_refusal_is_cut() -> None:
+    verdict = Verdict(False, Reason.WRITE_REFUSED)
+    told = conditions.answers(node_device(), verdict, ALIVE, refusal="x" * 5000)[Kind.ADVERTISED]
+    assert told.message.startswith("Node node-a does not show this resource, as its write is refused")
+    assert told.message.endswith("x...")
+    assert len(told.message) < 1200
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        (Reason.UPDATE_REFUSED, "True"),
+        (Reason.CHANGED_REPEATEDLY, "True"),
+        (Reason.WRITE_REFUSED, "False"),
+        (Reason.FOREIGN_OWNER, "False"),
+    ],
+)
+def test_only_what_was_advertised_is_still_ours(reason: str, status: str) -> None:
+    record = replace(node_device(), conditions={Kind.ADVERTISED: Condition("False", reason, "", "then", 1)})
+    assert as_before_refusal(record).conditions[Kind.ADVERTISED].status == status

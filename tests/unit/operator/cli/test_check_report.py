@@ -1,0 +1,116 @@
+"""Whether an installation works, as `nodedevice-operator check` says it."""
+
+import datetime
+
+import pytest
+from nodedevice_api import names
+from nodedevice_operator.cli.check_report import (
+    MOST_LISTED,
+    Verdict,
+    is_renewed,
+    of_agents,
+    of_node_devices,
+    table,
+)
+from nodedevice_operator.objects.nodedevice import Condition, LeaseRecord, NodeDeviceRecord
+
+from tests.fakes.operator.operator_model import node_device
+
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+def lease(seconds_ago: float) -> LeaseRecord:
+    return LeaseRecord((NOW - datetime.timedelta(seconds=seconds_ago)).isoformat(), 60)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "is_good"),
+    [
+        pytest.param(None, lease(0), True, id="new"),
+        pytest.param(lease(59), lease(59), True, id="in time"),
+        pytest.param(lease(61), lease(61), False, id="too late"),
+        pytest.param(lease(-59), lease(-59), True, id="a clock a little ahead"),
+        pytest.param(lease(-3600), lease(-3600), False, id="a clock far ahead, and silent"),
+        pytest.param(lease(-3600), lease(-3620), True, id="a clock far ahead, and it renews"),
+        pytest.param(lease(3600), lease(3580), True, id="a clock far behind, and it renews"),
+        pytest.param(LeaseRecord("", 60), LeaseRecord("", 60), False, id="never renewed"),
+        pytest.param(LeaseRecord("soon", 60), LeaseRecord("soon", 60), False, id="no time at all"),
+        pytest.param(
+            LeaseRecord("2026-01-02T03:04:05", 60), LeaseRecord("2026-01-02T03:04:05", 60), False, id="no zone"
+        ),
+    ],
+)
+def test_who_renews(first: LeaseRecord | None, then: LeaseRecord, is_good: bool) -> None:
+    assert is_renewed(then, first, NOW) is is_good
+
+
+@pytest.mark.parametrize(
+    ("leases", "wanted", "whole"),
+    [
+        ({"a": 1, "b": 1}, 2, Verdict("agents", "", True, "2 renew their Leases, of 2 that the DaemonSet wants")),
+        ({"a": 1}, None, Verdict("agents", "", True, "1 renew their Leases")),
+        (
+            {"a": 1},
+            2,
+            Verdict(
+                "agents",
+                "",
+                False,
+                "1 renew their Leases, of 2 that the DaemonSet wants; look at the agents' pods and their logs",
+            ),
+        ),
+        ({}, None, Verdict("agents", "", False, "0 renew their Leases; look at the agents' pods and their logs")),
+    ],
+)
+def test_the_agents_as_a_whole(leases: dict[str, float], wanted: int | None, whole: Verdict) -> None:
+    assert of_agents({node: lease(ago) for node, ago in leases.items()}, {}, NOW, wanted) == [whole]
+
+
+def test_each_silent_agent_is_named() -> None:
+    leases = {"c": lease(1), "b": lease(3600), "a": LeaseRecord("", 60)}
+    found = of_agents(leases, leases, NOW, None)
+    assert [(each.name, each.is_good) for each in found] == [("", True), ("a", False), ("b", False)]
+    assert found[1].says.startswith("renewed its Lease never")
+    assert found[2].says.startswith("renewed its Lease 3600 s ago")
+
+
+def with_ready(status: str | None, node: str = "node-a") -> NodeDeviceRecord:
+    said = {names.Condition.READY: Condition(status, "SomeReason", "some words", "then", 1)} if status else {}
+    return node_device(node=node, total=4, available=3, conditions=said)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_good", "says"),
+    [
+        ("True", True, "3 of 4 available, Ready"),
+        ("False", False, "3 of 4 available; SomeReason: some words"),
+        ("Unknown", False, "3 of 4 available; SomeReason: some words"),
+        (None, False, "3 of 4 available; no operator has looked at it yet"),
+    ],
+)
+def test_ready_or_why_not(status: str | None, is_good: bool, says: str) -> None:
+    assert of_node_devices([with_ready(status)]) == [Verdict("NodeDevice", "node-a.example.com.gpu", is_good, says)]
+
+
+def test_no_resource_yet_is_no_failure() -> None:
+    [verdict] = of_node_devices([])
+    assert verdict.is_good
+    assert "no device plugin has registered" in verdict.says
+
+
+def test_of_many_only_what_is_wrong_is_listed() -> None:
+    nodes = [f"node-{number:03}" for number in range(MOST_LISTED + 1)]
+    good = of_node_devices(with_ready("True", node) for node in nodes)
+    assert good == [Verdict("NodeDevices", "", True, "41 of 41 are Ready")]
+    mixed = of_node_devices(with_ready("False" if node == "node-007" else "True", node) for node in nodes)
+    assert [(each.what, each.is_good) for each in mixed] == [("NodeDevices", False), ("NodeDevice", False)]
+    wrong = of_node_devices(with_ready("False", node) for node in nodes)
+    assert len(wrong) == 1 + MOST_LISTED
+
+
+def test_table() -> None:
+    assert table([Verdict("kind", "a.b", True, "is served"), Verdict("operator", "", False, "none leads")]) == [
+        "    WHAT      NAME  SAYS",
+        "ok  kind      a.b   is served",
+        "NO  operator  -     none leads",
+    ]

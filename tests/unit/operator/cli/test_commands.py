@@ -1,0 +1,93 @@
+"""The commands that do one thing and end, as somebody types them: help, wrong options, no cluster; each a sentence."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from nodedevice_operator import __version__
+from nodedevice_operator.__main__ import main
+from nodedevice_operator.cli.crd_objects import NAMES, shipped
+
+from charts import generate_crds
+
+COMMANDS = (("crds", "apply"), ("cleanup",), ("check",))
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ("crds",)])
+def test_help(command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, [*command, "--help"])
+    assert done.exit_code == 0
+    assert "Usage: main " + " ".join(command) in done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (("crds", "apply", "--timeout-seconds", "0"), "is not in the range 1<=x<=3600"),
+        (("cleanup", "--timeout-seconds", "-1"), "is not in the range 1<=x<=3600"),
+        (("check", "--wait-seconds", "-1"), "is not in the range 0<=x<=3600"),
+        (("cleanup", "--delete"), "No such option"),
+    ],
+)
+def test_wrong_options_are_refused(command: tuple[str, ...], sentence: str) -> None:
+    done = CliRunner().invoke(main, list(command))
+    assert done.exit_code == 2
+    assert sentence in done.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_kubeconfig_that_is_not_there(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, [*command, "--kubeconfig", str(tmp_path / "none")])
+    assert done.exit_code == 1
+    assert done.output.startswith(f"Error: kubeconfig {tmp_path / 'none'}: cannot be used")
+    assert len(done.output.splitlines()) == 1
+
+
+@pytest.fixture
+def nobody_there(tmp_path: Path) -> Path:
+    """A kubeconfig for an API server that is not there."""
+    kubeconfig = tmp_path / "kubeconfig"
+    content = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "a", "user": {"token": "a"}}],
+    }
+    kubeconfig.write_text(yaml.safe_dump(content))
+    return kubeconfig
+
+
+@pytest.mark.parametrize("command", [("crds", "apply"), ("cleanup",)])
+def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there: Path) -> None:
+    done = CliRunner().invoke(main, [*command, "--kubeconfig", str(nobody_there), "--timeout-seconds", "1"])
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: not done after 1 s, while ")
+    assert "Connection refused" in done.output
+
+
+def test_a_check_says_at_once_that_it_waits_for_the_api_server(
+    nobody_there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodedevice_operator.cli.check._PATIENCE_SECONDS", 1.5)
+    done = CliRunner().invoke(main, ["check", "--kubeconfig", str(nobody_there), "--wait-seconds", "0"])
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    waits, error = done.stderr.splitlines()
+    assert waits.startswith("waiting up to 1.5 s for the API server http://127.0.0.1:1: GET ")
+    assert "Connection refused" in waits
+    assert error.startswith("Error: not done after 1.5 s, while reading what is there: GET ")
+
+
+def test_the_program_carries_the_definitions_of_its_release() -> None:
+    bodies = shipped()
+    assert [body["metadata"]["name"] for body in bodies] == list(NAMES)
+    for body in bodies:
+        assert body["metadata"]["annotations"] == {"nodedevice.io/release": __version__}
+
+
+def test_copies_are_what_the_source_makes_of_them() -> None:
+    for source in generate_crds.SOURCE.glob("*.yaml"):
+        wanted = generate_crds.copy_of(source.read_text(encoding="utf-8"), __version__)
+        for folder in generate_crds.COPIES:
+            assert (folder / source.name).read_text(encoding="utf-8") == wanted

@@ -1,0 +1,83 @@
+"""What the short commands share: patience with an API server that is away, one deadline, and the word on what it was about."""
+
+import pytest
+from nodedevice_operator.cli.progress import within
+from nodedevice_operator.errors import ApiError, Forbidden, Overdue, Unavailable, Unreachable
+
+
+class Server:
+    """Answers with these failures, one after the other, and then well."""
+
+    def __init__(self, *failures: ApiError) -> None:
+        self.failures = list(failures)
+        self.calls = 0
+
+    async def ask(self) -> str:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return "well"
+
+
+def away() -> ApiError:
+    return Unreachable("GET", "nodes", "connection refused")
+
+
+async def test_waits_for_an_api_server_that_is_away() -> None:
+    server = Server(away(), Unavailable("GET", "nodes", "busy", 429))
+    async with within(60) as progress:
+        assert await progress.patiently(server.ask) == "well"
+    assert server.calls == 3
+
+
+async def test_what_is_waited_for_is_said_once_for_each_outage() -> None:
+    said: list[str] = []
+    busy = Unavailable("GET", "nodes", "busy", 429)
+    async with within(60, said.append) as progress:
+        await progress.patiently(Server(away(), busy).ask)
+        await progress.patiently(Server().ask)
+        assert said == ["GET nodes: connection refused"]
+        await progress.patiently(Server(busy).ask)
+    assert said == ["GET nodes: connection refused", "GET nodes: busy"]
+
+
+async def test_a_refusal_is_final() -> None:
+    server = Server(Forbidden("GET", "nodes", "no", 403))
+    with pytest.raises(Forbidden):
+        async with within(60) as progress:
+            await progress.patiently(server.ask)
+    assert server.calls == 1
+
+
+async def test_at_the_deadline_it_says_what_it_was_at_and_what_was_wrong() -> None:
+    async def withdraw() -> None:
+        async with within(0.05) as progress:
+            progress.step = "taking capacity off Nodes"
+            await progress.patiently(Server(*[away()] * 1000).ask)
+
+    with pytest.raises(Overdue) as overdue:
+        await withdraw()
+    assert str(overdue.value) == (
+        "not done after 0.05 s, while taking capacity off Nodes: GET nodes: connection refused; it can be run again"
+    )
+
+
+async def test_looks_until_nothing_is_missing() -> None:
+    answers = ["one is there", ""]
+
+    async def missing() -> str:
+        return answers.pop(0)
+
+    async with within(60) as progress:
+        await progress.until(missing)
+    assert not answers
+
+
+async def test_what_is_still_missing_at_the_deadline_is_told() -> None:
+    async def missing() -> str:
+        return "a pod is still there"
+
+    with pytest.raises(Overdue) as overdue:
+        async with within(0.05) as progress:
+            await progress.until(missing)
+    assert overdue.value.trouble == "a pod is still there"

@@ -1,0 +1,155 @@
+"""What the conditions say, what Ready names first, and that nothing is written twice."""
+
+from dataclasses import replace
+
+import pytest
+from nodedevice_api.names import OPERATOR_CONDITIONS, Reason
+from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, expired
+from nodedevice_operator.capacity.decide import Verdict
+from nodedevice_operator.conditions import conditions
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+
+from tests.fakes.operator.operator_model import GPU, node_device
+
+GOOD = Verdict(True, Reason.ADVERTISED)
+TAKEN = Verdict(False, Reason.FOREIGN_OWNER, "kubelet", Reason.FOREIGN_OWNER)
+GONE = Verdict(False, Reason.ENDPOINT_GONE)
+NODELESS = Verdict(False, Reason.NODE_MISSING)
+
+
+def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
+    """A NodeDevice with these conditions of its agent (status, reason); None: not there."""
+    record = node_device()
+    changed = {kind: Condition(said[0], said[1], "", "then", 1) if said else None for kind, said in agent.items()}
+    merged = {**record.conditions, **changed}
+    return replace(record, conditions={kind: value for kind, value in merged.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict", "agent", "ready"),
+    [
+        pytest.param(says(), GOOD, ALIVE, ("True", "Ready"), id="all is there"),
+        pytest.param(
+            says(Healthy=("False", "SomeDevicesUnhealthy")),
+            GOOD,
+            ALIVE,
+            ("True", "SomeDevicesUnhealthy"),
+            id="some broken",
+        ),
+        pytest.param(
+            says(Healthy=("False", "NoHealthyDevices")), GOOD, ALIVE, ("False", "NoHealthyDevices"), id="all broken"
+        ),
+        pytest.param(
+            says(Registered=("True", "DevicesRefused")), GOOD, ALIVE, ("True", "DevicesRefused"), id="a list in part"
+        ),
+        pytest.param(
+            says(Registered=("True", "CheckpointUnreadable"), Healthy=("False", "SomeDevicesUnhealthy")),
+            GOOD,
+            ALIVE,
+            ("True", "SomeDevicesUnhealthy"),
+            id="broken devices before what else is to be mended",
+        ),
+        pytest.param(says(Healthy=("False", "NoDevices")), GOOD, ALIVE, ("False", "NoDevices"), id="none"),
+        pytest.param(says(Injectable=("Unknown", "RuntimeNone")), GOOD, ALIVE, ("True", "Ready"), id="nobody injects"),
+        pytest.param(
+            says(Injectable=("False", "NriDisabled")), GOOD, ALIVE, ("False", "NriDisabled"), id="cannot inject"
+        ),
+        pytest.param(
+            says(Registered=("False", "EndpointStopped")), GOOD, ALIVE, ("False", "EndpointStopped"), id="stopped"
+        ),
+        pytest.param(says(Registered=None), GOOD, ALIVE, ("False", "NoDeviceListYet"), id="nothing said"),
+        pytest.param(says(), TAKEN, ALIVE, ("False", "ForeignOwner"), id="conflict"),
+        pytest.param(says(), GONE, ALIVE, ("False", "EndpointGone"), id="not advertised"),
+        pytest.param(says(), GOOD, MISSING, ("False", "LeaseMissing"), id="no agent"),
+        pytest.param(
+            says(Registered=("False", "EndpointStopped")),
+            TAKEN,
+            expired(60),
+            ("False", "LeaseExpired"),
+            id="a dead agent first",
+        ),
+        pytest.param(says(Registered=None), NODELESS, MISSING, ("False", "NodeMissing"), id="a Node that is not there"),
+        pytest.param(
+            says(Registered=("False", "EndpointStopped")),
+            TAKEN,
+            ALIVE,
+            ("False", "EndpointStopped"),
+            id="the agent's own before ours",
+        ),
+    ],
+)
+def test_ready(record: NodeDeviceRecord, verdict: Verdict, agent: AgentState, ready: tuple[str, str]) -> None:
+    answer = conditions.answers(record, verdict, agent)["Ready"]
+    assert (answer.status, answer.reason) == ready
+
+
+def stored(record: NodeDeviceRecord, values: tuple[conditions.ConditionValue, ...]) -> NodeDeviceRecord:
+    written = {v.type: Condition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
+    return replace(record, conditions={**record.conditions, **written})
+
+
+def test_all_four_are_written_together_and_once() -> None:
+    record = node_device()
+    wanted = conditions.answers(record, GOOD, ALIVE)
+    values = conditions.changed(record, wanted, "10:00")
+    assert tuple(value.type for value in values) == OPERATOR_CONDITIONS
+    assert conditions.changed(stored(record, values), wanted, "10:01") == ()
+
+
+def test_only_a_status_that_changes_gets_a_new_time() -> None:
+    record = node_device()
+    record = stored(record, conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "10:00"))
+    values = conditions.changed(record, conditions.answers(record, TAKEN, ALIVE), "11:00")
+    since = {value.type: value.since for value in values}
+    assert since == {"Advertised": "11:00", "Conflict": "11:00", "AgentReady": "10:00", "Ready": "11:00"}
+
+
+def test_a_new_generation_is_observed() -> None:
+    record = node_device()
+    record = stored(record, conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "10:00"))
+    record = replace(record, generation=2)
+    values = conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "11:00")
+    assert {(value.observed_generation, value.since) for value in values} == {(2, "10:00")}
+
+
+def _advertised(record: NodeDeviceRecord, lacks_policies: bool | None) -> str:
+    return conditions.answers(record, GOOD, ALIVE, lacks_policies=lacks_policies)["Advertised"].message
+
+
+def test_an_api_server_that_cannot_hold_pods_back_is_told_to_who_has_only_kubectl() -> None:
+    by_nri = replace(node_device(), runtime="nri")
+    assert "has no MutatingAdmissionPolicy v1" in _advertised(by_nri, True)
+    assert "MutatingAdmissionPolicy" not in _advertised(by_nri, False)
+    assert "MutatingAdmissionPolicy" not in _advertised(replace(by_nri, runtime="none"), True)
+
+
+@pytest.mark.parametrize("lacked", [True, False])
+def test_while_nobody_knows_it_stays_as_it_was_told(lacked: bool) -> None:
+    record = replace(node_device(), runtime="nri")
+    before = conditions.answers(record, GOOD, ALIVE, lacks_policies=lacked)
+    record = stored(record, conditions.changed(record, before, "10:00"))
+    unknown = conditions.answers(record, GOOD, ALIVE, lacks_policies=None)
+    assert conditions.changed(record, unknown, "10:01") == ()
+
+
+def test_every_reason_has_its_sentence() -> None:
+    record = node_device()
+    for reason in (
+        Reason.ENDPOINT_GONE,
+        Reason.NODE_MISSING,
+        Reason.FOREIGN_OWNER,
+        Reason.CHANGED_REPEATEDLY,
+        Reason.NOT_ADVERTISED,
+    ):
+        answers = conditions.answers(record, Verdict(False, reason, "kubelet", reason), ALIVE)
+        assert answers["Advertised"].message
+        assert answers["Conflict"].message.startswith("kubelet owns this name on the Node: stop it")
+
+
+def test_what_ends_a_conflict_depends_on_how_it_began() -> None:
+    remedies = {
+        reason: conditions.answers(node_device(), Verdict(False, reason, "x", reason), ALIVE)["Conflict"].message
+        for reason in (Reason.FOREIGN_OWNER, Reason.CHANGED_REPEATEDLY)
+    }
+    assert f"take {GPU} out of Node node-a's status" in remedies[Reason.FOREIGN_OWNER]
+    assert "after a pause" in remedies[Reason.CHANGED_REPEATEDLY]

@@ -1,0 +1,273 @@
+"""Events are posted, or lost and counted; never in the way."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
+from nodedevice_operator.events import recorder as module
+from nodedevice_operator.events.aggregate import Tally
+from nodedevice_operator.events.recorder import Recorder
+from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, about_pod
+from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.objects.nodedevice import PodRecord
+
+from tests.fakes.operator.cluster_model import ClusterModel
+
+
+def event(message: str, on_node: str | None = None) -> Event:
+    return Event(about_pod("default", "pod-a", "uid-a"), NORMAL, "Test", message, on_node)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def cluster() -> ClusterModel:
+    return ClusterModel()
+
+
+@pytest.fixture
+async def recorder(cluster: ClusterModel, metrics: Metrics) -> AsyncIterator[Recorder]:
+    made = Recorder(cluster, metrics)
+    task = asyncio.create_task(made.work())
+    yield made
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+_numbers = count()
+
+
+async def posted(recorder: Recorder, cluster: ClusterModel) -> list[str]:
+    """Messages posted before a last one, for which is waited."""
+    last = f"last {next(_numbers)}"
+    recorder.post(event(last))
+    async with asyncio.timeout(20):
+        while not cluster.events or cluster.events[-1].message != last:
+            await asyncio.sleep(0)
+    return [found.message for found in cluster.events[:-1]]
+
+
+def lost(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("nodedevice_operator_events_lost_total")
+
+
+async def test_an_outage_is_waited_for_and_a_refusal_is_not(
+    recorder: Recorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
+    refused = Invalid("post", "events", "no", 422)
+    forbidden = Forbidden("post", "events", "no role is known yet", 403)
+    arrived = Conflict("post", "events", "already exists", 409)
+    away = Unreachable("post", "events", "away")
+    cluster.failures["post_event"] = [away, forbidden]
+    recorder.post(event("a"))
+    assert await posted(recorder, cluster) == ["a"]
+    cluster.events.clear()
+    cluster.failures["post_event"] = [refused, arrived]
+    recorder.post(event("b"))
+    recorder.post(event("c"))
+    assert await posted(recorder, cluster) == []
+    assert lost(metrics) == 1
+
+
+async def test_what_never_gets_through_is_lost(
+    recorder: Recorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
+    cluster.failures["post_event"] = [Unreachable("post", "events", "away")] * 4
+    recorder.post(event("a"))
+    assert await posted(recorder, cluster) == []
+    assert lost(metrics) == 1
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_posted"),
+    [
+        (PodRecord("uid-a", "node-a"), True),
+        (PodRecord("uid-a", "node-b"), False),
+        (PodRecord("uid-b", "node-a"), False),
+        (None, False),
+    ],
+)
+async def test_an_agent_is_not_believed_which_pods_it_has(
+    recorder: Recorder, cluster: ClusterModel, pod: PodRecord | None, is_posted: bool
+) -> None:
+    if pod is not None:
+        cluster.pods["default", "pod-a"] = pod
+    recorder.post(event("a", on_node="node-a"))
+    assert await posted(recorder, cluster) == (["a"] if is_posted else [])
+
+
+async def test_the_newest_are_kept_when_there_are_too_many(
+    cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_PER_SECOND", 1e9)
+    waiting = Recorder(cluster, metrics)
+    for number in range(1003):
+        waiting.post(event(str(number)))
+    assert lost(metrics) == 3
+    assert [record.message for record in caplog.records] == ["oldest Events given up, as too many wait"]
+    task = asyncio.create_task(waiting.work())
+    waiting.post(event("one more"))
+    messages = await posted(waiting, cluster)
+    assert messages[0] == "5"  # three, then one each for the two that came since
+    task.cancel()
+
+
+async def test_names_keep_the_order_in_which_it_was_told(recorder: Recorder, cluster: ClusterModel) -> None:
+    """An Event's time has whole seconds, and kubectl lists those of one second by name."""
+    for number in range(8):
+        recorder.post(event(f"message {number}"))
+    assert len(await posted(recorder, cluster)) == 8
+    assert cluster.event_names == sorted(cluster.event_names)
+
+
+async def test_the_same_again_is_counted_on(recorder: Recorder, cluster: ClusterModel) -> None:
+    for message in ("a", "b", "a", "a"):
+        recorder.post(event(message))
+    assert await posted(recorder, cluster) == ["a", "b"]
+    assert cluster.writes == ["again a 2", "again a 3"]
+
+
+async def test_what_goes_on_is_named_after_what_it_says_and_told_once(
+    recorder: Recorder, cluster: ClusterModel, metrics: Metrics
+) -> None:
+    standing = [replace(event(message), is_standing=True) for message in ("a", "b", "a")]
+    for one in standing:
+        recorder.post(one)
+    assert await posted(recorder, cluster) == ["a", "b"]
+    assert lost(metrics) == 0
+    cluster.events.clear()
+    # another process
+    after = Recorder(cluster, metrics)
+    task = asyncio.create_task(after.work())
+    after.post(standing[0])
+    after.post(event("c"))
+    assert await posted(after, cluster) == ["c"]
+    assert cluster.writes == []
+    task.cancel()
+
+
+async def test_one_that_is_no_longer_there_is_posted_anew(recorder: Recorder, cluster: ClusterModel) -> None:
+    cluster.failures["repeat_event"] = [NotFound("patch", "events", "gone", 404)]
+    for _ in range(3):
+        recorder.post(event("a"))
+    assert await posted(recorder, cluster) == ["a", "a"]
+    assert cluster.writes == ["again a 2"]
+
+
+async def test_a_hundred_devices_are_one_event_for_each_node(
+    recorder: Recorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+    for number in range(100):
+        for node in ("node-a", "node-b"):
+            tally = Tally("example.com/gpu", node, frozenset({f"gpu-{number:02}"}), frozenset({"Overheated"}))
+            about = About("nodedevice.io/v1alpha1", "NodeDevice", "", f"{node}.example.com.gpu", node)
+            recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), tally=tally))
+    async with asyncio.timeout(20):
+        while len(cluster.events) < 2:
+            await asyncio.sleep(0)
+    named = "100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of example.com/gpu"
+    wanted = [f"{named} on {node} unhealthy (Overheated)" for node in ("node-a", "node-b")]
+    assert [found.message for found in cluster.events] == wanted
+    assert await posted(recorder, cluster) == wanted
+
+
+def tallied(reason: str, *device_ids: str, unnamed: int = 0) -> Event:
+    is_recovery = reason == "DeviceRecovered"
+    why = frozenset[str]() if is_recovery else frozenset({"Xid"})
+    ids = frozenset(device_ids)
+    tally = Tally("example.com/gpu", "node-a", ids, why, unnamed=unnamed, is_recovery=is_recovery)
+    about = About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "node-a")
+    return Event(about, NORMAL if is_recovery else WARNING, reason, tally.sentence(), tally=tally)
+
+
+@pytest.mark.parametrize(
+    ("news", "wanted"),
+    [
+        pytest.param(
+            [("DeviceUnhealthy", "0"), ("DeviceRecovered", "0"), ("DeviceUnhealthy", "0")],
+            ["1 device (0) {} unhealthy (Xid)", "1 device (0) {} healthy again", "1 device (0) {} unhealthy (Xid)"],
+            id="breaks, mends and breaks",
+        ),
+        pytest.param(
+            [("DeviceUnhealthy", "3"), ("DeviceRecovered", "3"), ("DeviceUnhealthy", "0")],
+            ["1 device (3) {} unhealthy (Xid)", "1 device (3) {} healthy again", "1 device (0) {} unhealthy (Xid)"],
+            id="mends before another breaks",
+        ),
+        pytest.param(
+            [("DeviceUnhealthy", "0"), ("DeviceRecovered", "9"), ("DeviceUnhealthy", "1"), ("DeviceRecovered", "8")],
+            ["2 devices (0, 1) {} unhealthy (Xid)", "2 devices (8, 9) {} healthy again"],
+            id="others are gathered on",
+        ),
+        pytest.param(
+            [("DeviceUnhealthy", "0"), ("DeviceRecovered", 5), ("DeviceUnhealthy", 7)],
+            ["1 device (0) {} unhealthy (Xid)", "5 devices {} healthy again", "7 devices {} unhealthy (Xid)"],
+            id="those only counted may be any",
+        ),
+    ],
+)
+async def test_what_is_told_last_of_a_device_is_what_became_of_it_last(
+    recorder: Recorder,
+    cluster: ClusterModel,
+    monkeypatch: pytest.MonkeyPatch,
+    news: list[tuple[str, str | int]],
+    wanted: list[str],
+) -> None:
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+    for reason, which in news:
+        recorder.post(tallied(reason, which) if isinstance(which, str) else tallied(reason, unnamed=which))
+    async with asyncio.timeout(20):
+        while len(cluster.events) + len(cluster.writes) < len(wanted):
+            await asyncio.sleep(0)
+    repeated = [write.removeprefix("again ").removesuffix(" 2") for write in cluster.writes]
+    told = [found.message for found in cluster.events] + repeated
+    assert told == [sentence.format("of example.com/gpu on node-a") for sentence in wanted]
+
+
+async def test_resources_of_one_pod_are_told_apart(
+    recorder: Recorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
+    for resource in ("example.com/gpu", "example.com/nic"):
+        tally = Tally(resource, "node-a", frozenset({"0"}), frozenset({"Overheated"}), of_pod=True)
+        about = about_pod("default", "pod-a", "uid-a")
+        recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), tally=tally))
+    async with asyncio.timeout(20):
+        while len(cluster.events) < 2:
+            await asyncio.sleep(0)
+    assert [found.tally.resource for found in cluster.events if found.tally] == ["example.com/gpu", "example.com/nic"]
+
+
+async def test_a_flood_waits_and_is_not_lost(
+    cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    really_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await really_sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    flooded = Recorder(cluster, metrics, clock=lambda: 1000.0)
+    for number in range(150):
+        flooded.post(event(str(number)))
+    task = asyncio.create_task(flooded.work())
+    async with asyncio.timeout(20):
+        while len(cluster.events) < 150:
+            await really_sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert len([seconds for seconds in pauses if seconds > 0]) == 50
+    assert pauses[-1] == pytest.approx(50 / 20)

@@ -1,0 +1,306 @@
+"""Which changes of a NodeDevice are told, and that each is told once."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_operator.events.aggregate import some
+from nodedevice_operator.events.transitions import merged, transitions
+from nodedevice_operator.objects.nodedevice import Allocation, Condition, Device, NodeDeviceRecord, Waiting
+
+from tests.fakes.operator.operator_model import GPU, node_device
+
+IDS = tuple(f"gpu-{number}" for number in range(8))
+
+
+def record(broken: int = 0, listed: tuple[str, ...] = IDS, **fields: Any) -> NodeDeviceRecord:
+    devices = {device_id: Device("Unhealthy", "Xid", False, ()) for device_id in IDS[:broken]}
+    return node_device(devices=devices, listed=listed, **fields)
+
+
+def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
+    return Waiting("default", "pod-a", "uid-a", container, reason, message)
+
+
+def held(pod: str, container: str, *device_ids: str, **fields: Any) -> Allocation:
+    return Allocation(
+        "default", pod, f"uid-{pod}", container, device_ids, 0, fields.pop("is_releasing", False), **fields
+    )
+
+
+def told(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:
+    return [(event.reason, event.message) for event in transitions(old, new)]
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        pytest.param(None, id="never seen"),
+        pytest.param(record(has_status=False), id="said nothing"),
+        pytest.param(replace(record(), uid="another"), id="another object"),
+    ],
+)
+def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
+    assert told(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
+
+
+def test_devices_that_break_together_are_one_event() -> None:
+    (event,) = told(record(broken=1), record(broken=8))
+    assert event == (
+        "DeviceUnhealthy",
+        f"7 devices (gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 2 more) of {GPU} on node-a unhealthy (Xid)",
+    )
+    assert told(record(broken=8), record(broken=8)) == []
+
+
+def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
+    recovered = ("DeviceRecovered", f"1 device (gpu-0) of {GPU} on node-a healthy again")
+    assert told(record(broken=1), record()) == [recovered]
+    assert told(record(broken=1), record(listed=IDS[1:])) == []
+    one_broken = record(broken=1, total=308, healthy=307, devices_omitted=300)
+    assert told(one_broken, record(listed=(), total=308, healthy=308, devices_omitted=308)) == [recovered]
+
+
+def many(total: int, broken: range, names: int = 1551) -> NodeDeviceRecord:
+    """A resource of so many devices that its NodeDevice names just the first of the broken ones, and leaves out the rest."""
+    named = [f"d{number:06d}" for number in broken][:names]
+    devices = {device_id: Device("Unhealthy", "Xid", False, ()) for device_id in named}
+    healthy, omitted = total - len(broken), total - len(named)
+    return node_device(
+        devices=devices, listed=tuple(named), total=total, healthy=healthy, available=healthy, devices_omitted=omitted
+    )
+
+
+NAMED = "d000000, d000001, d000002, d000003, d000004"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        pytest.param(
+            many(6000, range(0)),
+            many(6000, range(5000)),
+            [f"5000 devices ({NAMED} and 4995 more) of {GPU} on node-a unhealthy (Xid)"],
+            id="they break",
+        ),
+        pytest.param(
+            many(6000, range(5000)),
+            many(6000, range(1000, 5000)),
+            [f"1000 devices of {GPU} on node-a healthy again"],
+            id="some recover, and others are listed in their place",
+        ),
+        pytest.param(
+            many(6000, range(5000)),
+            many(6000, range(0)),
+            [f"5000 devices ({NAMED} and 4995 more) of {GPU} on node-a healthy again"],
+            id="all recover",
+        ),
+        pytest.param(
+            many(6000, range(1000, 5000)),
+            many(6000, range(5000)),
+            [f"1000 devices of {GPU} on node-a unhealthy"],
+            id="those break that push others out of the list",
+        ),
+        pytest.param(
+            many(100_000, range(5000)),
+            many(100_000, range(100_000)),
+            [f"95000 devices of {GPU} on node-a unhealthy"],
+            id="the plugin stops",
+        ),
+        pytest.param(many(6000, range(5000)), many(1000, range(0)), [], id="the plugin lists none of the broken ones"),
+        pytest.param(
+            many(6000, range(5000)),
+            many(5990, range(100, 5000)),
+            [f"90 devices of {GPU} on node-a healthy again"],
+            id="some recover while as many as ten broken ones are listed no more",
+        ),
+        pytest.param(
+            many(6000, range(5000)), many(6000, range(5000), names=1600), [], id="more of the same are listed"
+        ),
+    ],
+)
+def test_of_many_devices_the_totals_count_and_not_what_the_list_has_room_for(
+    before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[str]
+) -> None:
+    assert [message for _, message in told(before, after)] == wanted
+
+
+@given(
+    total=st.integers(1, 60),
+    room=st.integers(0, 60),
+    before=st.sets(st.integers(0, 59)),
+    after=st.sets(st.integers(0, 59)),
+)
+def test_no_more_is_told_than_what_happened(total: int, room: int, before: set[int], after: set[int]) -> None:
+    """Whichever of the same devices are broken, before and after, and however few of them the list has room for."""
+
+    def seen(broken: set[int]) -> NodeDeviceRecord:
+        here = {number for number in broken if number < total}
+        named = {f"d{number:02d}": Device("Unhealthy", "Xid", False, ()) for number in sorted(here)[:room]}
+        return node_device(
+            devices=named,
+            listed=tuple(named),
+            total=total,
+            healthy=total - len(here),
+            devices_omitted=total - len(named),
+        )
+
+    all_broken, all_mended = (
+        {number for number in found if number < total} for found in (after - before, before - after)
+    )
+    counted = {"DeviceUnhealthy": 0, "DeviceRecovered": 0}
+    for event in transitions(seen(before), seen(after)):
+        assert event.tally is not None
+        truly = all_broken if event.reason == "DeviceUnhealthy" else all_mended
+        assert event.tally.device_ids <= {f"d{number:02d}" for number in truly}
+        counted[event.reason] = len(event.tally.device_ids) + event.tally.unnamed
+    assert counted["DeviceUnhealthy"] <= len(all_broken)
+    assert counted["DeviceRecovered"] <= len(all_mended)
+    assert counted["DeviceUnhealthy"] - counted["DeviceRecovered"] == len(all_broken) - len(all_mended)
+
+
+def test_a_pod_is_told_of_the_devices_that_it_holds() -> None:
+    holders = (
+        held("pod-a", "init", "gpu-0"),
+        held("pod-a", "main", "gpu-0", "gpu-1", "gpu-7"),
+        held("pod-b", "main", "gpu-6"),
+        held("pod-c", "main", "gpu-2", is_releasing=True),
+        Allocation("", "", "uid-x", "main", ("gpu-3",), 0, False),
+    )
+    well, broken = record(allocations=holders), record(broken=4, allocations=holders)
+    on_node, on_pod = transitions(well, broken)
+    assert (on_node.about.kind, on_pod.about.kind, on_pod.about.name) == ("NodeDevice", "Pod", "pod-a")
+    assert (on_pod.about.uid, on_pod.on_node, on_pod.type) == ("uid-pod-a", "node-a", "Warning")
+    assert (
+        on_pod.message == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a unhealthy (Xid); held by this pod until it ends"
+    )
+    assert transitions(broken, broken) == ()
+    _, recovered = transitions(broken, well)
+    assert (recovered.about, recovered.type) == (on_pod.about, "Normal")
+    assert recovered.message == f"2 devices (gpu-0, gpu-1) of {GPU} on node-a healthy again"
+
+
+def test_what_breaks_one_after_the_other_is_one_event_on_the_pod_too() -> None:
+    holders = (held("pod-a", "main", "gpu-0", "gpu-1"),)
+    well, one, both = (record(broken=number, allocations=holders) for number in range(3))
+    first, second = transitions(well, one)[1], transitions(one, both)[1]
+    assert merged(first, second).message == transitions(well, both)[1].message
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("Running", "Stopped", "EndpointStopped"),
+        ("Stopped", "Gone", "EndpointGone"),
+        ("Gone", "Running", "EndpointRunning"),
+        ("Running", "Running", None),
+        (None, "Running", None),
+        ("Running", None, None),
+    ],
+)
+def test_endpoint(before: str | None, after: str | None, reason: str | None) -> None:
+    found = [event[0] for event in told(record(endpoint=before), record(endpoint=after))]
+    assert found == ([reason] if reason else [])
+
+
+def test_a_waiting_pod_is_told_once_per_reason() -> None:
+    none, few = record(), record(waiting=(waiting("NotEnoughDevices", "0 of 2"),))
+    (event,) = transitions(none, few)
+    assert (event.about.kind, event.about.name, event.about.uid, event.on_node) == ("Pod", "pod-a", "uid-a", "node-a")
+    assert event.message == f"container main waits for {GPU} on node-a: NotEnoughDevices (0 of 2)"
+    assert told(few, record(waiting=(waiting("NotEnoughDevices", "1 of 2"),))) == []
+    assert len(told(few, record(waiting=(waiting("AllocateFailed"), waiting("NotEnoughDevices"))))) == 1
+
+
+def runs_without(kind: str, container: str = "main", **fields: Any) -> dict[str, Any]:
+    """Fields of a record in which that container runs without its devices, recorded as its own or not."""
+    if kind == "held":
+        return {"allocations": (held("pod-a", container, "gpu-0", runs_without=True, **fields),)}
+    return {"waiting": (Waiting("default", "pod-a", "uid-pod-a", container, "NotEnoughDevices", "", True),)}
+
+
+@pytest.mark.parametrize("kind", ["held", "waiting"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(record(), id="unknown"),
+        pytest.param(record(allocations=(held("pod-a", "main", "gpu-0"),)), id="held"),
+        pytest.param(record(waiting=(Waiting("default", "pod-a", "uid-pod-a", "main", "AnyReason", ""),)), id="waits"),
+        pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
+    ],
+)
+def test_a_container_that_runs_without_its_devices_is_told_of_on_its_pod(before: NodeDeviceRecord, kind: str) -> None:
+    events = [event for event in transitions(before, record(**runs_without(kind))) if event.reason != "DevicesWaiting"]
+    (event,) = events
+    assert (event.reason, event.type) == ("RunsWithoutDevices", "Warning")
+    assert (event.about.kind, event.about.name, event.about.uid, event.on_node) == (
+        "Pod",
+        "pod-a",
+        "uid-pod-a",
+        "node-a",
+    )
+    assert event.message == (
+        f"container main runs without the {GPU} that it asked for on node-a; delete the pod, so that it starts anew and gets it"
+    )
+
+
+def test_it_is_told_at_each_transition_and_at_no_other_change() -> None:
+    held_so, waits_so = record(**runs_without("held")), record(**runs_without("waiting"))
+    assert [reason for reason, _ in told(waits_so, held_so)] == []
+    assert [reason for reason, _ in told(held_so, replace(held_so, cordoned=1))] == []
+    well = record(allocations=(held("pod-a", "main", "gpu-0"),))
+    assert told(held_so, well) == []
+    assert [reason for reason, _ in told(well, held_so)] == ["RunsWithoutDevices"]
+    both = replace(held_so, waiting=runs_without("waiting", "side")["waiting"])
+    again = [message for reason, message in told(held_so, both) if reason == "RunsWithoutDevices"]
+    assert [message.partition(" runs")[0] for message in again] == ["container side"]
+
+
+@pytest.mark.parametrize(
+    "allocation",
+    [
+        pytest.param(held("pod-a", "main", "gpu-0", is_releasing=True, runs_without=True), id="a pod that is over"),
+        pytest.param(Allocation("", "", "uid", "main", ("gpu-0",), 0, False, True), id="a pod nobody knows by name"),
+    ],
+)
+def test_nothing_is_told_of(allocation: Allocation) -> None:
+    assert told(record(), record(allocations=(allocation,))) == []
+
+
+def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecord:
+    return record(conditions={"Registered": Condition("True", reason, message, "then", 1)}, **fields)
+
+
+@pytest.mark.parametrize("reason", ["DevicesRefused", "CheckpointUnreadable"])
+@pytest.mark.parametrize("before", [registered("EndpointRunning"), record(has_status=False, conditions={})])
+def test_what_somebody_has_to_mend_is_told_once(before: NodeDeviceRecord, reason: str) -> None:
+    now = registered(reason, "gpu-0 twice")
+    (event,) = transitions(before, now)
+    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", reason)
+    assert event.message == f"{GPU} on node-a: gpu-0 twice"
+    assert told(now, registered(reason, "gpu-0 and gpu-1 twice")) == []
+    assert told(now, registered("EndpointRunning")) == []
+
+
+def test_who_edits_a_status_is_told_of_once() -> None:
+    edited = record(edited_by=frozenset({"kubectl-edit"}))
+    (event,) = transitions(record(), edited)
+    assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", "StatusEdited")
+    assert event.message == (
+        f"{GPU} on node-a: kubectl-edit changed the status, which the agent and the operator write; "
+        "each puts its own part right, the agent as soon as it runs"
+    )
+    assert told(edited, edited) == []
+    by_hand = record(has_status=False, edited_by=frozenset({"kubectl-edit"}))
+    (message,) = (message for _, message in told(record(has_status=False), by_hand))
+    assert message.endswith(
+        f"; no agent has told of {GPU} there, and what others write of its devices counts for nothing"
+    )
+    assert told(edited, record()) == []
+
+
+def test_some() -> None:
+    assert some(["a"]) == "a"
+    assert some(list("abcdef")) == "a, b, c, d, e and 1 more"

@@ -1,0 +1,89 @@
+"""Pods are read before they are evicted, refusals are told once, and nothing is believed of a pod that runs elsewhere."""
+
+import pytest
+from nodedevice_operator.errors import NotFound, Unavailable
+from nodedevice_operator.events.transitions import Event, EventReason
+from nodedevice_operator.evictions.controller import EvictionWork
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.objects.nodedevice import PodRecord
+
+from tests.fakes.operator.cluster_model import ClusterModel
+from tests.unit.operator.evictions.test_policy import EVICT, held
+
+GONE = NotFound("post", "pods/eviction", "gone", 404)
+BUDGET = Unavailable("post", "pods/eviction", "Cannot evict pod as it would violate the pod's disruption budget.", 429)
+
+
+class Bench:
+    """An operator's evictions with one node, and a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.cluster = ClusterModel()
+        self.cluster.pods["default", "pod-a"] = PodRecord("uid-a", "node-a")
+        self.told: list[Event] = []
+        cache = Cache()
+        cache.node_devices.put(held())
+        self.work = EvictionWork(
+            cache,
+            self.cluster,
+            self.told.append,
+            EVICT,
+            delay_seconds=30,
+            per_minute=60,
+            leads=lambda: True,
+            clock=lambda: self.now,
+        )
+
+    async def pass_seconds(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            await self.work.look()
+
+
+async def test_evicted_once_after_the_delay() -> None:
+    bench = Bench()
+    await bench.pass_seconds(30)
+    assert bench.cluster.writes == []
+    await bench.pass_seconds(600)
+    assert bench.cluster.writes == ["evict default/pod-a uid-a"]
+    assert [event.reason for event in bench.told] == [EventReason.POD_EVICTED]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(PodRecord("uid-b", "node-a"), id="another pod of that name"),
+        pytest.param(PodRecord("uid-a", "node-b"), id="runs elsewhere"),
+        pytest.param(PodRecord("uid-a", "node-a", True), id="is ending"),
+        pytest.param(None, id="is gone"),
+    ],
+)
+async def test_never_a_pod_that_is_not_that_one_or_ends_already(pod: PodRecord | None) -> None:
+    bench = Bench()
+    if pod is None:
+        bench.cluster.pods.clear()
+    else:
+        bench.cluster.pods["default", "pod-a"] = pod
+    await bench.pass_seconds(600)
+    assert bench.cluster.writes == []
+    assert bench.told == []
+
+
+async def test_a_budget_is_honoured_and_told_once() -> None:
+    bench = Bench()
+    bench.cluster.failures["evict_pod"] = [BUDGET] * 3
+    await bench.pass_seconds(60)
+    assert bench.cluster.writes == []
+    assert [event.reason for event in bench.told] == [EventReason.EVICTION_REFUSED]
+    assert "disruption budget" in bench.told[0].message
+    await bench.pass_seconds(60)
+    assert bench.cluster.writes == ["evict default/pod-a uid-a"]
+    assert [event.reason for event in bench.told] == [EventReason.EVICTION_REFUSED, EventReason.POD_EVICTED]
+
+
+async def test_gone_in_between_is_gone() -> None:
+    bench = Bench()
+    bench.cluster.failures["evict_pod"] = [GONE]
+    await bench.pass_seconds(600)
+    assert (bench.cluster.writes, bench.told) == ([], [])

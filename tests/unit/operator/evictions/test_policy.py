@@ -1,0 +1,111 @@
+"""Which pods go because of a device, when, and never more than the rate allows."""
+
+from typing import Any
+
+import pytest
+from nodedevice_operator.evictions.policy import (
+    BURST,
+    FIRST_RETRY_SECONDS,
+    LONGEST_RETRY_SECONDS,
+    Book,
+    Policy,
+    due,
+    look,
+    policy_of,
+    sufferers,
+    tried,
+)
+from nodedevice_operator.objects.nodedevice import Allocation, Device, NodeDeviceRecord, Waiting
+
+from tests.fakes.operator.operator_model import GPU, node_device
+
+EVICT: dict[str, Policy] = {GPU: "evict"}
+
+
+def held(
+    health: str = "Unhealthy", *, is_missing: bool = False, endpoint: str = "Running", **more: Any
+) -> NodeDeviceRecord:
+    allocation = Allocation(
+        "default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, **{"is_releasing": False, **more}
+    )
+    devices = {"gpu-0": Device(health, "x", is_missing, ()), "gpu-1": Device("Healthy", "", False, ())}
+    return node_device(devices=devices, allocations=(allocation,), endpoint=endpoint)
+
+
+@pytest.mark.parametrize(
+    ("policies", "policy"),
+    [({}, "report"), (EVICT, "evict"), ({"*": "evict"}, "evict"), ({"*": "evict", GPU: "report"}, "report")],
+)
+def test_policy(policies: dict[str, Policy], policy: Policy) -> None:
+    assert policy_of(GPU, policies) == policy
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        pytest.param(held(), f"gpu-0 of {GPU} unhealthy", id="one of its devices broke"),
+        pytest.param(held("Healthy"), None, id="all well"),
+        pytest.param(held(is_releasing=True), None, id="its pod is over"),
+        pytest.param(held(is_missing=True), None, id="no longer listed"),
+        pytest.param(held(endpoint="Stopped"), None, id="the plugin is away"),
+        pytest.param(
+            held("Healthy", runs_without=True), f"container main runs without its devices of {GPU}", id="without"
+        ),
+    ],
+)
+def test_who_suffers(record: NodeDeviceRecord, why: str | None) -> None:
+    found = sufferers([record], EVICT)
+    assert [pod.why for pod in found.values()] == ([] if why is None else [why])
+    assert sufferers([record], {}) == {}
+
+
+@pytest.mark.parametrize("runs_without", [True, False])
+def test_a_waiting_pod_that_runs_all_the_same(runs_without: bool) -> None:
+    waiting = Waiting("default", "pod-a", "uid-a", "main", "NotEnoughDevices", "", runs_without)
+    assert list(sufferers([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if runs_without else [])
+
+
+def after(book: Book, found: list[str], now: float) -> Book:
+    return look(book, found, now, delay_seconds=30, per_minute=6)
+
+
+def test_a_blip_is_waited_out_and_starts_anew() -> None:
+    book = after(Book({}), ["a"], 1000)
+    assert due(after(book, ["a"], 1029), 1029) == ()
+    assert due(after(book, ["a"], 1030), 1030) == ("a",)
+    book = after(after(book, [], 1020), ["a"], 1025)
+    assert due(after(book, ["a"], 1054), 1054) == ()
+
+
+def test_once_each() -> None:
+    book = after(Book({}), ["a"], 1000)
+    book = tried(after(book, ["a"], 1030), "a", 1030, is_refused=False)
+    assert due(after(book, ["a"], 9999), 9999) == ()
+
+
+def test_a_refusal_is_tried_again_later_and_later() -> None:
+    book, now, pauses = after(Book({}), ["a"], 1000), 1030.0, []
+    for _ in range(8):
+        book = tried(after(book, ["a"], now), "a", now, is_refused=True)
+        next_at = book.cases["a"].next_at
+        assert next_at is not None
+        pauses.append(next_at - now)
+        assert due(after(book, ["a"], next_at - 0.1), next_at - 0.1) == ()
+        now = next_at
+    assert pauses[:3] == [FIRST_RETRY_SECONDS, 2 * FIRST_RETRY_SECONDS, 4 * FIRST_RETRY_SECONDS]
+    assert pauses[-1] == LONGEST_RETRY_SECONDS
+    book = tried(after(book, ["a"], now), "a", now, is_refused=True, retry_after_seconds=1000)
+    assert book.cases["a"].next_at == now + 1000
+
+
+def test_a_storm_goes_at_the_rate_and_no_faster() -> None:
+    pods = [f"uid-{number:03}" for number in range(100)]
+    book, gone = after(Book({}), pods, 1000), []
+    for second in range(30, 630):
+        book = after(book, pods, 1000 + second)
+        for uid in due(book, 1000 + second):
+            gone.append((second, uid))
+            book = tried(book, uid, 1000 + second, is_refused=False)
+    assert [uid for _, uid in gone] == sorted({uid for _, uid in gone})
+    assert len(gone) == pytest.approx(BURST + 600 * 6 / 60, abs=1)
+    assert max(sum(begin <= second < begin + 60 for second, _ in gone) for begin in range(630)) <= BURST + 6

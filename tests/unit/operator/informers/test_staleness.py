@@ -1,0 +1,147 @@
+"""When the process ends because its watch is behind, and when it does not."""
+
+from collections.abc import AsyncIterator, Hashable
+from dataclasses import dataclass, field, replace
+
+import pytest
+from nodedevice_operator.errors import Behind, Unavailable, Unreachable
+from nodedevice_operator.informers.staleness import Watchdog
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.kube.health import ApiHealth
+
+from tests.fakes.operator.operator_model import node_device
+from tests.unit.operator.informers.test_relist import running
+
+KIND = "nodedevices"
+
+
+@dataclass
+class Listed(Cluster):
+    """What the API server lists of NodeDevices: uid and version by key; nothing of the other kinds."""
+
+    versions: dict[str | tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    is_understood: bool = True
+    lists: int = 0
+
+    async def list_versions(self, kind: str) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
+        self.lists += 1
+        if kind == KIND:
+            for key, value in self.versions.items():
+                yield {key: value}
+
+    async def find(self, kind: str, namespace: str, name: str) -> frozenset[str]:
+        if not self.is_understood:
+            return frozenset()
+        return frozenset(uid for key, (uid, _) in self.versions.items() if key == name)
+
+
+@dataclass
+class Guarded:
+    """A cache, what there is, and a watchdog without patience."""
+
+    cache: Cache = field(default_factory=Cache)
+    cluster: Listed = field(default_factory=Listed)
+    health: ApiHealth = field(default_factory=lambda: ApiHealth("https://api"))
+
+    def __post_init__(self) -> None:
+        self.watchdog = Watchdog(self.cache, self.cluster, self.health, 0.01, 0.0)
+
+    def there_is(self, key: Hashable, uid: str, version: int) -> None:
+        assert isinstance(key, str)
+        self.cluster.versions[key] = (uid, version)
+
+
+@pytest.fixture
+def guarded() -> Guarded:
+    made = Guarded()
+    record = node_device(uid="uid-a", resource_version=5)
+    made.cache.node_devices.put(record)
+    made.there_is(record.name, "uid-a", 5)
+    return made
+
+
+RECORD = node_device(uid="uid-a", resource_version=5)
+
+
+async def test_what_is_known_is_no_reason_however_long_nothing_happens(guarded: Guarded) -> None:
+    for _ in range(3):
+        await guarded.watchdog._check()
+    guarded.there_is(RECORD.name, "uid-a", 4)
+    await guarded.watchdog._check()
+
+
+@pytest.mark.parametrize(
+    ("name", "uid", "version"),
+    [
+        pytest.param(RECORD.name, "uid-a", 6, id="changed"),
+        pytest.param(RECORD.name, "uid-b", 9, id="made anew"),
+        pytest.param("node-z.example.com.gpu", "uid-z", 7, id="new"),
+    ],
+)
+async def test_what_was_not_brought_ends_the_process(guarded: Guarded, name: str, uid: str, version: int) -> None:
+    guarded.there_is(name, uid, version)
+    with pytest.raises(Behind) as behind:
+        await guarded.watchdog._check()
+    assert (behind.value.kind, behind.value.name, behind.value.version) == (KIND, name, version)
+    assert "start anew" in str(behind.value)
+
+
+async def test_what_comes_in_time_is_no_reason(guarded: Guarded) -> None:
+    guarded.there_is(RECORD.name, "uid-a", 6)
+    found = await guarded.watchdog._unseen(KIND)
+    assert len(found) == 1
+    guarded.cache.node_devices.put(replace(RECORD, resource_version=7))
+    assert not guarded.watchdog._is_unseen(found[0])
+
+
+async def test_what_is_gone_is_no_reason(guarded: Guarded) -> None:
+    guarded.there_is("node-z.example.com.gpu", "uid-z", 7)
+    guarded.cache.node_devices.remove("node-z.example.com.gpu", "uid-z")
+    await guarded.watchdog._check()
+
+
+async def test_what_is_not_understood_is_told_elsewhere(guarded: Guarded) -> None:
+    guarded.there_is("node-z.example.com.gpu", "uid-z", 7)
+    guarded.cluster.is_understood = False
+    await guarded.watchdog._check()
+
+
+async def test_what_is_left_alone_is_no_reason(guarded: Guarded) -> None:
+    guarded.there_is(RECORD.name, "uid-a", 6)
+    guarded.cache.node_devices.leave_alone(RECORD.name)
+    await guarded.watchdog._check()
+
+
+async def test_an_outage_is_no_reason(guarded: Guarded) -> None:
+    guarded.there_is(RECORD.name, "uid-a", 6)
+    guarded.health.failed(Unreachable("watch", KIND, "cut"))
+    guarded.health.succeeded("watch", KIND)
+    await guarded.watchdog._check()
+
+
+async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_failure(guarded: Guarded) -> None:
+    working = guarded.watchdog.work()
+    guarded.there_is(RECORD.name, "uid-a", 6)
+    guarded.cache.whole.set()
+    with pytest.raises(Behind):
+        await working
+
+    async def refused(kind: str) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
+        guarded.cluster.lists += 1
+        if guarded.cluster.lists < 10:
+            raise Unavailable("get", kind, "later", 503)
+        yield {RECORD.name: ("uid-a", 6)}
+
+    guarded.cluster.lists = 0
+    guarded.cluster.list_versions = refused  # type: ignore[method-assign]
+    with pytest.raises(Behind):
+        await guarded.watchdog.work()
+    assert guarded.cluster.lists >= 10
+
+
+async def test_without_an_interval_it_never_looks(guarded: Guarded) -> None:
+    watchdog = Watchdog(guarded.cache, guarded.cluster, guarded.health, 0)
+    guarded.cache.whole.set()
+    async with running(watchdog.work()):
+        assert guarded.cluster.lists == 0

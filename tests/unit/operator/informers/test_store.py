@@ -1,0 +1,127 @@
+"""What is kept of the cluster: the newest of each object, and whether it is everything."""
+
+from dataclasses import replace
+from typing import Any
+
+from nodedevice_operator.informers.store import Cache, Store
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, PodDeviceRecord
+
+from tests.fakes.operator.operator_model import NIC, node_device
+
+
+def at(version: int, **fields: Any) -> NodeDeviceRecord:
+    return node_device(resource_version=version, **fields)
+
+
+def store_with(*records: NodeDeviceRecord) -> Store[str, NodeDeviceRecord]:
+    store: Store[str, NodeDeviceRecord] = Store()
+    for record in records:
+        store.put(record)
+    return store
+
+
+def test_only_what_is_newer_and_different_is_a_change() -> None:
+    store = store_with(at(5, available=1))
+    assert not store.put(at(6, available=1))
+    assert store.put(at(7, available=2))
+    assert not store.put(at(6, available=3))
+    assert not store.put(at(7, available=3))
+    assert [record.available for record in store.values()] == [2]
+
+
+def test_an_object_that_is_gone_does_not_come_back() -> None:
+    store = store_with(at(5))
+    assert store.remove(at(5).key, at(5).uid)
+    assert not store.put(at(9))
+    assert store.values() == []
+    assert store.put(at(10, uid="its-successor"))
+
+
+def test_the_end_of_the_predecessor_does_not_hit_the_successor() -> None:
+    store = store_with(at(5), at(9, uid="its-successor"))
+    assert not store.remove(at(5).key, at(5).uid)
+    assert [record.uid for record in store.values()] == ["its-successor"]
+
+
+def test_a_list_takes_away_what_it_lacks_unless_that_is_newer() -> None:
+    other = at(5, available=1)
+    newer = node_device(NIC, node="node-b", resource_version=30)
+    store = store_with(other, newer)
+    third = node_device(node="node-c", resource_version=8)
+    assert not store.is_complete
+    assert store.replace([third], 20) == {"node-a", "node-c"}
+    assert store.is_complete
+    assert {record.node for record in store.values()} == {"node-b", "node-c"}
+    assert store.nodes() == {"node-b", "node-c"}
+    assert store.of_node("node-a") == []
+
+
+def test_a_list_that_brings_nothing_new_changes_no_node() -> None:
+    store = store_with(at(5))
+    assert store.replace([at(5)], 20) == frozenset()
+
+
+def test_an_object_that_moves_to_another_node_leaves_the_first() -> None:
+    store: Store[tuple[str, str], PodDeviceRecord] = Store()
+    here = PodDeviceRecord("default", "pod-a", "uid-1", 1, "node-a", "pod-1", "")
+    store.put(here)
+    store.put(replace(here, uid="uid-2", resource_version=2, node="node-b"))
+    assert store.of_node("node-a") == []
+    assert store.is_about("node-b")
+    assert not store.is_about("node-a")
+
+
+def test_the_cache_says_what_it_waits_for() -> None:
+    cache = Cache()
+    assert len(cache.waits_for()) == 3
+    cache.nodes.replace([], 1)
+    cache.node_devices.replace([at(1)], 1)
+    assert not cache.is_complete
+    assert cache.waits_for() == ("the list of PodDevices is not complete",)
+    cache.pod_devices.replace([], 1)
+    assert cache.is_complete
+    assert cache.names_of_nodes() == {"node-a"}
+    assert cache.knows("node-a")
+    assert not cache.knows("node-b")
+
+
+class TestNotUnderstood:
+    """Objects that are there, and of which nothing can be said."""
+
+    def test_what_a_list_left_out_is_not_gone(self) -> None:
+        odd, gone = at(5, node="a"), at(5, node="b")
+        store = store_with(odd, gone)
+        assert store.replace([], 9, {odd.key}) == {"b"}
+        assert store.get(odd.key) == odd
+        assert store.is_left_alone(odd.key)
+        assert not store.is_left_alone(gone.key)
+
+    def test_nothing_is_gone_where_it_is_not_known_what_was_left_out(self) -> None:
+        record = at(5)
+        store = store_with(record)
+        assert store.replace([], 9, {None}) == frozenset()
+        assert store.get(record.key) == record
+        assert store.is_complete
+
+    def test_it_is_a_change_when_it_is_understood_again(self) -> None:
+        store = store_with(at(5))
+        assert store.leave_alone(at(5).key)
+        assert not store.leave_alone(at(5).key)
+        assert not store.put(at(5))
+        assert store.is_left_alone(at(5).key)
+        assert store.put(at(6))
+        assert not store.is_left_alone(at(5).key)
+        assert not store.put(at(7))
+
+    def test_its_end_is_a_change_though_it_was_never_known(self) -> None:
+        store = store_with()
+        store.leave_alone("odd")
+        assert store.remove("odd", "uid-odd")
+        assert not store.is_left_alone("odd")
+        assert not store.remove("odd", "uid-odd")
+
+    def test_a_list_without_it_ends_that(self) -> None:
+        store = store_with()
+        store.leave_alone("odd")
+        store.replace([], 9)
+        assert not store.is_left_alone("odd")

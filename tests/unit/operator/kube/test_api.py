@@ -1,0 +1,206 @@
+"""What single requests carry, and what odd answers become."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodedevice_api import names
+from nodedevice_operator.conditions.conditions import ConditionValue
+from nodedevice_operator.errors import NotFound, NotUnderstood
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.leader.election import LeaderLease
+from nodedevice_operator.leader.lease import LeaderLeases
+from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.objects.nodedevice import NodeRecord
+
+from tests.fakes.operator.operator_model import node_device
+from tests.unit.operator.kube.test_client import Server, kubeconfig
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(server: Server, tmp_path: Path) -> Iterator[Client]:
+    made = Client(credentials.load(kubeconfig(tmp_path, server.url)), ApiHealth(server.url), Metrics())
+    yield made
+    made.close()
+
+
+async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}})]
+    written = await Cluster(client, "agents").apply_capacity(
+        NodeRecord("node-a", "uid-1", 7, {}), {"example.com/gpu": 2}, force=False
+    )
+    assert written.resource_version == 8
+    sent = server.asked[0][3]
+    assert sent["metadata"] == {"name": "node-a", "uid": "uid-1", "resourceVersion": "7"}
+    assert sent["status"] == {"capacity": {"example.com/gpu": "2"}, "allocatable": {"example.com/gpu": "2"}}
+
+
+async def versions(client: Client, kind: str) -> dict[Any, tuple[str, int]]:
+    found: dict[Any, tuple[str, int]] = {}
+    async for page in Cluster(client, "agents").list_versions(kind):
+        found.update(page)
+    return found
+
+
+async def test_versions_are_asked_for_without_the_objects(server: Server, client: Client) -> None:
+    def page(more: str, **metadata: str) -> dict[str, Any]:
+        item = {"metadata": {"uid": "u", "resourceVersion": "3", **metadata}}
+        return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
+
+    server.answers = [(200, page("next", name="a")), (200, page("", name="b", namespace="default"))]
+    assert await versions(client, names.POD_DEVICES) == {"a": ("u", 3), ("default", "b"): ("u", 3)}
+    assert {headers["Accept"] for _, _, headers, _ in server.asked} == {
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    }
+    # the list of the objects themselves leaves that one alone
+    server.answers = [(200, page("", name="c") | {"items": [{"metadata": {"name": "c", "resourceVersion": "three"}}]})]
+    assert await versions(client, names.POD_DEVICES) == {}
+    # so it is for an empty list in this form
+    server.answers = [(200, {"metadata": {"resourceVersion": "9"}, "items": None})]
+    assert await versions(client, "nodes") == {}
+    assert server.asked[-1][1].startswith("/api/v1/nodes?limit=")
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace", "path"),
+    [
+        ("nodes", "", "/api/v1/nodes"),
+        (names.NODE_DEVICES, "", "/apis/nodedevice.io/v1alpha1/nodedevices"),
+        (names.POD_DEVICES, "default", "/apis/nodedevice.io/v1alpha1/namespaces/default/poddevices"),
+    ],
+)
+async def test_one_object_is_found_by_a_list(
+    server: Server, client: Client, kind: str, namespace: str, path: str
+) -> None:
+    specs = {"spec": {"nodeName": "n", "resourceName": "r", "podUID": "p"}}
+    found = {"metadata": {"name": "x", "uid": "u", "resourceVersion": "3"}, **specs}
+    odd = {"metadata": {"name": "x", "uid": "u", "resourceVersion": "three"}, **specs}
+    lists: list[dict[str, Any]] = [
+        {"metadata": {}, "items": items} for items in ([found], [], [{"metadata": 1}], [odd])
+    ]
+    server.answers = [(200, one) for one in lists]
+    cluster = Cluster(client, "agents")
+    assert await cluster.find(kind, namespace, "x") == {"u"}
+    assert server.asked[0][1] == f"{path}?fieldSelector=metadata.name%3Dx"
+    for _ in lists[1:]:
+        # not there, or there as something that is not understood
+        assert await cluster.find(kind, namespace, "x") == frozenset()
+
+
+async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
+    server: Server, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def node(name: str, version: str = "3") -> dict[str, Any]:
+        return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": version}}
+
+    pages: list[list[Any]] = [[node("a"), node("odd", "three")], [{"metadata": {"name": "odder", "uid": 1}}, node("b")]]
+    server.answers = [
+        (200, {"metadata": {"resourceVersion": "9", "continue": more}, "items": items})
+        for more, items in zip(("next", ""), pages, strict=True)
+    ]
+    listed = await Cluster(client, "agents").list_nodes()
+    assert [record.name for record in listed.records] == ["a", "b"]
+    assert listed.version == 9
+    assert listed.left_out == {"odd", "odder"}
+    told = [record for record in caplog.records if record.message == "object is not understood, and left alone"]
+    assert [record.__dict__["object"] for record in told] == ["odd", "odder"]
+
+
+async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"resourceVersion": "nine"}, "items": []})]
+    with pytest.raises(NotUnderstood, match="the list has the resource version 'nine'"):
+        await Cluster(client, "agents").list_nodes()
+
+
+async def test_labels_go_onto_the_node_as_it_was_seen(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}})]
+    await Cluster(client, "agents").label_node(NodeRecord("node-a", "uid-1", 7, {}), {"a": "1", "b": None})
+    verb, path, _, sent = server.asked[0]
+    assert (verb, path) == ("PATCH", "/api/v1/nodes/node-a?fieldManager=nodedevice-operator")
+    assert sent == {"metadata": {"uid": "uid-1", "resourceVersion": "7", "labels": {"a": "1", "b": None}}}
+
+
+def stored(uid: str) -> dict[str, Any]:
+    spec = {"nodeName": "node-a", "resourceName": "example.com/gpu"}
+    return {"metadata": {"name": "x", "uid": uid, "resourceVersion": "3"}, "spec": spec}
+
+
+CONDITION = ConditionValue("Ready", "True", "Ready", "", "2026-01-01T00:00:00Z", 1)
+
+
+async def test_conditions_are_one_write(server: Server, client: Client) -> None:
+    server.answers = [(200, stored("uid-1"))]
+    written = await Cluster(client, "agents").apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
+    assert written.uid == "uid-1"
+    assert len(server.asked) == 1
+
+
+async def test_conditions_that_landed_on_another_object_of_that_name_are_taken_off_it(
+    server: Server, client: Client
+) -> None:
+    server.answers = [(200, stored("uid-2")), (200, stored("uid-2"))]
+    with pytest.raises(NotFound):
+        await Cluster(client, "agents").apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
+    assert [len(sent["status"]["conditions"]) for _, _, _, sent in server.asked] == [1, 0]
+
+
+async def test_the_leaders_lease_goes_there_and_back(server: Server, client: Client) -> None:
+    leases = LeaderLeases(client, "system")
+    server.answers = [(404, {})]
+    assert await leases.read() == LeaderLease()
+    stored = {
+        "metadata": {"name": "nodedevice-operator", "resourceVersion": "5"},
+        "spec": {
+            "holderIdentity": "me",
+            "renewTime": "r",
+            "acquireTime": "a",
+            "leaseDurationSeconds": 4,
+            "leaseTransitions": 2,
+        },
+    }
+    server.answers = [(200, stored)]
+    lease = LeaderLease("me", "r", "a", 4, 2, "5")
+    assert await leases.write(lease) == lease
+    verb, path, _, sent = server.asked[-1]
+    assert (verb, path) == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/system/leases/nodedevice-operator")
+    assert sent["spec"] == stored["spec"]
+    assert sent["metadata"]["resourceVersion"] == "5"
+
+
+async def test_a_cleared_lease_has_no_holder_and_a_new_one_no_version(server: Server, client: Client) -> None:
+    server.answers = [(200, {"metadata": {"resourceVersion": "1"}, "spec": {"renewTime": "r"}})]
+    written = await LeaderLeases(client, "system").write(LeaderLease("", "r", "a", 4, 2, ""))
+    assert (written.holder, written.version) == ("", "1")
+    sent = server.asked[-1][3]
+    assert "holderIdentity" not in sent["spec"]
+    assert "resourceVersion" not in sent["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "pod"),
+    [
+        ("default", "../../nodes"),
+        ("..", "pod-a"),
+        ("default", "a/log"),
+        ("default", "a?b"),
+        ("default", ""),
+        ("A", "a"),
+    ],
+)
+async def test_what_no_pod_can_be_called_is_not_asked_for(
+    server: Server, client: Client, namespace: str, pod: str
+) -> None:
+    with pytest.raises(NotFound):
+        await Cluster(client, "agents").read_pod(namespace, pod)
+    assert server.asked == []

@@ -1,0 +1,316 @@
+"""One request at a time against a server on loopback: what is sent, and what each answer becomes."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nodedevice_operator.errors import (
+    ApiError,
+    Conflict,
+    CredentialsError,
+    Denied,
+    FieldConflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    OverBudget,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+)
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.kube.client import APPLY, Client, retry_after_seconds
+from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.metrics.metrics import Metrics
+
+
+class Server:
+    """Answers everything as it was told, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, Any]] = []
+        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(length)) if length else None
+                outer.asked.append((self.command, self.path, dict(self.headers.items()), body))
+                status, content = outer.answers.pop(0)
+                data = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_PATCH = do_POST = do_PUT = do_DELETE = answer
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        threading.Thread(target=self._http.serve_forever, args=[0.01], daemon=True).start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+def kubeconfig(folder: Path, url: str, **user: Any) -> str:
+    """A kubeconfig for that server; its path."""
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "here", "cluster": {"server": url}}],
+        "users": [{"name": "me", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    return str(file)
+
+
+@pytest.fixture
+def health(server: Server) -> ApiHealth:
+    return ApiHealth(server.url)
+
+
+@pytest.fixture
+def client(server: Server, health: ApiHealth, tmp_path: Path) -> Iterator[Client]:
+    (tmp_path / "token").write_text("first\n")
+    login = credentials.load(kubeconfig(tmp_path, server.url, tokenFile="token"))
+    made = Client(login, health, Metrics())
+    yield made
+    made.close()
+
+
+async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:
+    server.answers = [(200, {"a": 1})]
+    body = {"status": {"capacity": {"example.com/gpu": "8"}}}
+    query = {"fieldManager": "me", "force": "false"}
+    answer = await client.request(
+        "PATCH", "nodes/status", "/api/v1/nodes/a/status", query=query, body=body, content_type=APPLY
+    )
+    assert json.loads(answer) == {"a": 1}
+    ((verb, path, headers, sent),) = server.asked
+    assert (verb, path) == ("PATCH", "/api/v1/nodes/a/status?fieldManager=me&force=false")
+    assert sent == body
+    assert headers["Content-Type"] == APPLY
+    assert headers["Authorization"] == "Bearer first"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Invalid),
+        (401, Unauthorized),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (413, Invalid),
+        (422, Invalid),
+        (429, Unavailable),
+        (500, Unavailable),
+        (503, Unavailable),
+    ],
+)
+@pytest.mark.parametrize("content", [{"message": "so it is", "details": None}, {"message": "so it is"}, b"<html>", b""])
+async def test_every_refusal_is_an_error_of_ours(
+    server: Server, client: Client, status: int, kind: type[ApiError], content: Any
+) -> None:
+    server.answers = [(status, content)]
+    with pytest.raises(ApiError) as refused:
+        await client.request("GET", "nodes", "/api/v1/nodes/a")
+    assert type(refused.value) is kind
+    assert refused.value.status == status
+    assert refused.value.what == "nodes"
+
+
+async def test_causes_and_retry_after_come_along(server: Server, client: Client) -> None:
+    cause = {"reason": "FieldManagerConflict", "message": 'conflict with "kubelet" using v1', "field": ".status.x"}
+    server.answers = [
+        (409, {"details": {"causes": [cause]}}),
+        (429, {"details": {"retryAfterSeconds": 3}}),
+        (403, {"details": {"causes": [{"reason": "NamespaceTerminating"}]}}),
+    ]
+    with pytest.raises(Conflict) as conflict:
+        await client.request("PATCH", "nodes/status", "/x", body={}, content_type=APPLY)
+    assert conflict.value.causes == (FieldConflict("kubelet", ".status.x"),)
+    with pytest.raises(Unavailable) as later:
+        await client.request("GET", "nodes", "/x")
+    assert later.value.retry_after_seconds == 3
+    with pytest.raises(NotFound):
+        await client.request("PATCH", "poddevices", "/x", body={}, content_type=APPLY)
+
+
+async def test_nobody_there_is_told_and_told_again_when_somebody_is(
+    server: Server, client: Client, health: ApiHealth, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    lost = Client(credentials.load(kubeconfig(tmp_path, f"http://127.0.0.1:{port}")), health, Metrics())
+    with pytest.raises(Unreachable, match="refused"):
+        await lost.request("GET", "nodes", "/x")
+    lost.close()
+    (problem,) = health.problems()
+    assert "does not answer" in problem
+    server.answers = [(404, {})]
+    with pytest.raises(NotFound):
+        await client.request("GET", "nodes", "/x")
+    assert health.problems() == ()
+
+
+async def test_what_is_forbidden_is_told_until_it_is_allowed(server: Server, client: Client, health: ApiHealth) -> None:
+    server.answers = [(403, {}), (200, {}), (200, {})]
+    with pytest.raises(Forbidden):
+        await client.request("PATCH", "nodes/status", "/x", body={})
+    await client.request("GET", "nodes", "/x")
+    assert health.problems() == ("API server forbids PATCH nodes/status",)
+    await client.request("PATCH", "nodes/status", "/x", body={})
+    assert health.problems() == ()
+
+
+async def test_a_token_that_is_not_accepted_is_read_anew(server: Server, client: Client, tmp_path: Path) -> None:
+    server.answers = [(401, {}), (200, {})]
+    with pytest.raises(Forbidden):
+        await client.request("GET", "nodes", "/x")
+    (tmp_path / "token").write_text("second")
+    await client.request("GET", "nodes", "/x")
+    assert [headers["Authorization"] for _, _, headers, _ in server.asked] == ["Bearer first", "Bearer second"]
+
+
+async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> None:
+    def page(name: str, more: str) -> dict[str, Any]:
+        item = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "status": {}}
+        return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
+
+    server.answers = [(200, page("a", "next&")), (200, page("b", ""))]
+    listed = await Cluster(client, "agents").list_nodes()
+    assert [node.name for node in listed.records] == ["a", "b"]
+    assert listed.version == 9
+    assert [path for _, path, _, _ in server.asked] == [
+        "/api/v1/nodes?limit=250",
+        "/api/v1/nodes?limit=250&continue=next%26",
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "{", "a: b", "apiVersion: v1\nkind: Config\n"])
+def test_a_useless_kubeconfig_is_one_error(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(content)
+    with pytest.raises(CredentialsError, match="kubeconfig"):
+        credentials.load(str(file))
+
+
+def test_a_token_file_that_is_gone_is_one_error(tmp_path: Path) -> None:
+    login = credentials.load(kubeconfig(tmp_path, "http://127.0.0.1:1", token="x"))
+    assert login.authorization() == "Bearer x"
+    (tmp_path / "token").write_text("y")
+    login = credentials.load(kubeconfig(tmp_path, "http://127.0.0.1:1", tokenFile=str(tmp_path / "token")))
+    (tmp_path / "token").unlink()
+    with pytest.raises(CredentialsError, match="token"):
+        login.authorization()
+
+
+async def test_a_tls_connection_that_ends_in_the_middle_is_an_outage(tmp_path: Path) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    listening = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    client = Client(credentials.load(kubeconfig(tmp_path, url)), ApiHealth(url), Metrics())
+    with pytest.raises(Unreachable):
+        await client.request("PUT", "leases", "/", body={})
+    client.close()
+    listening.close()
+
+
+async def test_a_disruption_budget_is_no_outage(server: Server, client: Client, health: ApiHealth) -> None:
+    server.answers = [(429, {"message": "not now", "details": {"causes": [{"reason": "DisruptionBudget"}]}})]
+    with pytest.raises(OverBudget, match="not now"):
+        await client.request("POST", "pods/eviction", "/x", body={})
+    assert health.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("header", "stated", "seconds"),
+    [
+        (None, None, None),
+        ("1", None, 1),
+        ("1", 3, 3),
+        ("Sat, 21 Nov 2026 12:00:00 GMT", None, None),
+        ("-1", None, None),
+        ("9" * 400, None, 60),
+        (None, 86400, 60),
+    ],
+)
+def test_when_to_come_back(header: str | None, stated: float | None, seconds: float | None) -> None:
+    assert retry_after_seconds(header, stated) == seconds
+
+
+async def test_a_busy_api_server_is_told_now_and_then_and_is_no_outage(
+    server: Server, client: Client, health: ApiHealth, caplog: pytest.LogCaptureFixture
+) -> None:
+    back: list[str] = []
+    health.when_back(lambda: back.append("back"))
+    for _ in range(3):
+        server.answers = [(429, b"Too many requests, please try again later."), (200, {})]
+        with pytest.raises(Unavailable):
+            await client.request("PATCH", "nodes/status", "/x", body={})
+        assert health.problems() == ("API server is too busy for PATCH nodes/status",)
+        await client.request("PATCH", "nodes/status", "/x", body={})
+        assert health.problems() == ()
+    assert [record.message for record in caplog.records] == ["API server is too busy; coming back when it asks to"]
+    assert back == [], "nobody is asked to try again sooner than the API server wants"
+    assert health.seconds_since_outage() < 3600
+
+
+async def test_a_policy_that_refuses_one_write_says_nothing_of_our_rights(
+    server: Server, client: Client, health: ApiHealth
+) -> None:
+    server.answers = [(403, {"message": "denied request: no", "details": {"causes": [{"message": "no"}]}})]
+    with pytest.raises(Denied, match="denied request: no"):
+        await client.request("PATCH", "nodes/status", "/x", body={})
+    assert health.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(200, "ok"), (409, "Conflict"), (403, "Forbidden"), (503, "Unavailable")]
+)
+async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
+    server: Server, health: ApiHealth, tmp_path: Path, status: int, outcome: str
+) -> None:
+    server.answers = [(status, {}), (status, {})]
+    metrics = Metrics()
+    client = Client(credentials.load(kubeconfig(tmp_path, server.url)), health, metrics)
+    for verb in ("PATCH", "GET"):
+        with contextlib.suppress(ApiError):
+            await client.request(verb, "nodes/status", "/api/v1/nodes/a/status")
+    client.close()
+    counted = [s for family in metrics.writes.collect() for s in family.samples]
+    assert [(s.labels, s.value) for s in counted] == [
+        ({"kind": "nodes/status", "verb": "patch", "outcome": outcome}, 1)
+    ]

@@ -1,0 +1,90 @@
+"""What is wrong with a kubeconfig is one error, which names the file, what is wrong in it and what to do."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from kubernetes import config
+from nodedevice_operator import logs as log
+from nodedevice_operator.__main__ import main
+from nodedevice_operator.errors import CredentialsError
+from nodedevice_operator.kube import credentials
+
+
+def kubeconfig(cluster: dict[str, Any], user: dict[str, Any], **others: Any) -> str:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1", **cluster}}],
+        "users": [{"name": "me", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "there"}}],
+    }
+    return yaml.safe_dump(content | others)
+
+
+NO_CERTIFICATE = base64.b64encode(b"no certificate").decode()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param("just words", "got `str`", id="plain text"),
+        pytest.param("a: [", "while parsing", id="no YAML"),
+        pytest.param("", "is empty", id="empty"),
+        pytest.param("{}", "current-context", id="nothing in it"),
+        pytest.param(kubeconfig({}, {}, clusters=5), "$.clusters", id="a number of clusters"),
+        pytest.param(kubeconfig({}, {}, contexts="x"), "$.contexts", id="contexts in a word"),
+        pytest.param(kubeconfig({}, {}, users=[{"user": {}}]), "`name` - at `$.users[0]`", id="a user without a name"),
+        pytest.param(kubeconfig({}, {"tokenFile": 3}), "$.users[0].user.tokenFile", id="a number of token files"),
+        pytest.param(
+            kubeconfig({"certificate-authority-data": "!!!!"}, {}), "certificate authority", id="CA that is no base64"
+        ),
+        pytest.param(
+            kubeconfig({"certificate-authority-data": NO_CERTIFICATE}, {}),
+            "certificate authority",
+            id="CA that is none",
+        ),
+        pytest.param(
+            kubeconfig({"certificate-authority": "/none/ca.crt"}, {}), "/none/ca.crt", id="CA file is missing"
+        ),
+        pytest.param(
+            kubeconfig({}, {"client-certificate-data": NO_CERTIFICATE, "client-key-data": NO_CERTIFICATE}),
+            "client certificate",
+            id="client certificate that is none",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_is_none_ends_the_program_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, problem: str
+) -> None:
+    # the logging of this process is not the program's
+    monkeypatch.setattr(log, "set_up", lambda level, form: None)
+    file = tmp_path / "kubeconfig"
+    file.write_text(content)
+    done = CliRunner().invoke(main, ["run", "--kubeconfig", str(file), "--http-address", "127.0.0.1:0"])
+    assert done.exit_code == 2
+    (line,) = done.output.splitlines()
+    assert line.startswith(f"nodedevice-operator: kubeconfig {file}: cannot be used (")
+    assert line.endswith("); give one with --kubeconfig")
+    assert problem in line
+
+
+def test_one_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = tmp_path / "none"
+    for given, default in ((str(missing), "~/.kube/config"), (None, str(missing))):
+        monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", default)
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        with pytest.raises(CredentialsError, match=f"kubeconfig {missing}: cannot be used .there is no such file"):
+            credentials.load(given)
+
+
+def test_of_several_those_that_are_missing_count_for_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(kubeconfig({}, {"tokenFile": "token"}))
+    (tmp_path / "token").write_text("secret")
+    login = credentials.load(f"{tmp_path / 'none'}:{file}")
+    assert (login.server, login.namespace, login.authorization()) == ("https://127.0.0.1:1", "there", "Bearer secret")

@@ -1,0 +1,130 @@
+"""A Node that a policy protects holds up no other, and is not asked for again and again."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.nodelabels.controller import MarkWork
+from nodedevice_operator.objects.nodedevice import Device, NodeRecord
+
+from tests.fakes.operator.operator_model import node_device
+
+DENIED = Denied("PATCH", "nodes", "denied request: this Node is not to be touched", 403)
+TOLD = "a policy refuses taint or labels of Nodes"
+
+
+class Nodes(Cluster):
+    """Nodes that are labelled and tainted, or refuse it; by name, in order, what was asked."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self.refusals: dict[str, ApiError] = {}
+        self.asked: list[str] = []
+
+    async def label_node(self, node: NodeRecord, labels: Mapping[str, str | None]) -> NodeRecord:
+        self._ask(node.name)
+        there = {**node.marks.labels, **{key: value for key, value in labels.items() if value is not None}}
+        return replace(node, resource_version=node.resource_version + 1, marks=replace(node.marks, labels=there))
+
+    async def taint_node(self, name: str, uid: str, *, is_tainted: bool) -> NodeRecord:
+        self._ask(name)
+        node = self._cache.nodes.get(name)
+        assert node is not None
+        return replace(
+            node, resource_version=node.resource_version + 1, marks=replace(node.marks, is_tainted=is_tainted)
+        )
+
+    def _ask(self, name: str) -> None:
+        self.asked.append(name)
+        if name in self.refusals:
+            raise self.refusals[name]
+
+
+class Bench:
+    """Three Nodes with a broken device each, and a clock that is set by hand."""
+
+    def __init__(self, *, taint: bool = True, labels: bool = False) -> None:
+        self.now = 1000.0
+        self.cache = Cache()
+        self.cluster = Nodes(self.cache)
+        for name in ("a", "b", "c"):
+            self.cache.nodes.put(NodeRecord(name, f"uid-of-{name}", 1, {}))
+            self.publish(name, 1)
+        self.work = MarkWork(
+            self.cache, self.cluster, taint=taint, labels=labels, leads=lambda: True, clock=lambda: self.now
+        )
+
+    def publish(self, name: str, version: int, total: int = 1) -> None:
+        broken = {"gpu-0": Device("Unhealthy", "Xid", False, ())}
+        record = node_device(node=name, uid=f"nd-of-{name}", owner_uid=f"uid-of-{name}", total=total)
+        self.cache.node_devices.put(replace(record, devices=broken, resource_version=version))
+
+    def tainted(self) -> set[str]:
+        return {node.name for node in self.cache.nodes.values() if node.marks.is_tainted}
+
+    async def asked_in(self, looks: int) -> list[str]:
+        before = len(self.cluster.asked)
+        for _ in range(looks):
+            self.now += 2
+            await self.work.look()
+        return self.cluster.asked[before:]
+
+
+async def test_one_that_a_policy_protects_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.cluster.refusals = {"a": DENIED, "b": DENIED}
+    assert await bench.asked_in(3) == ["a", "b", "c"]
+    assert bench.tainted() == {"c"}
+    [told] = [record for record in caplog.records if record.message == TOLD]
+    assert (told.__dict__["node"], told.__dict__["nodes"]) == ("a", 2)
+    assert told.__dict__["problem"] == DENIED.problem
+
+
+async def test_it_is_asked_for_again_after_five_minutes_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.cluster.refusals = {"a": DENIED}
+    await bench.asked_in(1)
+    bench.now += 300
+    assert await bench.asked_in(1) == ["a"]
+    bench.now += 300
+    bench.cluster.refusals.clear()
+    assert await bench.asked_in(2) == ["a"]
+    assert bench.tainted() == {"a", "b", "c"}
+    assert [record.message for record in caplog.records].count(TOLD) == 1
+    bench.cluster.refusals = {"a": DENIED}
+    bench.cache.nodes.put(NodeRecord("a", "uid-of-a", 9, {}))
+    await bench.asked_in(1)
+    assert [record.message for record in caplog.records].count(TOLD) == 2
+
+
+async def test_something_else_is_asked_for_at_once() -> None:
+    bench = Bench(taint=False, labels=True)
+    bench.cluster.refusals = {"a": DENIED}
+    assert await bench.asked_in(2) == ["a", "b", "c"]
+    bench.publish("a", 2, total=2)
+    assert await bench.asked_in(2) == ["a"]
+
+
+async def test_a_role_that_is_missing_ends_the_look() -> None:
+    bench = Bench()
+    bench.cluster.refusals = {"a": Forbidden("PATCH", "nodes", "no", 403)}
+    with pytest.raises(Forbidden):
+        await bench.work.look()
+    assert bench.cluster.asked == ["a"]
+
+
+async def test_one_that_somebody_wrote_meanwhile_is_left_for_the_next_look() -> None:
+    bench = Bench()
+    bench.cluster.refusals = {"a": Conflict("PATCH", "nodes", "the object has been modified", 409)}
+    assert await bench.asked_in(1) == ["a", "b", "c"]
+    bench.cluster.refusals.clear()
+    assert await bench.asked_in(2) == ["a"]
+
+
+async def test_one_that_is_not_understood_is_not_written() -> None:
+    bench = Bench()
+    bench.cache.nodes.leave_alone("b")
+    assert await bench.asked_in(1) == ["a", "c"]

@@ -1,0 +1,47 @@
+"""Taint and labels of a Node: what they say of its NodeDevices, and that a label of ours is always a valid one."""
+
+import re
+
+import pytest
+from nodedevice_operator.nodelabels.desired import PREFIX, is_ours, label_changes, wanted
+from nodedevice_operator.objects.nodedevice import NO_MARKS, Device, Marks
+
+from tests.fakes.operator.operator_model import node_device
+
+BROKEN = {"gpu-0": Device("Unhealthy", "x", False, ())}
+
+
+def test_nothing_is_wanted_where_nothing_is_on() -> None:
+    assert wanted([node_device(devices=BROKEN)], taint=False, labels=False) == NO_MARKS
+
+
+@pytest.mark.parametrize(("devices", "is_tainted"), [(BROKEN, True), ({}, False)])
+def test_tainted_while_a_device_is_broken(devices: dict[str, Device], is_tainted: bool) -> None:
+    assert wanted([node_device(devices=devices)], taint=True, labels=False) == Marks(is_tainted)
+
+
+def test_labels_sum_up() -> None:
+    found = wanted([node_device(total=8, healthy=7)], taint=True, labels=True)
+    assert found.labels == {
+        "nodedevice.io/example.com.gpu.total": "8",
+        "nodedevice.io/example.com.gpu.healthy": "7",
+    }
+
+
+@pytest.mark.parametrize("resource", ["a/b", f"{'d' * 60}.example.com/{'n' * 63}", "example.com/" + "x-" * 30 + "y"])
+def test_every_label_is_valid_and_of_one_resource(resource: str) -> None:
+    keys = wanted([node_device(resource)], taint=False, labels=True).labels
+    for key in keys:
+        assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key.removeprefix(PREFIX)), key
+    assert not keys.keys() & wanted([node_device(f"{resource}2")], taint=False, labels=True).labels.keys()
+
+
+def test_an_administrators_label_with_our_prefix_is_not_ours() -> None:
+    ours = wanted([node_device("a/b")], taint=False, labels=True).labels
+    assert all(map(is_ours, ours))
+    assert not any(map(is_ours, ("nodedevice.io/rack", "nodedevice.io/played-by", "example.com/gpu.total")))
+
+
+def test_changes_set_what_differs_and_take_away_what_is_left() -> None:
+    seen, want = Marks(labels={"a": "1", "b": "1", "c": "1"}), Marks(labels={"a": "1", "b": "2", "d": "1"})
+    assert label_changes(seen, want) == {"b": "2", "d": "1", "c": None}

@@ -1,0 +1,245 @@
+"""From the API server's JSON to records: the fields that count, with their owners."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_api import names
+from nodedevice_operator.errors import FieldConflict
+from nodedevice_operator.kube import encode as bodies
+from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects import shared as wire
+from nodedevice_operator.objects.nodedevice import OURS, Allocation
+from nodedevice_operator.poddevices.plan import wanted
+
+from tests.fakes.operator.operator_model import node_device
+
+
+def owned(manager: str, operation: str, *resources: str, subresource: str = "status") -> dict[str, Any]:
+    fields: dict[str, Any] = {f"f:{resource}": {} for resource in resources}
+    content = {"f:status": {"f:capacity": fields, "f:allocatable": {".": {}, **fields}, "f:conditions": {}}}
+    return {"manager": manager, "operation": operation, "subresource": subresource, "fieldsV1": content}
+
+
+NODE = {
+    "metadata": {
+        "name": "node-a",
+        "uid": "uid-1",
+        "resourceVersion": "41",
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "managedFields": [
+            owned("kubelet", "Update", "cpu", "vendor.com/other"),
+            owned(OURS, "Apply", "example.com/gpu"),
+            owned(OURS, "Update", "example.com/nic"),
+            {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}},
+        ],
+    },
+    "spec": {"podCIDR": "10.0.0.0/24"},
+    "status": {
+        "capacity": {"cpu": "32", "example.com/gpu": "1k", "example.com/nic": "2", "vendor.com/other": "0"},
+        "allocatable": {"cpu": "32", "example.com/gpu": "8", "hugepages-2Mi": "0", "attach.kubernetes.io/x": "3"},
+        "images": [{"names": ["a"]}],
+    },
+}
+
+
+def test_node() -> None:
+    record = wire.node(wire.from_event(NODE, wire_forms.Node))
+    assert (record.name, record.uid, record.resource_version) == ("node-a", "uid-1", 41)
+    assert record.made == "2026-01-02T03:04:05Z"
+    assert set(record.resources) == {"example.com/gpu", "example.com/nic", "vendor.com/other"}
+    gpu, nic = record.resources["example.com/gpu"], record.resources["example.com/nic"]
+    assert (gpu.capacity, gpu.allocatable) == (1000, 8)
+    assert gpu.is_capacity_ours
+    assert gpu.is_allocatable_ours
+    # our name by another operation is another owner
+    assert not nic.is_capacity_ours
+    assert nic.capacity_strangers == {f"{OURS} (Update status)"}
+    assert record.resources["vendor.com/other"].capacity_strangers == {"kubelet"}
+
+
+def test_a_heartbeat_leaves_a_node_equal() -> None:
+    later = {**NODE, "metadata": {**NODE["metadata"], "resourceVersion": "99"}}  # type: ignore[dict-item]
+    records = [wire.node(wire.from_event(body, wire_forms.Node)) for body in (NODE, later)]
+    assert records[0] == records[1]
+    assert records[1].resource_version == 99
+
+
+def test_a_bare_node() -> None:
+    body = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": {"a.b/c": "1"}}}
+    record = wire.node(wire.from_event(body, wire_forms.Node))
+    assert record.resources["a.b/c"].capacity_strangers == {"unknown"}
+
+
+def node_device_body(**status: Any) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "uid-1"}
+    return {
+        "metadata": {
+            "name": "node-a.example.com.gpu",
+            "uid": "nd-1",
+            "resourceVersion": "7",
+            "generation": 2,
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": "node-a", "resourceName": "example.com/gpu", "cordonedDevices": [{"id": "*"}]},
+        "status": status,
+    }
+
+
+def test_node_device() -> None:
+    allocation = {"namespace": "default", "name": "pod-a", "podUID": "uid-a", "container": "main", "deviceIDs": ["b"]}
+    body = node_device_body(
+        total=3,
+        healthy=2,
+        allocated=1,
+        releasing=1,
+        awaited=1,
+        available=1,
+        endpoint={"state": "Running", "preStartRequired": True},
+        devices=[
+            {"id": "a", "health": "Healthy"},
+            {"id": "b", "health": "Healthy", "numaNodes": [1], "attributes": {"model": "x"}},
+            {"id": "c", "health": "Unhealthy", "reason": "Xid", "presence": "Missing"},
+        ],
+        allocations=[{**allocation, "releasing": True, "deviceIDsOmitted": 2}],
+        waiting=[{"podUID": "uid-b", "container": "main", "reason": "NotEnoughDevices"}],
+        conditions=[{"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "t"}],
+    )
+    record = wire.node_device(wire.from_event(body, wire_forms.NodeDevice))
+    assert (record.node, record.resource, record.owner_uid, record.generation) == (
+        "node-a",
+        "example.com/gpu",
+        "uid-1",
+        2,
+    )
+    assert record.has_status
+    assert (record.allocated, record.releasing, record.awaited, record.available) == (1, 1, 1, 1)
+    assert record.endpoint == "Running"
+    assert set(record.devices) == {"b", "c"}
+    assert record.devices["b"].numa_nodes == (1,)
+    assert record.devices["c"].is_missing
+    assert record.listed == ("a", "b", "c")
+    assert record.unhealthy() == {"c"}
+    assert record.allocations == (Allocation("default", "pod-a", "uid-a", "main", ("b",), 2, True),)
+    assert record.waiting[0].reason == "NotEnoughDevices"
+    assert record.is_condition("Ready", "True")
+
+
+def wrote(manager: str, subresource: str, *owned: str, conditions: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An entry of managedFields."""
+    fields: dict[str, Any] = {".": {}, **{f"f:{key}": {} for key in owned}}
+    if conditions:
+        fields["f:conditions"] = {".": {}, **{f'k:{{"type":"{kind}"}}': {"f:status": {}} for kind in conditions}}
+    return {"manager": manager, "subresource": subresource, "fieldsV1": {"f:status": fields}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "editors"),
+    [
+        pytest.param(wrote("nodedevice-agent", "status", "total", conditions=("Healthy",)), set(), id="the agent"),
+        pytest.param(wrote("nodedevice-operator", "status", conditions=("Ready",)), set(), id="the operator"),
+        pytest.param(wrote("kubectl-edit", "status", "available"), {"kubectl-edit"}, id="a number"),
+        pytest.param(wrote("x", "status", conditions=("Ready",)), {"x"}, id="a condition of the operator's"),
+        pytest.param(wrote("x", "status", conditions=("Healthy", "Mine")), {"x"}, id="a condition of the agent's"),
+        pytest.param(wrote("x", "status", conditions=("Mine",)), set(), id="a condition of its own"),
+        pytest.param({"manager": "kubectl", "fieldsV1": {"f:spec": {"f:cordonedDevices": {}}}}, set(), id="a cordon"),
+        pytest.param({"manager": "x", "subresource": "status"}, set(), id="nothing"),
+        pytest.param({"manager": "x", "subresource": "status", "fieldsV1": {"f:status": 7}}, set(), id="no such form"),
+    ],
+)
+def test_who_edited_a_status(entry: dict[str, Any], editors: set[str]) -> None:
+    body = node_device_body(total=1)
+    body["metadata"]["managedFields"] = [entry]
+    listed = msgspec.json.decode(msgspec.json.encode(body), type=wire_forms.NodeDevice)
+    assert wire.node_device(listed).edited_by == editors
+
+
+@pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "False"}]}])
+def test_a_nodedevice_of_which_its_agent_said_nothing(status: dict[str, Any]) -> None:
+    assert not wire.node_device(wire.from_event(node_device_body(**status), wire_forms.NodeDevice)).has_status
+
+
+TOTAL_BY_HAND = wrote("kubectl-patch", "status", "total", "available")
+BEFORE_FIRST_APPLY = wrote("before-first-apply", "status", "total", conditions=("Ready",))
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_advertised", "is_of_agent"),
+    [
+        pytest.param([wrote("nodedevice-agent", "status", "total")], False, True, id="the agent"),
+        pytest.param([wrote("nodedevice-agent", "status", "endpoint"), TOTAL_BY_HAND], False, True, id="edited since"),
+        pytest.param([TOTAL_BY_HAND], False, False, id="just by hand"),
+        pytest.param(
+            [TOTAL_BY_HAND, wrote("nodedevice-operator", "status", conditions=("Ready",))],
+            False,
+            False,
+            id="by hand, and judged by the operator",
+        ),
+        pytest.param([TOTAL_BY_HAND], True, True, id="advertised, and edited after a reset"),
+        pytest.param([wrote("x", "status", conditions=("Mine",))], False, True, id="a condition of another"),
+        pytest.param([BEFORE_FIRST_APPLY], False, True, id="reset, and applied to since"),
+        pytest.param([], False, True, id="reset"),
+    ],
+)
+def test_only_what_an_agent_told_is_a_status(
+    entries: list[dict[str, Any]], is_advertised: bool, is_of_agent: bool
+) -> None:
+    told = {"type": "Advertised", "status": "True" if is_advertised else "False"}
+    body = node_device_body(total=1, endpoint={"state": "Running"}, conditions=[told])
+    body["metadata"]["managedFields"] = entries
+    listed = msgspec.json.decode(msgspec.json.encode(body), type=wire_forms.NodeDevice)
+    record = wire.node_device(listed)
+    assert record.has_status == is_of_agent
+    assert "before-first-apply" not in record.edited_by
+
+
+@given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=5))
+def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> None:
+    try:
+        wire.from_event(body, wire_forms.NodeDevice)
+    except msgspec.ValidationError:
+        return
+    raise AssertionError("no metadata, yet it was taken")
+
+
+def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
+    allocation = Allocation("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
+    (want,) = wanted("node-a", [node_device(allocations=(allocation,))])
+    body = bodies.pod_device(want, "pd-1")
+    body["metadata"] |= {"resourceVersion": "3", "labels": {"anything": "else"}}
+    record = wire.pod_device(wire.from_event(body, wire_forms.PodDevice))
+    assert record.fingerprint == want.content.fingerprint()
+    del body["metadata"]["ownerReferences"]
+    changed = wire.pod_device(wire.from_event(body, wire_forms.PodDevice))
+    assert changed.fingerprint != record.fingerprint
+
+
+def test_causes_of_a_refused_apply() -> None:
+    status = wire_forms.Status(
+        details=wire_forms.Details(
+            causes=[
+                wire_forms.Cause(
+                    "FieldManagerConflict",
+                    'conflict with "kubelet" with subresource "status" using v1',
+                    ".status.capacity.example.com/gpu",
+                ),
+                wire_forms.Cause("FieldManagerConflict", 'conflict with "a \\"b\\""', ".status.x"),
+                wire_forms.Cause("FieldValueInvalid", "no", ".spec"),
+            ]
+        )
+    )
+    assert wire.field_conflicts(status) == (
+        FieldConflict("kubelet", ".status.capacity.example.com/gpu"),
+        FieldConflict('a \\"b\\"', ".status.x"),
+    )
+
+
+def test_what_a_lease_says_of_refusals_has_bounds() -> None:
+    annotations = {names.REFUSALS_ANNOTATION: "\n".join(["", "x" * 5000, *map(str, range(100))])}
+    body = {"metadata": {"name": "node-a", "annotations": annotations}, "spec": {"renewTime": "then"}}
+    lease = wire.lease(wire.from_event(body, wire_forms.Lease), 60)
+    assert (lease.renewed, lease.duration_seconds, lease.refusals[1]) == ("then", 60, "0")
+    assert len(lease.refusals) < 16
+    assert max(map(len, lease.refusals)) == 900

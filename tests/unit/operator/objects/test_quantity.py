@@ -1,0 +1,61 @@
+"""Whole numbers as the API server spells them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_operator.objects.quantity import MOST, count
+
+
+@pytest.mark.parametrize(
+    ("quantity", "number"),
+    [
+        ("0", 0),
+        ("8", 8),
+        ("8000m", 8),
+        ("1k", 1000),
+        ("1500m", None),
+        ("1.5k", 1500),
+        ("2Ki", 2048),
+        ("1M", 1_000_000),
+        ("2e3", 2000),
+        ("1E", 10**18),
+        ("-1", -1),
+        ("", None),
+        ("k", None),
+        ("1x", None),
+        ("one", None),
+        ("9223372036854775807", MOST),
+        ("9223372036854775808", MOST),
+        ("8Ei", MOST),
+        ("1e5000", MOST),
+        ("1e3000000", MOST),
+        ("-1e3000000", -MOST),
+        ("0e3000000", 0),
+        ("0e-3000000", 0),
+        ("1e-3000000", None),
+        (f"1e{'9' * 5000}", MOST),
+        (f"1e-{'9' * 5000}", None),
+        ("9" * 5000, MOST),
+        (f"0.{'0' * 5000}1e5001", 1),
+        ("1e00000000000001", 10),
+    ],
+)
+def test_count(quantity: str, number: int | None) -> None:
+    assert count(quantity) == number
+
+
+@given(st.integers(0, 10**15))
+def test_plain_digits_mean_themselves(number: int) -> None:
+    assert count(str(number)) == number
+    assert count(f"{number * 1000}m") == number
+
+
+@given(st.from_regex(r"[+-]?[0-9]{0,30}[.]?[0-9]{1,30}[eE][+-]?[0-9]{1,30}", fullmatch=True))
+def test_any_exponent_is_answered(quantity: str) -> None:
+    number = count(quantity)
+    assert number is None or -MOST <= number <= MOST
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_answered(text: str) -> None:
+    assert count(text) is None or isinstance(count(text), int)

@@ -1,0 +1,152 @@
+"""PodDevices made from allocations, and the plan that brings what is to what should be."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nodedevice_operator.objects.nodedevice import Allocation, Device, NodeDeviceRecord, PodDeviceRecord
+from nodedevice_operator.poddevices.plan import HeldDevice, Wanted, plan, sentence, wanted
+
+from tests.fakes.operator.operator_model import GPU, NIC, node_device
+
+PODDEVICES = Path(__file__).parents[4] / "crds" / "poddevices.yaml"
+HEALTHY = Device("Healthy", "", False, (0, 1))
+BROKEN = Device("Unhealthy", "Xid", False, ())
+MISSING = Device("Unhealthy", "NotListed", True, (1,))
+
+
+def holds(
+    *device_ids: str, container: str = "main", uid: str = "uid-a", name: str = "pod-a", **more: Any
+) -> Allocation:
+    allocation = Allocation("default", name, uid, container, device_ids, 0, False)
+    return replace(allocation, **more)
+
+
+def publishes(*allocations: Allocation, resource: str = GPU, **devices: Device) -> NodeDeviceRecord:
+    known = {device_id.replace("_", "-"): device for device_id, device in devices.items()}
+    return node_device(resource, allocations=allocations, devices=known)
+
+
+def only(*records: NodeDeviceRecord) -> Wanted:
+    (found,) = wanted("node-a", records)
+    return found
+
+
+def made_of(want: Wanted, uid: str = "pd-1") -> PodDeviceRecord:
+    """The PodDevice that the operator makes of it."""
+    content = want.content
+    return PodDeviceRecord(want.namespace, want.name, uid, 1, content.node, content.pod_uid, content.fingerprint())
+
+
+def test_all_containers_and_resources_of_a_pod_sorted() -> None:
+    gpus = publishes(
+        holds("gpu-1", "gpu-0", container="z"), holds("gpu-0", container="init"), gpu_0=HEALTHY, gpu_1=HEALTHY
+    )
+    nics = publishes(holds("nic-0", container="z"), resource=NIC, nic_0=HEALTHY)
+    content = only(nics, gpus).content
+    assert content.resources == f"{GPU}=2,{NIC}=1"
+    assert content.devices == "gpu-0,gpu-1,nic-0"
+    assert content.health == "Healthy"
+    assert [(c.name, [r.name for r in c.resources]) for c in content.containers] == [("init", [GPU]), ("z", [GPU, NIC])]
+    assert [device.id for device in content.containers[1].resources[0].devices] == ["gpu-0", "gpu-1"]
+    assert (content.pod_uid, content.owner_uid, content.node) == ("uid-a", "uid-a", "node-a")
+
+
+@pytest.mark.parametrize(
+    ("device", "shown", "health"),
+    [
+        pytest.param(HEALTHY, HeldDevice("gpu-0", "Healthy", (0, 1)), "Healthy", id="healthy"),
+        pytest.param(BROKEN, HeldDevice("gpu-0", "Unhealthy", ()), "gpu-0 Unhealthy", id="broken"),
+        pytest.param(MISSING, HeldDevice("gpu-0", "Unknown", ()), "gpu-0 Unknown", id="missing"),
+        pytest.param(None, HeldDevice("gpu-0", "Unknown", ()), "gpu-0 Unknown", id="never heard of"),
+    ],
+)
+def test_health(device: Device | None, shown: HeldDevice, health: str) -> None:
+    record = publishes(holds("gpu-0"), gpu_0=device) if device else publishes(holds("gpu-0"))
+    content = only(record).content
+    assert content.containers[0].resources[0].devices == (shown,)
+    assert content.health == health
+
+
+def test_what_is_releasing_or_has_no_name_is_not_shown() -> None:
+    record = publishes(holds("gpu-0", is_releasing=True), holds("gpu-1", name="", uid="uid-b"))
+    assert wanted("node-a", [record]) == ()
+
+
+def test_long_lists_are_cut() -> None:
+    ids = [f"device-with-a-rather-long-name-{number:04}" for number in range(1000)]
+    want = only(publishes(holds(*ids), holds("x", container="b", omitted=5)))
+    assert want.content.resources == f"{GPU}=1006"
+    for line in (want.content.devices, want.content.health, sentence(want, [GPU])):
+        assert line.endswith("…") or line.endswith("… on node-a")
+        assert len(line.encode()) <= 4096
+
+
+def test_what_the_schema_does_not_hold_is_counted() -> None:
+    """Else the API server refuses the PodDevice for ever."""
+    names = [f"example.com/r{number:03}" for number in range(70)]
+    records = [publishes(*(holds(f"d{c}", container=f"c{c:03}") for c in range(300)), resource=names[0])]
+    records += [publishes(holds("d", container="c000"), resource=name) for name in names[1:]]
+    content = only(*records).content
+    schema = yaml.safe_load(PODDEVICES.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    containers = schema["status"]["properties"]["containers"]
+    assert len(content.containers) == containers["maxItems"]
+    assert len(content.containers[0].resources) == containers["items"]["properties"]["resources"]["maxItems"]
+    assert content.resources.startswith(f"{names[0]}=300,{names[1]}=1,")
+    assert content.resources.count("=1") == 69
+
+
+def test_sentence() -> None:
+    want = only(publishes(holds("gpu-1", "gpu-0")), publishes(holds("nic-0"), resource=NIC))
+    assert sentence(want, [GPU, NIC]) == f"{GPU}: gpu-0, gpu-1; {NIC}: nic-0 on node-a"
+    assert sentence(want, [NIC]) == f"{NIC}: nic-0 on node-a"
+
+
+class TestPlan:
+    """Comparing what should be there with what is."""
+
+    want = only(publishes(holds("gpu-0"), gpu_0=HEALTHY))
+
+    def planned(self, *wants: Wanted, there: list[PodDeviceRecord], node: str = "node-a", **more: Any) -> Any:
+        of_node = [record for record in there if record.node == node]
+        may_delete = more.get("may_delete", True)
+        return plan(wants, {record.key: record for record in there}, of_node, may_delete=may_delete)
+
+    def test_nothing_there(self) -> None:
+        assert self.planned(self.want, there=[]).create == ((self.want, None),)
+
+    def test_all_as_it_should_be(self) -> None:
+        found = self.planned(self.want, there=[made_of(self.want)])
+        assert (found.create, found.update, found.delete) == ((), (), ())
+
+    @pytest.mark.parametrize("changed", [BROKEN, MISSING])
+    def test_other_content(self, changed: Device) -> None:
+        now = only(publishes(holds("gpu-0"), gpu_0=changed))
+        there = made_of(self.want)
+        assert self.planned(now, there=[there]).update == ((now, there),)
+
+    def test_nobody_calls_for_it(self) -> None:
+        there = made_of(self.want)
+        assert self.planned(there=[there]).delete == (there,)
+        assert self.planned(there=[there], may_delete=False).delete == ()
+
+    def test_another_pod_of_that_name(self) -> None:
+        there = replace(made_of(self.want), pod_uid="uid-before")
+        found = self.planned(self.want, there=[there])
+        assert found.create == ((self.want, there),)
+        assert found.delete == (there,)
+
+    def test_a_pod_of_that_name_that_was_on_another_node(self) -> None:
+        there = replace(made_of(self.want), pod_uid="uid-before", node="node-b")
+        found = self.planned(self.want, there=[there])
+        assert found.create == ((self.want, there),)
+        assert found.delete == ()
+
+    def test_two_pods_of_one_name_while_one_is_ending(self) -> None:
+        both = wanted("node-a", [publishes(holds("gpu-0"), holds("gpu-1", uid="uid-b"))])
+        there = made_of(both[0])
+        found = self.planned(*both, there=[there])
+        assert found.create == ((both[1], there),)
+        assert found.delete == ()

@@ -1,0 +1,350 @@
+"""What is waited for before capacity is written: the policy where it can be kept, and nothing where it cannot be had at all."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from nodedevice_api import names
+from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.requiredplugins import watch as policy_watch
+from nodedevice_operator.requiredplugins.annotate_pods import WaitingPods
+from nodedevice_operator.requiredplugins.controller import RequiredPlugins
+from nodedevice_operator.requiredplugins.objects import PolicyObjects
+from nodedevice_operator.requiredplugins.pending_pods import Trouble
+from nodedevice_operator.requiredplugins.policy import (
+    BINDINGS,
+    POLICIES,
+    SETTLE_SECONDS,
+    Spec,
+    binding_spec,
+    policy_spec,
+)
+from nodedevice_operator.requiredplugins.unbound_pods import UnboundPods
+
+from tests.fakes.operator.operator_model import GPU, node_device
+
+RECORD = node_device(runtime="nri")
+
+
+def advertised_as(status: str, reason: str, node: str = "node-a") -> NodeDeviceRecord:
+    conditions = {names.Condition.ADVERTISED: Condition(status, reason, "", "then", 1)}
+    return node_device(node=node, runtime="nri", conditions=conditions)
+
+
+ADVERTISED = advertised_as("True", names.Reason.ADVERTISED)
+
+
+class Objects(PolicyObjects):
+    """The two objects in memory; `refuses` says no to every write, `hides` is what every read fails with.
+
+    hides_all: what the question fails with whether there are any.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_served: bool = True,
+        refuses: bool = False,
+        hides: ApiError | None = None,
+        hides_all: ApiError | None = None,
+    ) -> None:
+        self.is_served, self.refuses, self.hides, self.hides_all = is_served, refuses, hides, hides_all
+        self.reads = 0
+        self.cut = asyncio.Event()
+        self.specs: dict[str, Spec] = {}
+
+    async def served(self) -> frozenset[str]:
+        if self.hides_all is not None:
+            raise self.hides_all
+        return frozenset({POLICIES, BINDINGS}) if self.is_served else frozenset({"validatingadmissionpolicies"})
+
+    async def read(self, kind: str) -> tuple[Spec | None, str]:
+        self.reads += 1
+        if self.hides is not None:
+            raise self.hides
+        return self.specs.get(kind), "1"
+
+    async def apply(self, kind: str, spec: Spec) -> Spec:
+        if self.refuses:
+            raise Forbidden("patch", kind, "an admission policy says no", 403)
+        self.specs[kind] = spec
+        return spec
+
+    async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
+        await self.cut.wait()
+        return
+        yield None
+
+
+class Waiting(WaitingPods):
+    """Looks for no pods; every look at names that are due waits until it `may_end`."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        super().__init__(UnboundPods.__new__(UnboundPods), is_on=is_on)
+        self.looked_for: list[frozenset[str]] = []
+        self.may_end = asyncio.Event()
+
+    async def _mark(self, resources: frozenset[str]) -> list[Trouble]:
+        self.looked_for.append(resources)
+        await self.may_end.wait()
+        return []
+
+
+class Bench:
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        is_on: bool = True,
+        leads: bool = True,
+        marks: bool = False,
+        records: tuple[NodeDeviceRecord, ...] = (RECORD,),
+    ) -> None:
+        self.now = 1000.0
+        cache = Cache()
+        cache.nodes.replace([], 1)
+        cache.pod_devices.replace([], 1)
+        cache.node_devices.replace(records, 1)
+        self.objects, self.touched = objects, set[str]()
+        self.waiting = Waiting(is_on=marks)
+        self.keeper = RequiredPlugins(
+            objects,
+            self.waiting,
+            cache,
+            self.touched.add,
+            Metrics(),
+            is_on=is_on,
+            leads=lambda: leads,
+            clock=lambda: self.now,
+        )
+
+    @property
+    def unguarded(self) -> frozenset[str]:
+        return self.keeper.unguarded([RECORD])
+
+
+@contextlib.asynccontextmanager
+async def running(bench: Bench) -> AsyncIterator[None]:
+    work: list[Any] = [bench.keeper.work(), *(bench.keeper.watch(kind) for kind in (POLICIES, BINDINGS))]
+    tasks = [asyncio.create_task(each) for each in work]
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_name_waits_until_the_policy_has_settled() -> None:
+    bench = Bench(Objects())
+    assert bench.unguarded == {GPU}
+    async with running(bench):
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        assert bench.unguarded == {GPU}
+        bench.now += SETTLE_SECONDS
+        bench.keeper.wake()
+        await until(lambda: bench.touched == {"node-a"})
+        assert bench.unguarded == frozenset()
+
+
+async def test_a_name_waits_until_pods_that_ask_for_it_already_are_marked() -> None:
+    bench = Bench(Objects(), marks=True)
+    async with running(bench):
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        # not before the policy is in force: what is admitted again by then would not be marked
+        assert bench.waiting.looked_for == []
+        bench.now += SETTLE_SECONDS
+        bench.keeper.wake()
+        await until(lambda: bench.waiting.looked_for == [{GPU}])
+        assert bench.unguarded == {GPU}
+        bench.waiting.may_end.set()
+        await until(lambda: bench.touched == {"node-a"})
+        assert bench.unguarded == frozenset()
+
+
+async def test_only_nodes_that_waited_for_the_policy_are_looked_at() -> None:
+    """Who is refused is looked at again after longer and longer: each look is one more write."""
+    conditions = {
+        "refused-1": ("False", names.Reason.UPDATE_REFUSED),
+        "refused-2": ("False", names.Reason.WRITE_REFUSED),
+        "there": ("True", names.Reason.ADVERTISED),
+        "waits": ("False", names.Reason.POLICY_PENDING),
+    }
+    records = [advertised_as(status, reason, node) for node, (status, reason) in conditions.items()]
+    bench = Bench(Objects(), records=(*records, node_device(node="new", runtime="nri")))
+    async with running(bench):
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        bench.now += SETTLE_SECONDS
+        bench.keeper.wake()
+        # the last one that a look comes to
+        await until(lambda: "new" in bench.touched)
+    assert bench.touched == {"waits", "new"}
+
+
+@pytest.mark.parametrize(("was_kept", "times"), [(True, 0), (False, 1)])
+async def test_after_a_restart_pods_are_looked_for_only_where_the_policy_was_broken(was_kept: bool, times: int) -> None:
+    objects = Objects()
+    if was_kept:
+        objects.specs = {POLICIES: policy_spec((GPU,)), BINDINGS: binding_spec()}
+    bench = Bench(objects, marks=True, records=(ADVERTISED,))
+    bench.waiting.may_end.set()
+    async with running(bench):
+
+        def is_guarded() -> bool:
+            bench.now += SETTLE_SECONDS
+            bench.keeper.wake()
+            return bench.unguarded == frozenset()
+
+        await until(is_guarded)
+    assert len(bench.waiting.looked_for) == times
+
+
+@pytest.mark.parametrize(
+    ("is_served", "is_on", "why"),
+    [
+        pytest.param(False, True, "API server has no MutatingAdmissionPolicy v1", id="not served"),
+        pytest.param(True, False, "policy is switched off", id="switched off"),
+    ],
+)
+async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_says_what_to_do(
+    is_served: bool, is_on: bool, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def told() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.message.startswith(why)]
+
+    bench = Bench(Objects(is_served=is_served), is_on=is_on)
+    async with running(bench):
+        await until(lambda: bench.unguarded == frozenset() and bool(told()))
+        for _ in range(3):
+            bench.keeper.wake()
+            await asyncio.sleep(0)
+        assert bench.keeper.lacks_policies is not is_served
+        assert ("node-a" in bench.touched) is not is_served
+    assert bench.objects.specs == {}
+    assert ["docs/install.md" in str(record.__dict__["remedy"]) for record in told()] == [True]
+
+
+async def test_refused_is_told_once_and_the_name_goes_on_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(Objects(refuses=True))
+
+    def told() -> list[str]:
+        return [record.message for record in caplog.records if "cannot be kept" in record.message]
+
+    async with running(bench):
+        await until(lambda: bool(told()))
+        for _ in range(3):
+            bench.keeper.wake()
+            await asyncio.sleep(0)
+        bench.now += 1000
+        assert bench.unguarded == {GPU}
+        assert len(told()) == 1
+        bench.objects.refuses = False
+        bench.keeper.wake()
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads that fail are repeated at once."""
+    monkeypatch.setattr(policy_watch, "_FIRST_DELAY_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize(
+    "why",
+    [
+        Forbidden("GET", POLICIES, "no such role", 403),
+        Invalid("GET", POLICIES, "what is that", 400),
+        Unavailable("GET", POLICIES, "what is stored cannot be decoded", 500),
+    ],
+)
+async def test_what_cannot_be_read_is_told_once_and_the_name_goes_on_waiting(
+    why: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = Bench(Objects(hides=why))
+    async with running(bench):
+        await until(lambda: bench.objects.reads >= 6)
+        assert bench.unguarded == {GPU}
+        told = [record for record in caplog.records if record.message.startswith("policy cannot be read")]
+        assert {record.__dict__["kind"]: record.levelname for record in told} == {POLICIES: "ERROR", BINDINGS: "ERROR"}
+        assert len(told) == 2
+        assert all(why.problem in record.__dict__["problem"] for record in told)
+        assert all("docs/security.md" in record.__dict__["remedy"] for record in told)
+        bench.objects.hides = None
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        assert [record.message for record in caplog.records].count("policy can be read again") == 2
+        # what works and fails again is told again
+        bench.objects.hides = why
+        bench.objects.cut.set()
+        await until(lambda: sum(record.message.startswith("policy cannot be read") for record in caplog.records) == 4)
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_whether_there_are_policies_is_told_where_it_cannot_be_found_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    why = Forbidden("GET", "apis", "no such role", 403)
+    objects = Objects(hides_all=why)
+    bench = Bench(objects)
+    async with running(bench):
+        await until(lambda: any(record.levelname == "ERROR" for record in caplog.records))
+        assert bench.unguarded == {GPU}
+        objects.hides_all = None
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (told.message.partition(":")[0], told.__dict__["kind"]) == ("policy cannot be read", "apis")
+    assert [record.message for record in caplog.records].count("policy can be read again") == 1
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(Objects())
+    async with running(bench):
+        await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
+        bench.now += SETTLE_SECONDS
+        bench.objects.hides = Forbidden("GET", POLICIES, "no such role any more", 403)
+        bench.objects.cut.set()
+        before = bench.objects.reads
+        await until(lambda: bench.objects.reads >= before + 4)
+        assert bench.unguarded == frozenset()
+    told = [(r.levelname, r.__dict__["kind"]) for r in caplog.records if r.message.startswith("policy cannot be read")]
+    assert sorted(told) == [("WARNING", POLICIES), ("WARNING", BINDINGS)]
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize(
+    "why",
+    [
+        Unreachable("GET", POLICIES, "nobody there"),
+        Unavailable("GET", POLICIES, "later", 503),
+        Unauthorized("GET", POLICIES, "a token of yesterday", 401),
+    ],
+)
+async def test_an_api_server_that_is_away_is_left_to_whoever_watches_over_it(
+    why: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(Objects(hides=why))
+    async with running(bench):
+        await until(lambda: bench.objects.reads >= 6)
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_standby_writes_nothing() -> None:
+    bench = Bench(Objects(), leads=False)
+    async with running(bench):
+        await until(lambda: bench.keeper._wanted == (GPU,))
+    assert bench.objects.specs == {}

@@ -1,0 +1,99 @@
+"""The pages that kubelet and Prometheus ask for, and the log's two forms."""
+
+import json
+import logging
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from nodedevice_operator import logs as log
+from nodedevice_operator import probes as http
+from nodedevice_operator.errors import SettingsError, Unreachable
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube import health as health_module
+from nodedevice_operator.kube.health import ApiHealth, Health
+from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.objects.nodedevice import Condition
+
+from tests.fakes.operator.operator_model import node_device
+
+LOOPBACK = ("127.0.0.1", 0)
+
+
+def get(address: tuple[str, int], path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address[0]}:{address[1]}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_pages_tell_what_is_wrong_and_only_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ApiHealth("https://api")
+    missing: list[str] = ["the list of Nodes is not complete"]
+    health = Health(api, lambda: tuple(missing))
+    address = http.serve(LOOPBACK, health, Metrics().registry)
+    assert get(address, "/healthz") == (200, "ok\n")
+    assert get(address, "/readyz") == (503, "not ok\nthe list of Nodes is not complete\n")
+    missing.clear()
+    assert get(address, "/readyz?verbose") == (200, "ok\n")
+    api.failed(Unreachable("get", "nodes", "refused"))
+    assert get(address, "/healthz") == (200, "ok\nAPI server https://api does not answer: refused\n")
+    assert get(address, "/readyz")[0] == 503
+    monkeypatch.setattr(health_module, "_HANG_SECONDS", -1.0)
+    assert get(address, "/healthz")[0] == 503
+    assert get(address, "/nothing")[0] == 404
+
+
+def test_an_address_that_is_taken_is_an_error_of_ours() -> None:
+    with socket.create_server(LOOPBACK) as taken, pytest.raises(SettingsError, match="cannot be used"):
+        http.serve(taken.getsockname(), Health(ApiHealth(""), tuple), Metrics().registry)
+
+
+def test_metrics_of_the_cache_have_bounded_labels() -> None:
+    cache, metrics = Cache(), Metrics()
+    metrics.watch(cache)
+    conflict = {"Conflict": Condition("True", "ForeignOwner", "", "", 1), "Ready": Condition("False", "", "", "", 1)}
+    for number in range(130):
+        cache.node_devices.put(node_device(f"example.com/r{number:03}", total=2, healthy=1, resource_version=1))
+    cache.node_devices.put(node_device("example.com/r000", node="node-b", total=3, conditions=conflict))
+    value = metrics.registry.get_sample_value
+    devices = "nodedevice_operator_devices"
+    assert value(devices, {"resource_name": "example.com/r000", "state": "total"}) == 5
+    assert value(devices, {"resource_name": "example.com/r001", "state": "healthy"}) == 1
+    assert value(devices, {"resource_name": "(other)", "state": "total"}) == 60
+    assert value("nodedevice_operator_nodedevices", {"resource_name": "example.com/r000", "ready": "False"}) == 1
+    assert value("nodedevice_operator_nodedevices", {"resource_name": "(other)", "ready": "Unknown"}) == 30
+    assert value("nodedevice_operator_conflicts") == 1
+
+
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in ("kopf", "urllib3", "asyncio")}
+    yield
+    root.handlers[:], level = before
+    root.setLevel(level)
+    for name, former in levels.items():
+        logging.getLogger(name).setLevel(former)
+
+
+@pytest.mark.usefixtures("logging_restored")
+def test_log_for_machines_and_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    ours = logging.getLogger("nodedevice_operator.test")
+    log.set_up("info", "json")
+    ours.info("event", extra={"node": "node-a", "number": 3})
+    ours.debug("too fine")
+    logging.getLogger("kopf.elsewhere").error("of kopf's", extra={"settings": "all of them"})
+    entry = json.loads(capsys.readouterr().err)
+    assert (entry["event"], entry["level"], entry["node"], entry["number"]) == ("event", "info", "node-a", 3)
+    log.set_up("debug", "text")
+    ours.warning("event", extra={"detail": 'two "words"', "none": ""})
+    logging.getLogger("kopf.elsewhere").error("of kopf's", extra={"settings": "all of them"})
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith(' WARNING event detail="two \\"words\\"" none=""')
+    assert lines[1].endswith("ERROR   of kopf's")

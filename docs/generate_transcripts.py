@@ -44,7 +44,7 @@ spec:
 
 def main() -> int:
     os.environ["NODEDEVICE_AGENT_GRACE_SECONDS"] = str(_GRACE_SECONDS)
-    os.environ["NODEDEVICE_AGENT_LOOK_SECONDS"] = "1"
+    os.environ["NODEDEVICE_AGENT_POLL_SECONDS"] = "1"
     # sockets need a short path, wherever this project lies
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-docs-"))
     try:

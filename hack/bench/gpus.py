@@ -34,7 +34,7 @@ def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
     uuids = sorted(described(_MACHINE)[1])
     clear = clear_dir(stack.agents[NODE].folder)
     clear.mkdir(parents=True, exist_ok=True)
-    # asked, not awaited: what the observer saw of the start may be forgotten by now
+    # asked, not reserved: what the observer saw of the start may be forgotten by now
     stack.wait_for("all GPUs are advertised", lambda: _capacity(stack) == str(_COUNT))
     measured = []
     for run in range(_RUNS):

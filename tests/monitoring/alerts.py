@@ -167,7 +167,7 @@ CASES = (
         1,
         4,
         8,
-        "delete the pods that have runsWithout",
+        "delete the pods that have notInjected",
         value="1",
         labels=_GPU,
     ),

@@ -115,7 +115,7 @@ class Scene:
 async def staged(control_plane: ControlPlane, namespace: str, folder: Path) -> AsyncIterator[Scene]:
     """The scene, set; all of it is gone afterwards. folder: its path short, as sockets lie below it."""
     async with AsyncExitStack() as undo:
-        operator = OperatorProcess(control_plane, folder / "o", "--agent-look-seconds", "1")
+        operator = OperatorProcess(control_plane, folder / "o", "--agent-poll-seconds", "1")
         undo.callback(operator.close)
         await asyncio.to_thread(operator.start)
         nodes = [await _node(control_plane, namespace, folder / name) for name in "bru"]
@@ -188,7 +188,7 @@ async def _set_runtime(node: AgentNode, containers: FakeRuntime) -> tuple[Plugin
     await connection.create_container(_sandbox(early, "early"), _container(early))
     await connection.about_container("PostStartContainer", _sandbox(early, "early"), _container(early))
     await node.plugin(2)
-    await node.until(lambda seen: any(each.get("runsWithout") for each in seen.get("allocations", ())))
+    await node.until(lambda seen: any(each.get("notInjected") for each in seen.get("allocations", ())))
     one = await node.pod("one")
     await node.until_numbers(total=2, allocated=2, available=0)
     await connection.create_container(_sandbox(one, "one"), _container(one))

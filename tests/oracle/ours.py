@@ -28,7 +28,7 @@ from tests.oracle.steps import Ctr, Machine
 _WHY = {
     Reason.NOT_ENOUGH_DEVICES: Why.LACKING,
     Reason.ENDPOINT_STOPPED: Why.LACKING,
-    Reason.NO_DEVICE_LIST_YET: Why.LACKING,
+    Reason.DEVICE_LIST_PENDING: Why.LACKING,
     Reason.TOPOLOGY_AFFINITY: Why.TOPOLOGY,
     Reason.CHANGED_REQUEST: Why.CHANGED,
     Reason.ALLOCATE_FAILED: Why.PLUGIN,

@@ -247,7 +247,9 @@ class Agent:
         )
         mirrors = settings.runtime == RUNTIME_KUBELET
         waits_for_runtime = settings.runtime == RUNTIME_NRI
-        kind = Mirror if mirrors else partial(DeviceManager, waits_for_intent=True, waits_for_runtime=waits_for_runtime)
+        kind = (
+            Mirror if mirrors else partial(DeviceManager, waits_for_cordons=True, waits_for_runtime=waits_for_runtime)
+        )
         new = partial(kind, now, topology=topology, flapping=flapping)
         try:
             checkpoint = checkpoint_file.read(self._state_dir)
@@ -271,7 +273,7 @@ class Agent:
 
 
 def _measure(now: Snapshot) -> None:
-    for state in ("total", "healthy", "cordoned", "allocated", "releasing", "awaited", "available"):
+    for state in ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available"):
         metrics.RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
     metrics.PODS_WAITING.labels(now.resource_name).set(len(now.waiting))
     metrics.ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)

@@ -43,7 +43,7 @@ main.add_command(check)
 @click.option("--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config.")
 @click.option("--http-address", help="host:port of /healthz, /readyz and /metrics; port 0 takes a free one.")
 @click.option("--leases-namespace", help="Namespace in which the agents keep their Leases.")
-@click.option("--agent-look-seconds", type=float, help="How often the agents' Leases are listed.")
+@click.option("--agent-poll-seconds", type=float, help="How often the agents' Leases are listed.")
 @click.option(
     "--agent-grace-seconds", type=float, help="Silence of an agent, after its Lease, that takes its free devices."
 )

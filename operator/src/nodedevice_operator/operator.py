@@ -82,7 +82,7 @@ class Operator:
             self._metrics,
             self._tell,
             settings.agent_grace_seconds,
-            settings.agent_look_seconds,
+            settings.agent_poll_seconds,
         )
         self._required_plugins = RequiredPlugins(
             PolicyObjects(self._client, login),

@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kubeconfig: file with the API server and credentials; None: the pod's service account, or ~/.kube/config outside of one.
     http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
     leases_namespace: where the agents' Leases are; the agents must be told the same.
-    agent_look_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: oftener only tells a dead
+    agent_poll_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: oftener only tells a dead
         agent sooner.
     agent_grace_seconds: how long after its Lease ran out a silent agent's free devices are still offered; as long as a kubelet
         keeps the devices of a plugin that has gone.
@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kubeconfig: str | None = None
     http_address: str = "0.0.0.0:8080"
     leases_namespace: str = names.AGENTS_NAMESPACE
-    agent_look_seconds: Annotated[float, Meta(ge=0.5, le=20)] = 10.0
+    agent_poll_seconds: Annotated[float, Meta(ge=0.5, le=20)] = 10.0
     agent_grace_seconds: Annotated[float, Meta(ge=0)] = 300.0
     leader_elect: bool = True
     namespace: str | None = None

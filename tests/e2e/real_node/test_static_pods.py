@@ -20,7 +20,7 @@ def test_one_that_its_author_has_marked_waits_for_its_device(nri_node: NodeUnder
     nri_node.wait_numbers(rw.resource, allocated=0, releasing=0, available=3)
 
 
-def test_one_that_runs_without_its_device_is_told_of(nri_node: NodeUnderTest) -> None:
+def test_one_that_not_injected_its_device_is_told_of(nri_node: NodeUnderTest) -> None:
     """It is held back by nobody: it may be what the agent itself waits for."""
     rw = nri_node.kinds["rw"]
     nri_node.agent.kill()
@@ -29,16 +29,18 @@ def test_one_that_runs_without_its_device_is_told_of(nri_node: NodeUnderTest) ->
         assert rw.env not in nri_node.seen(name).env
         nri_node.start_agent()
         wait_until(
-            lambda: _injectable(nri_node, rw.resource) == Reason.RUNS_WITHOUT,
+            lambda: _injectable(nri_node, rw.resource) == Reason.DEVICES_NOT_INJECTED,
             f"{rw.resource} is said to be missing from a container",
             PATIENCE_SECONDS,
         )
         wait_until(
-            lambda: any(event.startswith(Reason.RUNS_WITHOUT) for event in nri_node.events(name)),
+            lambda: any(event.startswith(Reason.DEVICES_NOT_INJECTED) for event in nri_node.events(name)),
             f"{name} is told by an Event",
             PATIENCE_SECONDS,
         )
-    wait_until(lambda: _injectable(nri_node, rw.resource) != Reason.RUNS_WITHOUT, "all is well", PATIENCE_SECONDS)
+    wait_until(
+        lambda: _injectable(nri_node, rw.resource) != Reason.DEVICES_NOT_INJECTED, "all is well", PATIENCE_SECONDS
+    )
 
 
 def test_one_that_the_kubelet_serves_is_told_of_by_its_name_in_the_api(kubelet_node: NodeUnderTest) -> None:

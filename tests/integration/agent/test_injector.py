@@ -273,7 +273,7 @@ async def test_a_container_that_was_never_started(
 
         assert reason() == "RuntimeConnected"
         await connection.about_container("PostStartContainer", sandbox(), found)
-        assert [reason(), reason()] == ["RunsOnWithDevices"] * 2
+        assert [reason(), reason()] == ["DevicesInUseAfterRelease"] * 2
         await connection.about_container("StopContainer", sandbox(), found)
         assert reason() == "RuntimeConnected"
     (told,) = [

@@ -111,7 +111,7 @@ async def test_no_kubelet_is_told_with_the_remedy(kubelet_node: KubeletNode) -> 
     await kubelet_node.kubelet.stop()
     await asyncio.to_thread((kubelet_node.kubelet.plugin_dir / "kubelet.sock").unlink, missing_ok=True)
     await node.plugin(1)
-    seen = await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["reason"] == Reason.KUBELET_AWAY)
+    seen = await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["reason"] == Reason.KUBELET_UNREACHABLE)
     told = condition(seen, Condition.INJECTABLE)
     assert told["status"] == "False"
     assert "--kubelet-dir" in told["message"]

@@ -79,11 +79,11 @@ async def test_who_waits_for_what_is_given_back_is_counted(node: AgentNode, runt
     await connection.create_container(sandbox(uid, "one"), container(uid))
     await node.delete_pod("one")
     await node.pod("two")
-    seen = await node.until(lambda s: s["awaited"] == 1)
+    seen = await node.until(lambda s: s["reserved"] == 1)
     assert (seen["allocated"], seen["releasing"], seen["available"]) == (0, 2, 0)
     await connection.about_container("StopContainer", sandbox(uid, "one"), container(uid))
     seen = await node.until_numbers(total=2, allocated=1, available=1)
-    assert (seen["releasing"], seen["awaited"]) == (0, 0)
+    assert (seen["releasing"], seen["reserved"]) == (0, 0)
 
 
 async def test_a_pod_that_left_while_the_agent_was_down(node: AgentNode, runtime: FakeRuntime) -> None:
@@ -103,16 +103,16 @@ async def test_a_pod_that_left_while_the_agent_was_down(node: AgentNode, runtime
     await node.until(lambda s: s["releasing"] == 0 and s["allocations"] == [])
 
 
-async def test_who_runs_without_is_told_of(node: AgentNode, runtime: FakeRuntime) -> None:
+async def test_who_not_injected_is_told_of(node: AgentNode, runtime: FakeRuntime) -> None:
     connection = await runtime.plugin()
     uid = await node.pod("early")
     # its name is not managed here yet: nothing is asked of us
     assert await connection.create_container(sandbox(uid, "early"), container(uid)) == api_pb2.ContainerAdjustment()
     await connection.about_container("PostStartContainer", sandbox(uid, "early"), container(uid))
     await node.plugin(1)
-    seen = await node.until(lambda s: any(a.get("runsWithout") for a in s.get("allocations", ())))
+    seen = await node.until(lambda s: any(a.get("notInjected") for a in s.get("allocations", ())))
     assert holdings(seen) == {"early/c0": ["d0"]}
-    assert condition(seen, "Injectable")["reason"] == "RunsWithoutDevices"
+    assert condition(seen, "Injectable")["reason"] == "DevicesNotInjected"
     assert f"{node.namespace}/early" in condition(seen, "Injectable")["message"]
     await node.agent.until_logged("container runs without its devices; it has to be started anew")
     metric = 'nodedevice_agent_containers_without_devices{resource_name="example.com/gpu"}'

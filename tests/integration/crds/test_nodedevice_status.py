@@ -43,7 +43,7 @@ FULL: Body = {
     "cordoned": 1,
     "allocated": 1,
     "releasing": 1,
-    "awaited": 1,
+    "reserved": 1,
     "available": 0,
     "endpoint": {
         "state": "Running",
@@ -152,7 +152,7 @@ SORTED_ALLOCATIONS = (
             {"total": 2, "healthy": 1, "available": 2}, "available cannot exceed healthy", id="available, not healthy"
         ),
         pytest.param(
-            {"total": 2, "releasing": 1, "awaited": 2}, "awaited cannot exceed releasing", id="awaited, not releasing"
+            {"total": 2, "releasing": 1, "reserved": 2}, "reserved cannot exceed releasing", id="awaited, not releasing"
         ),
         pytest.param({"healthy": 1}, "healthy cannot exceed total", id="no total is a total of 0"),
         pytest.param(
@@ -214,7 +214,7 @@ NUMBERS = [
     "cordoned",
     "allocated",
     "releasing",
-    "awaited",
+    "reserved",
     "available",
     "devicesOmitted",
     "allocationsOmitted",

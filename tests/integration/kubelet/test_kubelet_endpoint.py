@@ -105,12 +105,12 @@ async def test_a_refusal_is_shown_in_the_kubelets_words_and_tried_again(agent: M
 
 
 async def test_without_a_kubelet_it_waits_and_says_so(agent: Mirroring, plugin: FakePlugin) -> None:
-    assert "kubelet.sock" in await agent.until_standing(GPU, Reason.KUBELET_AWAY)
+    assert "kubelet.sock" in await agent.until_standing(GPU, Reason.KUBELET_UNREACHABLE)
     kubelet = Manager(agent.kubelet_dir / "device-plugins")
     await kubelet.start()
     await kubelet.until_listed(GPU, ["d0", "d1"])
     await kubelet.stop()
-    await agent.until_standing(GPU, Reason.KUBELET_AWAY)
+    await agent.until_standing(GPU, Reason.KUBELET_UNREACHABLE)
 
 
 async def test_a_kubelet_that_starts_anew_at_once_is_not_told_to_be_away(folder: Path) -> None:

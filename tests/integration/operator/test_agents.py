@@ -23,7 +23,7 @@ HELD = {"podUID": "uid-a", "container": "main", "deviceIDs": ["gpu-0"]}
 
 @pytest.fixture
 def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
-    running = OperatorProcess(installed, tmp_path, "--agent-grace-seconds", "1", "--agent-look-seconds", "1")
+    running = OperatorProcess(installed, tmp_path, "--agent-grace-seconds", "1", "--agent-poll-seconds", "1")
     running.start()
     yield running
     running.close()
@@ -122,7 +122,7 @@ def test_many_together_are_no_fault_of_theirs(
         fall_silent(node)
     for node in nodes:
         node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
-    told = nodes[0].wait_events("ManyAgentsSilent", about=names.AGENTS_NAMESPACE)
+    told = nodes[0].wait_events("ManyAgentLeasesExpired", about=names.AGENTS_NAMESPACE)
     # told as soon as it is clear that they are too many to be dead: the third may be seen a look later
     # and beside nodes of other tests that the garbage collector has not got to yet
     assert re.match(r"[23] of \d+ agents", told[0])
@@ -135,7 +135,7 @@ def test_many_together_are_no_fault_of_theirs(
         node.renew_lease()
     for node in nodes:
         node.wait_condition("Ready", "True")
-    nodes[0].wait_events("ManyAgentsSilentEnded", about=names.AGENTS_NAMESPACE)
+    nodes[0].wait_events("ManyAgentLeasesExpiredEnded", about=names.AGENTS_NAMESPACE)
 
 
 def test_a_lease_that_is_deleted_is_one_that_is_not_renewed(
@@ -171,7 +171,7 @@ def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
     assert [node.shown() for node in nodes] == [("4", "4")] * 3
     for node in nodes:
         node.renew_lease()
-    nodes[0].wait_events("ManyAgentsSilentEnded", about=names.AGENTS_NAMESPACE)
+    nodes[0].wait_events("ManyAgentLeasesExpiredEnded", about=names.AGENTS_NAMESPACE)
 
 
 @pytest.fixture

@@ -260,7 +260,7 @@ def test_any_node_device_that_stands(fuzz: Fuzzer, runner: asyncio.Runner) -> No
             await cluster.node_devices_of("node-a")
         except ApiError:
             return
-        manager = manager_with_devices(waits_for_intent=True)
+        manager = manager_with_devices(waits_for_cordons=True)
         node_device = NodeDevice(
             cluster,
             "node-a",

@@ -88,8 +88,8 @@ def test_errors_name_the_key(tmp_path: Path, content: str, said: str) -> None:
             "--held-device-policy (NODEDEVICE_HELD_DEVICE_POLICY): a.b/d: Invalid enum value 'bar'",
         ),
         (
-            ["--agent-look-seconds", "0"],
-            "--agent-look-seconds (NODEDEVICE_AGENT_LOOK_SECONDS): Expected `float` >= 0.5",
+            ["--agent-poll-seconds", "0"],
+            "--agent-poll-seconds (NODEDEVICE_AGENT_POLL_SECONDS): Expected `float` >= 0.5",
         ),
     ],
 )

@@ -36,7 +36,7 @@ class DeviceManager:
     """is_recovering: the checkpoint was lost; nothing is given out until recovered() says who holds what.
 
     waits_for_runtime: a runtime tells when containers have ended (`containers`, containers_ended); else the API's word is taken.
-    waits_for_intent: no device of a resource is given out before cordoned() has told of it once.
+    waits_for_cordons: no device of a resource is given out before cordoned() has told of it once.
     topology: whether a container's devices have to be near each other. flapping: when a device's health is no longer believed.
     """
 
@@ -47,7 +47,7 @@ class DeviceManager:
         *,
         is_recovering: bool = False,
         waits_for_runtime: bool = False,
-        waits_for_intent: bool = False,
+        waits_for_cordons: bool = False,
         topology: Topology | None = None,
         flapping: FlappingLimits | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class DeviceManager:
         # what the runtime runs; whoever hears the runtime changes it, and tells here what that means for devices
         self.containers = RuntimeContainers()
         self._waits_for_runtime = waits_for_runtime
-        self._waits_for_intent = waits_for_intent
+        self._waits_for_cordons = waits_for_cordons
         self._flapping = flapping or FlappingLimits()
         self._pods: dict[str, Pod] = {}
         # resources of which devices are being given back, and when that is to be published (monotonic seconds)
@@ -155,7 +155,7 @@ class DeviceManager:
                 Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & self.resources.keys())
             ]
         effects += [Publish(name) for name in sorted(self.book.set_held_again(pod.uid))]
-        effects += self._of_awaited(pod) if is_first_sight else []
+        effects += self._of_reserved(pod) if is_first_sight else []
         if pod.is_terminating:
             return effects + self._admissions.ending(pod.uid)
         return effects + self._admissions.seen(pod, now)
@@ -163,7 +163,7 @@ class DeviceManager:
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The API no longer has the pod."""
         pod = self._pods.pop(pod_uid, None)
-        effects = self._of_awaited(pod) if pod is not None else []
+        effects = self._of_reserved(pod) if pod is not None else []
         return effects + self._end(pod_uid, now)
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
@@ -283,7 +283,7 @@ class DeviceManager:
             self.book.add(allocation)
 
     def _new_resource(self, name: str) -> Resource:
-        return Resource(name, is_intent_known=not self._waits_for_intent, flapping=self._flapping)
+        return Resource(name, is_intent_known=not self._waits_for_cordons, flapping=self._flapping)
 
     def _owed_calls(self, now: float) -> list[Effect]:
         """Calls about devices that are held: for answers that were lost, and before containers start."""
@@ -299,7 +299,7 @@ class DeviceManager:
             return effects
         return effects + self._release(pod_uid, now)
 
-    def _of_awaited(self, pod: Pod) -> list[Effect]:
+    def _of_reserved(self, pod: Pod) -> list[Effect]:
         """What this pod has not got is being given back by another: how much of it is awaited changes with the pod."""
         back = {a.resource_name for uid in self.book.releasing() for a in self.book.of_pod(uid)}
         got = {a.resource_name for a in self.book.of_pod(pod.uid)}

@@ -41,30 +41,30 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class HeldBy:
-    """An allocation with its pod, as far as the pod is known. runs_without: the container runs and was not given it."""
+    """An allocation with its pod, as far as the pod is known. not_injected: the container runs and was not given it."""
 
     allocation: Allocation
     pod: Pod | None
     releasing: bool
-    runs_without: bool = False
+    not_injected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """runs_without: the container it waits for runs all the same."""
+    """not_injected: the container it waits for runs all the same."""
 
     waiting: Waiting
     pod: Pod | None
-    runs_without: bool = False
+    not_injected: bool = False
 
 
 # pod uid, container, resource name
-RunsWithout = Callable[[str, str, str], bool]
+DevicesNotInjected = Callable[[str, str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """awaited: of the releasing ones, how many the scheduler has given again already, to pods that are bound and wait.
+    """reserved: of the releasing ones, how many the scheduler has given again already, to pods that are bound and wait.
 
     devices: sorted by ID, LISTED_MOST at most. broken: the first few of all that are not healthy, also where devices is cut
     before them.
@@ -76,7 +76,7 @@ class Snapshot:
     cordoned: int
     allocated: int
     releasing: int
-    awaited: int
+    reserved: int
     available: int
     state: EndpointState
     options: PluginOptions
@@ -90,7 +90,7 @@ class Snapshot:
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
-    """After a restart, while the plugin is awaited: what was published last still holds."""
+    """After a restart, while the plugin is reserved: what was published last still holds."""
     return manager.is_recovering or manager.resources[resource_name].settle_until is not None
 
 
@@ -98,8 +98,8 @@ def _nobody(pod_uid: str, container: str, resource_name: str) -> bool:
     return False
 
 
-def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWithout = _nobody) -> Snapshot:
-    """runs_without: whether a container runs without this resource, where a runtime tells.
+def snapshot(manager: DeviceManager, resource_name: str, not_injected: DevicesNotInjected = _nobody) -> Snapshot:
+    """not_injected: whether a container runs without this resource, where a runtime tells.
 
     Raises KeyError for a resource that was never known.
     """
@@ -120,7 +120,7 @@ def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWitho
         cordoned=_cordoned_count(resource, holders, total),
         allocated=len(holders) - releasing,
         releasing=releasing,
-        awaited=_awaited(manager, resource, available) if releasing else 0,
+        reserved=_reserved(manager, resource, available) if releasing else 0,
         available=available,
         state=resource.state,
         options=resource.options,
@@ -134,18 +134,18 @@ def snapshot(manager: DeviceManager, resource_name: str, runs_without: RunsWitho
                 a,
                 manager.pod(a.pod_uid),
                 manager.book.is_releasing(a.pod_uid),
-                runs_without(a.pod_uid, a.container, resource_name),
+                not_injected(a.pod_uid, a.container, resource_name),
             )
             for a in manager.book.of_resource(resource_name)
         ),
         waiting=tuple(
-            WaitingPod(w, manager.pod(w.pod_uid), runs_without(w.pod_uid, w.container, resource_name))
+            WaitingPod(w, manager.pod(w.pod_uid), not_injected(w.pod_uid, w.container, resource_name))
             for w in manager.waiting(resource_name)
         ),
     )
 
 
-def _awaited(manager: DeviceManager, resource: Resource, available: int) -> int:
+def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int:
     """How many usable devices that are being given back are needed for pods that are bound here and wait.
 
     The scheduler counts these pods, as the API does no longer count the ones before them. A Node that showed less than they

@@ -49,7 +49,7 @@ def node_device_status(
         "cordoned": now.cordoned,
         "allocated": now.allocated,
         "releasing": now.releasing,
-        "awaited": now.awaited,
+        "reserved": now.reserved,
         "available": now.available,
         "endpoint": _endpoint(now, before, wall_time),
         "agent": {"version": version, "runtime": runtime},
@@ -117,8 +117,8 @@ def _allocation(held: HeldBy, before: Json, wall_time: str) -> Json:
         shown["deviceIDsOmitted"] = len(ids) - MAX_IDS
     if held.releasing:
         shown["releasing"] = True
-    if held.runs_without:
-        shown["runsWithout"] = True
+    if held.not_injected:
+        shown["notInjected"] = True
     return shown
 
 
@@ -136,8 +136,8 @@ def _waiting(entry: WaitingPod, before: Json, wall_time: str) -> Json:
         "message": waiting.message[:1024],
         "since": earlier.get("since", wall_time) if same else wall_time,
     }
-    if entry.runs_without:
-        shown["runsWithout"] = True
+    if entry.not_injected:
+        shown["notInjected"] = True
     return shown
 
 
@@ -188,7 +188,7 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
     if now.state is EndpointState.STOPPED:
         return "False", Reason.ENDPOINT_STOPPED, "the device plugin is not connected; it has to register again"
     if not now.is_live:
-        return "False", Reason.NO_DEVICE_LIST_YET, "the device plugin has registered and not listed its devices yet"
+        return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered and not listed its devices yet"
     if notes:
         return "True", Reason.CHECKPOINT_UNREADABLE, notes
     if now.refusal:

@@ -37,7 +37,7 @@ def injectable(standing: KubeletStanding) -> tuple[str, str, str]:
             )
         case Stand.AWAY:
             remedy = "start the kubelet, or say with --kubelet-dir where its directory is"
-            return "False", Reason.KUBELET_AWAY, f"the kubelet takes no registration ({shown}): {remedy}"
+            return "False", Reason.KUBELET_UNREACHABLE, f"the kubelet takes no registration ({shown}): {remedy}"
         case Stand.REFUSED:
             return (
                 "False",

@@ -35,7 +35,7 @@ class Mirror(DeviceManager):
     ) -> None:
         # whoever owed a call of PreStartContainer before, the kubelet makes those calls now
         restored = None if checkpoint is None else replace(checkpoint, pre_starts=())
-        super().__init__(now, restored, is_recovering=is_recovering, waits_for_intent=True, flapping=flapping)
+        super().__init__(now, restored, is_recovering=is_recovering, waits_for_cordons=True, flapping=flapping)
         self.topology = topology or Topology()
         # whether a pod has come to its end since the kubelet was last asked, which may have changed what it would say
         self.is_outdated = True

@@ -117,11 +117,11 @@ def with_runners(said: Injectable, now: Snapshot, runs_on: Sequence[Alive] = ())
         shown = ", ".join(f"{alive.container} of pod UID {alive.pod_uid} ({alive.id})" for alive in runs_on[:_NAMED])
         more = ", …" if len(runs_on) > _NAMED else ""
         message = f"containers run with devices that count as given back, and that another pod may have: {shown}{more}"
-        return "True", Reason.RUNS_ON, message
-    pods = [h.pod for h in now.held if h.runs_without] + [w.pod for w in now.waiting if w.runs_without]
+        return "True", Reason.DEVICES_IN_USE_AFTER_RELEASE, message
+    pods = [h.pod for h in now.held if h.not_injected] + [w.pod for w in now.waiting if w.not_injected]
     if said[0] != "True" or not pods:
         return said
     named = sorted({f"{pod.namespace}/{pod.name}" for pod in pods if pod is not None})
     shown = ", ".join(named[:_NAMED]) + (", …" if len(named) > _NAMED else "")
     message = f"{len(pods)} containers run without the devices they asked for, and have to be started anew: {shown}"
-    return "True", Reason.RUNS_WITHOUT, message
+    return "True", Reason.DEVICES_NOT_INJECTED, message

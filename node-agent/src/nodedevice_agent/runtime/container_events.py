@@ -107,7 +107,7 @@ class RuntimeEvents:
 
     # -- reads ----------------------------------------------------------------------------------------------------------
 
-    def runs_without(self, pod_uid: str, container: str, resource_name: str) -> bool:
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs that asked for this and was not given it, or was given other devices than are recorded."""
         instances = self._manager.containers.instances(pod_uid, container)
         allocation = self._manager.book.of(pod_uid, container, resource_name) if instances else None

@@ -31,8 +31,8 @@ INTERVAL_SECONDS: Final = 10.0
 _CLOSE_INTERVAL_SECONDS: Final = 1.0
 _CLOSE_LOOKS: Final = 20
 
-_OUTAGE: Final = "ManyAgentsSilent"
-_OUTAGE_ENDED: Final = "ManyAgentsSilentEnded"
+_OUTAGE: Final = "ManyAgentLeasesExpired"
+_OUTAGE_ENDED: Final = "ManyAgentLeasesExpiredEnded"
 
 
 class LeaseWatch:

@@ -1,6 +1,6 @@
 """Which extended resources a Node should show, and what to write so that it does.
 
-advertised = allocated + awaited + available, in capacity and allocatable alike. All names of a Node that are ours go into one
+advertised = allocated + reserved + available, in capacity and allocatable alike. All names of a Node that are ours go into one
 server-side apply under our own field manager; a name left out of it leaves the Node. So nothing here may be asked before
 every NodeDevice of the Node is known. Where the agent has been silent for too long, its free devices are not offered any more;
 the name stays, with what pods hold. So it does where the agent says that devices cannot reach containers, and goes with the last.

@@ -28,7 +28,7 @@ def advertised(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
     Without the awaited ones the number would be less than what is bound, and a kubelet fails for good what it admits then.
     is_withdrawn: the agent that would hand out the free ones is gone, as far as anybody can tell.
     """
-    in_use = record.allocated + record.awaited
+    in_use = record.allocated + record.reserved
     return in_use if is_withdrawn else in_use + believed_available(record)
 
 
@@ -46,7 +46,7 @@ def want(node: NodeRecord, record: NodeDeviceRecord) -> Want:
     if record.runtime == names.RUNTIME_KUBELET:
         return Want.LEAVE
     is_gone = record.endpoint == "Gone" or not is_injectable(record)
-    is_in_use = record.allocated + record.awaited > 0
+    is_in_use = record.allocated + record.reserved > 0
     return Want.WITHDRAW if is_gone and not is_in_use else Want.ADVERTISE
 
 

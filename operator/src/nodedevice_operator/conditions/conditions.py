@@ -211,7 +211,7 @@ def _missing_of_agent(record: NodeDeviceRecord) -> Answer | None:
     """The first of the agent's own conditions that keeps pods from their devices."""
     registered = record.conditions.get(Condition.REGISTERED)
     if registered is None:
-        return Answer("False", Reason.NO_DEVICE_LIST_YET, "the agent has not said whether the device plugin runs")
+        return Answer("False", Reason.DEVICE_LIST_PENDING, "the agent has not said whether the device plugin runs")
     if registered.status != "True":
         return Answer("False", registered.reason, registered.message)
     healthy = record.conditions.get(Condition.HEALTHY)

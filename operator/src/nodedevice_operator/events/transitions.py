@@ -229,7 +229,7 @@ def _running_without(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[E
             f"container {container} runs without the {new.resource} that it asked for on {new.node}; "
             "delete the pod, so that it starts anew and gets it"
         )
-        yield Event(about, WARNING, names.Reason.RUNS_WITHOUT, message, on_node=new.node)
+        yield Event(about, WARNING, names.Reason.DEVICES_NOT_INJECTED, message, on_node=new.node)
 
 
 def _without(record: NodeDeviceRecord) -> dict[tuple[str, str], About]:
@@ -239,5 +239,5 @@ def _without(record: NodeDeviceRecord) -> dict[tuple[str, str], About]:
     return {
         (entry.pod_uid, entry.container): about_pod(entry.namespace, entry.name, entry.pod_uid)
         for entry in entries
-        if entry.runs_without and entry.namespace and entry.name
+        if entry.not_injected and entry.namespace and entry.name
     }

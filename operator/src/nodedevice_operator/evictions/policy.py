@@ -62,13 +62,13 @@ def sufferers(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Policy
             continue
         for allocation in record.allocations:
             why = _broken(record, allocation.device_ids) if not allocation.is_releasing else None
-            if allocation.runs_without:
+            if allocation.not_injected:
                 why = f"container {allocation.container} runs without its devices of {record.resource}"
             if why is not None and allocation.namespace and allocation.name:
                 pod = allocation.pod_uid
                 found.setdefault(pod, Sufferer(allocation.namespace, allocation.name, pod, record.node, why))
         for waiting in record.waiting:
-            if waiting.runs_without and waiting.namespace and waiting.name:
+            if waiting.not_injected and waiting.namespace and waiting.name:
                 why = f"container {waiting.container} runs without its devices of {record.resource}"
                 pod = waiting.pod_uid
                 found.setdefault(pod, Sufferer(waiting.namespace, waiting.name, pod, record.node, why))

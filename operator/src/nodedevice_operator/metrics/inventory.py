@@ -22,7 +22,7 @@ MOST_HOLDERS: Final = 500
 MOST_TROUBLED: Final = 500
 # no resource and no namespace can be called this
 OTHER: Final = "(other)"
-STATES: Final = ("total", "healthy", "cordoned", "allocated", "releasing", "awaited", "available")
+STATES: Final = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
 
 
 class InventoryCollector:

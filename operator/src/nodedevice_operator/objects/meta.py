@@ -126,7 +126,7 @@ class AllocationStatus(Wire):
     namespace: str = ""
     name: str = ""
     releasing: bool = False
-    runs_without: bool = False
+    not_injected: bool = False
     omitted: int = field(name="deviceIDsOmitted", default=0)
 
 
@@ -137,7 +137,7 @@ class WaitingStatus(Wire):
     namespace: str = ""
     name: str = ""
     message: str = ""
-    runs_without: bool = False
+    not_injected: bool = False
 
 
 class ConditionStatus(Wire):
@@ -159,7 +159,7 @@ class NodeDeviceStatus(Wire):
     cordoned: int = 0
     allocated: int = 0
     releasing: int = 0
-    awaited: int = 0
+    reserved: int = 0
     available: int = 0
     endpoint: Endpoint | None = None
     agent: Agent | None = None

@@ -101,7 +101,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one container of one pod holds of the resource. runs_without: it runs, and was not given these devices."""
+    """What one container of one pod holds of the resource. not_injected: it runs, and was not given these devices."""
 
     namespace: str
     name: str
@@ -110,12 +110,12 @@ class Allocation:
     device_ids: tuple[str, ...]
     omitted: int
     is_releasing: bool
-    runs_without: bool = False
+    not_injected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A container that asked for the resource and did not get it yet. runs_without: it runs all the same."""
+    """A container that asked for the resource and did not get it yet. not_injected: it runs all the same."""
 
     namespace: str
     name: str
@@ -123,7 +123,7 @@ class Waiting:
     container: str
     reason: str
     message: str
-    runs_without: bool = False
+    not_injected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class NodeDeviceRecord:
     cordoned: int = 0
     allocated: int = 0
     releasing: int = 0
-    awaited: int = 0
+    reserved: int = 0
     available: int = 0
     endpoint: str | None = None
     runtime: str = ""

@@ -118,7 +118,7 @@ def node_device(wire: forms.NodeDevice) -> records.NodeDeviceRecord:
         cordoned=status.cordoned,
         allocated=status.allocated,
         releasing=status.releasing,
-        awaited=status.awaited,
+        reserved=status.reserved,
         available=status.available,
         endpoint=intern(status.endpoint.state) if status.endpoint and status.endpoint.state else None,
         runtime=intern(status.agent.runtime) if status.agent else "",
@@ -260,13 +260,13 @@ def _allocation(wire: forms.AllocationStatus, ids: Mapping[str, str]) -> records
         tuple(ids.get(device_id, device_id) for device_id in wire.device_ids),
         wire.omitted,
         wire.releasing,
-        wire.runs_without,
+        wire.not_injected,
     )
 
 
 def _waiting(wire: forms.WaitingStatus) -> records.Waiting:
     return records.Waiting(
-        wire.namespace, wire.name, wire.pod_uid, wire.container, wire.reason, wire.message, wire.runs_without
+        wire.namespace, wire.name, wire.pod_uid, wire.container, wire.reason, wire.message, wire.not_injected
     )
 
 

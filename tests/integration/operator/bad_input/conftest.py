@@ -32,7 +32,7 @@ def proxy(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
 def process(
     installed: ControlPlane, proxy: TroubleProxy, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
-    options = ("--agent-look-seconds", "1", "--no-leader-elect", "--no-required-plugins")
+    options = ("--agent-poll-seconds", "1", "--no-leader-elect", "--no-required-plugins")
     made = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), *options)
     made.reach_by(proxy.url)
     made.start()

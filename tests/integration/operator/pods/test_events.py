@@ -79,14 +79,14 @@ def test_the_pod_that_holds_a_broken_device_is_told_too(installed: ControlPlane,
         stranger.remove()
 
 
-def test_a_pod_that_runs_without_its_devices_is_told_each_time(
+def test_a_pod_that_not_injected_its_devices_is_told_each_time(
     installed: ControlPlane, node: PlayedNode, pods: Pods
 ) -> None:
     uid, early = pods.run("pod-a", node.name), pods.run("pod-b", node.name)
-    well, without = pods.holds("pod-a", uid, "gpu-0"), pods.holds("pod-a", uid, "gpu-0", runsWithout=True)
+    well, without = pods.holds("pod-a", uid, "gpu-0"), pods.holds("pod-a", uid, "gpu-0", notInjected=True)
     node.publish(healthy=4, allocations=[well])
     node.publish(healthy=4, allocations=[without])
-    (message,) = node.wait_events("RunsWithoutDevices", about="pod-a", namespace=pods.namespace)
+    (message,) = node.wait_events("DevicesNotInjected", about="pod-a", namespace=pods.namespace)
     assert message.startswith(f"container main runs without the {GPU} that it asked for on {node.name}; delete the pod")
     node.publish(healthy=3, broken=1, allocations=[without])
     node.publish(healthy=4, allocations=[well])
@@ -95,18 +95,18 @@ def test_a_pod_that_runs_without_its_devices_is_told_each_time(
     # a pod that ran before its resource was known here, and one that is not of this node
     stranger = PlayedNode(installed)
     try:
-        false = pods.holds("pod-c", pods.run("pod-c", stranger.name), "gpu-1", runsWithout=True)
+        false = pods.holds("pod-c", pods.run("pod-c", stranger.name), "gpu-1", notInjected=True)
         node.make(NIC)
         waits = {**false, "name": "pod-b", "podUID": early, "reason": "NotEnoughDevices", "message": ""}
         del waits["deviceIDs"]
         node.publish(NIC, healthy=1, waiting=[waits])
         node.publish(healthy=4, allocations=[without, false])
-        (message,) = node.wait_events("RunsWithoutDevices", about="pod-b", namespace=pods.namespace)
+        (message,) = node.wait_events("DevicesNotInjected", about="pod-b", namespace=pods.namespace)
         assert f"runs without the {NIC} that" in message
         # Events are posted in order: this one comes after whatever is told of the pods
         node.publish(healthy=4, allocations=[without, false], state="Stopped")
         node.wait_events("EndpointStopped", about=node.nd_name())
-        assert node.events("RunsWithoutDevices", "pod-c", pods.namespace) == []
+        assert node.events("DevicesNotInjected", "pod-c", pods.namespace) == []
         assert times_told(installed, pods, "pod-a") == 2
     finally:
         pods.remove("pod-c")
@@ -116,5 +116,5 @@ def test_a_pod_that_runs_without_its_devices_is_told_each_time(
 def times_told(control_plane: ControlPlane, pods: Pods, name: str) -> int:
     """How often it was told of that pod; the same again within some minutes is one Event that counts."""
     found = control_plane.client.list(Event, namespace=pods.namespace)
-    told = [e for e in found if (e.reason, e.involvedObject.name) == ("RunsWithoutDevices", name)]
+    told = [e for e in found if (e.reason, e.involvedObject.name) == ("DevicesNotInjected", name)]
     return sum(event.count or 0 for event in told)

@@ -102,4 +102,4 @@ class RuntimeScenario(Scenario):
         return made
 
     def snapshot_with_runtime(self, name: str = GPU) -> Snapshot:
-        return snapshot(self.manager, name, self.runtime.runs_without)
+        return snapshot(self.manager, name, self.runtime.not_injected)

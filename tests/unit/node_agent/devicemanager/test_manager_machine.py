@@ -66,7 +66,7 @@ class ManagerMachine(RuleBasedStateMachine):
         # what was said last of each resource; None from a restart until the API has told of its pods, which is published whole
         self.published: dict[str, dict[str, Any]] | None = {}
 
-    @initialize(waits_for_runtime=st.booleans(), waits_for_intent=st.booleans(), plugins=PLUGINS_BACK)
+    @initialize(waits_for_runtime=st.booleans(), waits_for_cordons=st.booleans(), plugins=PLUGINS_BACK)
     def begins(self, plugins: int, **options: Any) -> None:
         self.options = options
         self.manager, self.twin = (DeviceManager(self.now, **options) for _ in range(2))

@@ -89,7 +89,7 @@ class TestRegistration:
         assert scenario.see(pod("p", gpu=1)) == []
         assert scenario.connect(NIC, 2) == [Publish(NIC), SaveCheckpoint(durable=False)]
         effects = scenario.connect()
-        assert scenario.reasons() == {"p": "NoDeviceListYet"}
+        assert scenario.reasons() == {"p": "DeviceListPending"}
         assert calls(effects) == []
         (call,) = calls(scenario.lists(["d0"]))
         scenario.answer(call)
@@ -231,7 +231,7 @@ class TestStop:
         scenario.connect(endpoint=2)
         assert numbers(scenario) == (1, 0, 0)
         assert calls(scenario.see(pod("p", gpu=1))) == []
-        assert scenario.reasons() == {"p": "NoDeviceListYet"}
+        assert scenario.reasons() == {"p": "DeviceListPending"}
 
 
 class TestCordons:
@@ -289,9 +289,9 @@ class TestCordons:
         assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (1, 0)
 
     def test_nothing_is_given_out_before_they_are_known(self) -> None:
-        scenario = Scenario(waits_for_intent=True)
+        scenario = Scenario(waits_for_cordons=True)
         scenario.plugin(["d0", "d1"])
         assert calls(scenario.see(pod("p", gpu=1))) == []
-        assert scenario.reasons() == {"p": "IntentUnknown"}
+        assert scenario.reasons() == {"p": "CordonsNotSynced"}
         (call,) = calls(scenario.happens("cordoned", GPU, ["d0"]))
         assert call.device_ids == ("d1",)

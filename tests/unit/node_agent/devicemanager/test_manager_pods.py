@@ -328,15 +328,15 @@ class TestReleasing:
         assert published(scenario.happens("containers_ended", "p")) == {GPU}
 
     def test_a_pod_that_comes_for_them_is_published_at_once(self) -> None:
-        """With it, awaited: what the Node shows stays as it was."""
+        """With it, reserved: what the Node shows stays as it was."""
         scenario = with_plugin(2, waits_for_runtime=True)
         scenario.run(pod("p", gpu=2))
         scenario.gone("p")
         assert published(scenario.see(pod("q", gpu=2))) == {GPU}
         seen = scenario.snapshot()
-        assert (seen.releasing, seen.awaited, seen.available) == (2, 2, 0)
+        assert (seen.releasing, seen.reserved, seen.available) == (2, 2, 0)
         assert published(scenario.gone("q")) == {GPU}, "and when it goes again"
-        assert scenario.snapshot().awaited == 0
+        assert scenario.snapshot().reserved == 0
 
     def test_so_is_one_that_waits_for_something_else(self) -> None:
         scenario = with_plugin(1, waits_for_runtime=True)

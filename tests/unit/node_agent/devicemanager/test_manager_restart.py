@@ -105,10 +105,10 @@ class TestFromCheckpoint:
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
 
     def test_cordons_are_awaited_again(self) -> None:
-        scenario = restarted_with_one_pod(waits_for_intent=True)
+        scenario = restarted_with_one_pod(waits_for_cordons=True)
         scenario.plugin(device_ids(3))
         assert calls(scenario.see(pod("q", gpu=1))) == []
-        assert scenario.reasons() == {"q": "IntentUnknown"}
+        assert scenario.reasons() == {"q": "CordonsNotSynced"}
         assert len(calls(scenario.happens("cordoned", GPU, ()))) == 1
 
     def test_a_pod_over_while_away_waits_for_the_runtime(self) -> None:

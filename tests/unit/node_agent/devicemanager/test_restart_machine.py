@@ -53,7 +53,7 @@ class RestartMachine(RuleBasedStateMachine):
             return
         seen = snapshot(self.manager, name)
         # what the operator makes of it
-        number = seen.allocated + seen.awaited + seen.available
+        number = seen.allocated + seen.reserved + seen.available
         before = self.before.get(name, 0) if self.now < self.awaited_until else 0
         assert number >= before, f"{name} falls from {before} to {number} while it is awaited"
         self.shown[name] = number

@@ -75,7 +75,7 @@ class RuntimeMachine(ManagerMachine):
         self.is_connected = False
         self.last_id = 0
 
-    @initialize(waits_for_runtime=st.just(True), waits_for_intent=st.booleans(), plugins=PLUGINS_BACK)
+    @initialize(waits_for_runtime=st.just(True), waits_for_cordons=st.booleans(), plugins=PLUGINS_BACK)
     def begins(self, plugins: int, **options: Any) -> None:
         self.events: tuple[RuntimeEvents, ...] = ()
         super().begins(plugins, **options)
@@ -104,7 +104,7 @@ class RuntimeMachine(ManagerMachine):
         self.carry_out(effects)
 
     def seen(self, name: str) -> Snapshot:
-        return snapshot(self.manager, name, self.events[0].runs_without) if self.events else super().seen(name)
+        return snapshot(self.manager, name, self.events[0].not_injected) if self.events else super().seen(name)
 
     # -- the kubelet and the runtime ------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class RuntimeMachine(ManagerMachine):
             self.creates(self.pods[name], container.name, is_held=True, starts=starts)
 
     @rule(name=st.sampled_from(UIDS), containers=CONTAINERS)
-    def a_pod_runs_without(self, name: str, containers: Sequence[Limited]) -> None:
+    def a_pod_not_injected(self, name: str, containers: Sequence[Limited]) -> None:
         """While the agent was away, and nothing held it back. It may wait for devices then, or have them."""
         self.tell("lost")
         self.is_connected = False
@@ -299,7 +299,7 @@ class RuntimeMachine(ManagerMachine):
                 assert holder is not None or self.manager.is_recovering, f"{device_id} is free while {process} has it"
 
     @invariant()
-    def whoever_runs_without_is_known(self) -> None:
+    def whoever_not_injected_is_known(self) -> None:
         if not self.is_connected:
             return
         for process in self.processes.values():
@@ -310,7 +310,7 @@ class RuntimeMachine(ManagerMachine):
                 due = {(allocation.resource_name, i) for i in allocation.device_ids}
                 uid, name = process.sandbox.uid, allocation.resource_name
                 lacks = any(not due <= one.has for one in self.known_instances(process))
-                assert self.events[0].runs_without(uid, process.container, name) == lacks
+                assert self.events[0].not_injected(uid, process.container, name) == lacks
 
     def known_instances(self, process: Process) -> list[Process]:
         """Of one container: the agent passes over what was never started as soon as it knows better, and not what runs."""

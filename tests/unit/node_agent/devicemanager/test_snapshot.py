@@ -42,7 +42,7 @@ def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("comes", "awaited"),
+    ("comes", "reserved"),
     [
         pytest.param([], 0, id="nobody waits"),
         pytest.param([pod("next", gpu=1)], 0, id="whom a free one is enough for"),
@@ -57,17 +57,17 @@ def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
         pytest.param([pod("next", gpu=3), pod("next", gpu=3, is_over=True)], 0, id="one that is over"),
     ],
 )
-def test_of_those_that_are_given_back_some_are_awaited(comes: list[Pod], awaited: int) -> None:
+def test_of_those_that_are_given_back_some_are_awaited(comes: list[Pod], reserved: int) -> None:
     scenario = Scenario(waits_for_runtime=True)
     scenario.plugin(device_ids(6))
     scenario.run(pod("stays", gpu=2), pod("p", gpu=3))
     scenario.gone("p")
     scenario.run(*comes)
     seen = scenario.snapshot()
-    assert (seen.releasing, seen.awaited) == (3, awaited)
+    assert (seen.releasing, seen.reserved) == (3, reserved)
     # no less than what the scheduler counts here, and no more than there can be
     bound = 2 + sum(one.requests(GPU) for one in scenario.manager.pods() if one.uid != "stays")
-    assert seen.allocated + seen.awaited + seen.available >= min(bound, 6)
+    assert seen.allocated + seen.reserved + seen.available >= min(bound, 6)
 
 
 def test_what_will_not_be_free_is_not_awaited() -> None:
@@ -76,10 +76,10 @@ def test_what_will_not_be_free_is_not_awaited() -> None:
     scenario.run(pod("p", gpu=3))
     scenario.gone("p")
     scenario.run(pod("next", gpu=3))
-    assert scenario.snapshot().awaited == 3
+    assert scenario.snapshot().reserved == 3
     scenario.happens("cordoned", GPU, ["d0"])
     scenario.lists(["d0", Device("d1", healthy=False), "d2"])
-    assert scenario.snapshot().awaited == 1
+    assert scenario.snapshot().reserved == 1
 
 
 def test_devices_of_a_stopped_plugin_say_why() -> None:

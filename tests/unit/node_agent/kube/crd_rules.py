@@ -32,7 +32,7 @@ def _holdings(status: Json) -> int:
 _RULES: dict[str, Callable[[Json], bool]] = {
     "healthy cannot exceed total": lambda s: s["healthy"] <= s["total"],
     "cordoned cannot exceed total": lambda s: s["cordoned"] <= s["total"],
-    "awaited cannot exceed releasing": lambda s: s["awaited"] <= s["releasing"],
+    "reserved cannot exceed releasing": lambda s: s["reserved"] <= s["releasing"],
     "available cannot exceed healthy": lambda s: s["available"] <= s["healthy"],
     "allocated + releasing + available cannot exceed total; a held device that is no longer listed counts in total": (
         lambda s: s["allocated"] + s["releasing"] + s["available"] <= s["total"]

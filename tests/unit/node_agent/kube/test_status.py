@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
-from nodedevice_agent.devicemanager.snapshot import LISTED_MOST, RunsWithout, snapshot
+from nodedevice_agent.devicemanager.snapshot import LISTED_MOST, DevicesNotInjected, snapshot
 from nodedevice_agent.kube.status import (
     MAX_ALLOCATIONS,
     MAX_IDS,
@@ -55,7 +55,7 @@ def test_one_of_everything() -> None:
         "cordoned": 1,
         "allocated": 1,
         "releasing": 0,
-        "awaited": 0,
+        "reserved": 0,
         "available": 0,
         "endpoint": {
             "state": "Running",
@@ -117,11 +117,11 @@ class TestStaticPods:
         assert status(scenario, shown, TUESDAY) == shown
 
 
-def _of(uids: list[str]) -> RunsWithout:
+def _of(uids: list[str]) -> DevicesNotInjected:
     return lambda uid, container, resource_name: uid in uids
 
 
-class TestRunsWithout:
+class TestDevicesNotInjected:
     def test_is_said_of_who_holds_and_of_who_waits(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(1))
@@ -130,7 +130,7 @@ class TestRunsWithout:
         for uids in (none, ["p"], ["q"], ["p", "q"]):
             now = snapshot(scenario.manager, GPU, _of(uids))
             shown = node_device_status(now, {}, wall_time=MONDAY, version="1", runtime="nri")
-            found = [entry["podUID"] for entry in shown["allocations"] + shown["waiting"] if entry.get("runsWithout")]
+            found = [entry["podUID"] for entry in shown["allocations"] + shown["waiting"] if entry.get("notInjected")]
             assert found == uids
             assert crd_rules.problems(shown) == []
 
@@ -361,7 +361,7 @@ class TestConditions:
         scenario.passes(300)
         seen.append(condition(status(scenario), "Registered")[:2])
         assert seen == [
-            ("False", "NoDeviceListYet"),
+            ("False", "DeviceListPending"),
             ("True", "EndpointRunning"),
             ("True", "DevicesRefused"),
             ("False", "EndpointStopped"),

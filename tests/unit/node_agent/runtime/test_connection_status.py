@@ -58,7 +58,7 @@ def test_a_longer_absence_is_said_with_its_latest_reason() -> None:
     assert link.said[0] == "True"
 
 
-def test_who_runs_without_is_named() -> None:
+def test_who_not_injected_is_named() -> None:
     scenario = RuntimeScenario()
     scenario.plugin(device_ids(4))
     scenario.sync(*((uid, container(uid)) for uid in ("a", "b", "c", "d")))
@@ -68,7 +68,7 @@ def test_who_runs_without_is_named() -> None:
     assert with_runners(link.said, scenario.snapshot_with_runtime()) == link.said
     scenario.run(*(pod(uid, gpu=1) for uid in ("a", "b", "c", "d")))
     status, reason, message = with_runners(link.said, scenario.snapshot_with_runtime())
-    assert (status, reason) == ("True", "RunsWithoutDevices")
+    assert (status, reason) == ("True", "DevicesNotInjected")
     assert "4 containers" in message
     assert "default/a, default/b, default/c, …" in message
 
@@ -81,9 +81,9 @@ def test_who_runs_on_with_devices_of_others_is_named_first() -> None:
     now = scenario.snapshot_with_runtime()
     four = [Alive(f"id-{uid}", "s", uid, "main") for uid in ("a", "b", "c", "d")]
     here = ("True", "RuntimeConnected", "connected")
-    assert with_runners(here, now)[1] == "RunsWithoutDevices"
+    assert with_runners(here, now)[1] == "DevicesNotInjected"
     status, reason, message = with_runners(here, now, four)
-    assert (status, reason) == ("True", "RunsOnWithDevices")
+    assert (status, reason) == ("True", "DevicesInUseAfterRelease")
     assert message.endswith(": main of pod UID a (id-a), main of pod UID b (id-b), main of pod UID c (id-c), …")
     away = ("False", "RuntimeDisconnected", "away")
     assert with_runners(away, now, four) == away

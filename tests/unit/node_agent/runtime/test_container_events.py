@@ -264,9 +264,9 @@ class TestNeverStarted:
         assert scenario.runtime.next_deadline() is None
 
 
-class TestRunsWithoutDevices:
+class TestDevicesNotInjected:
     def without(self, scenario: RuntimeScenario, uid: str = "p", name: str = "main") -> bool:
-        return scenario.runtime.runs_without(uid, name, GPU)
+        return scenario.runtime.not_injected(uid, name, GPU)
 
     def found(self, *, allocated: bool = True, **shown: Any) -> RuntimeScenario:
         """A container that runs when the agent comes."""
@@ -291,7 +291,7 @@ class TestRunsWithoutDevices:
         scenario = self.found()
         assert self.without(scenario)
         (held,) = scenario.snapshot_with_runtime().held
-        assert held.runs_without
+        assert held.not_injected
 
     def test_who_was_given_them_by_somebody_else_has_them(self) -> None:
         assert not self.without(self.found(**shows("ok")))
@@ -323,7 +323,7 @@ class TestRunsWithoutDevices:
     def test_who_waits_and_runs(self) -> None:
         scenario = self.found(allocated=False)
         (waiting,) = scenario.snapshot_with_runtime().waiting
-        assert waiting.runs_without
+        assert waiting.not_injected
 
     def test_whoever_does_not_run_lacks_nothing(self) -> None:
         scenario = connected()
@@ -355,7 +355,7 @@ class TestRunsWithoutDevices:
         scenario.create("p")
         scenario.answer_all(scenario.plugin(["n0"], NIC, endpoint=2))
         assert not self.without(scenario)
-        assert scenario.runtime.runs_without("p", "main", NIC)
+        assert scenario.runtime.not_injected("p", "main", NIC)
 
     def test_its_end_is_published(self) -> None:
         scenario = self.found()

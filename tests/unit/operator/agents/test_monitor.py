@@ -224,12 +224,12 @@ async def test_many_at_once_are_told_of_once_and_when_it_is_over(
         made.cluster.leases.update({name: LeaseRecord(str(time[0]), 5) for name in nodes[3:]})
         await made.watch._look()
     assert made.watch.state("node-0").reason == Reason.LEASES_EXPIRED_TOGETHER
-    assert [event.reason for event in made.posted] == ["ManyAgentsSilent"]
+    assert [event.reason for event in made.posted] == ["ManyAgentLeasesExpired"]
     assert "3 of 10 agents" in made.posted[0].message
     assert made.agents("silent") == 3
     made.cluster.leases["node-0"] = LeaseRecord("back", 60)
     await made.watch._look()
-    assert [event.reason for event in made.posted] == ["ManyAgentsSilent", "ManyAgentsSilentEnded"]
+    assert [event.reason for event in made.posted] == ["ManyAgentLeasesExpired", "ManyAgentLeasesExpiredEnded"]
     # two of ten are no more than a fifth: each for itself
     assert made.watch.state("node-1").reason == Reason.LEASE_EXPIRED
 

@@ -23,7 +23,7 @@ def says(status: str, **fields: Any) -> NodeDeviceRecord:
         pytest.param("Unknown", {"available": 3, "allocated": 1}, 4, id="nobody is meant to inject"),
         pytest.param("False", {"available": 3, "allocated": 1}, 1, id="held ones stay"),
         pytest.param(
-            "False", {"available": 1, "allocated": 1, "awaited": 2}, 3, id="and those that bound pods wait for"
+            "False", {"available": 1, "allocated": 1, "reserved": 2}, 3, id="and those that bound pods wait for"
         ),
         pytest.param("False", {"available": 3}, None, id="nothing held"),
         pytest.param("False", {"available": 3, "releasing": 1}, None, id="releasing is not held"),

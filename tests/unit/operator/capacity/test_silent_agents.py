@@ -60,7 +60,7 @@ def test_after_the_grace_only_what_is_held_stays_and_all_comes_back_at_once(mode
 
 
 def test_what_bound_pods_wait_for_stays_with_what_is_held(model: OperatorModel) -> None:
-    settle(model, [node_device(allocated=1, releasing=2, awaited=2, available=1)])
+    settle(model, [node_device(allocated=1, releasing=2, reserved=2, available=1)])
     become(model, WITHDRAWN)
     assert shown(model) == (3, 0)
 

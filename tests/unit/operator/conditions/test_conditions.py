@@ -57,7 +57,7 @@ def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
         pytest.param(
             says(Registered=("False", "EndpointStopped")), GOOD, ALIVE, ("False", "EndpointStopped"), id="stopped"
         ),
-        pytest.param(says(Registered=None), GOOD, ALIVE, ("False", "NoDeviceListYet"), id="nothing said"),
+        pytest.param(says(Registered=None), GOOD, ALIVE, ("False", "DeviceListPending"), id="nothing said"),
         pytest.param(says(), TAKEN, ALIVE, ("False", "ForeignOwner"), id="conflict"),
         pytest.param(says(), GONE, ALIVE, ("False", "EndpointGone"), id="not advertised"),
         pytest.param(says(), GOOD, MISSING, ("False", "LeaseMissing"), id="no agent"),

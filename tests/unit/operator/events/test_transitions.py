@@ -214,10 +214,10 @@ def test_a_waiting_pod_is_told_once_per_reason() -> None:
     assert len(told(few, record(waiting=(waiting("AllocateFailed"), waiting("NotEnoughDevices"))))) == 1
 
 
-def runs_without(kind: str, container: str = "main", **fields: Any) -> dict[str, Any]:
+def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str, Any]:
     """Fields of a record in which that container runs without its devices, recorded as its own or not."""
     if kind == "held":
-        return {"allocations": (held("pod-a", container, "gpu-0", runs_without=True, **fields),)}
+        return {"allocations": (held("pod-a", container, "gpu-0", not_injected=True, **fields),)}
     return {"waiting": (Waiting("default", "pod-a", "uid-pod-a", container, "NotEnoughDevices", "", True),)}
 
 
@@ -231,10 +231,10 @@ def runs_without(kind: str, container: str = "main", **fields: Any) -> dict[str,
         pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
     ],
 )
-def test_a_container_that_runs_without_its_devices_is_told_of_on_its_pod(before: NodeDeviceRecord, kind: str) -> None:
-    events = [event for event in transitions(before, record(**runs_without(kind))) if event.reason != "DevicesWaiting"]
+def test_a_container_that_not_injected_its_devices_is_told_of_on_its_pod(before: NodeDeviceRecord, kind: str) -> None:
+    events = [event for event in transitions(before, record(**not_injected(kind))) if event.reason != "DevicesWaiting"]
     (event,) = events
-    assert (event.reason, event.type) == ("RunsWithoutDevices", "Warning")
+    assert (event.reason, event.type) == ("DevicesNotInjected", "Warning")
     assert (event.about.kind, event.about.name, event.about.uid, event.on_node) == (
         "Pod",
         "pod-a",
@@ -247,21 +247,21 @@ def test_a_container_that_runs_without_its_devices_is_told_of_on_its_pod(before:
 
 
 def test_it_is_told_at_each_transition_and_at_no_other_change() -> None:
-    held_so, waits_so = record(**runs_without("held")), record(**runs_without("waiting"))
+    held_so, waits_so = record(**not_injected("held")), record(**not_injected("waiting"))
     assert [reason for reason, _ in told(waits_so, held_so)] == []
     assert [reason for reason, _ in told(held_so, replace(held_so, cordoned=1))] == []
     well = record(allocations=(held("pod-a", "main", "gpu-0"),))
     assert told(held_so, well) == []
-    assert [reason for reason, _ in told(well, held_so)] == ["RunsWithoutDevices"]
-    both = replace(held_so, waiting=runs_without("waiting", "side")["waiting"])
-    again = [message for reason, message in told(held_so, both) if reason == "RunsWithoutDevices"]
+    assert [reason for reason, _ in told(well, held_so)] == ["DevicesNotInjected"]
+    both = replace(held_so, waiting=not_injected("waiting", "side")["waiting"])
+    again = [message for reason, message in told(held_so, both) if reason == "DevicesNotInjected"]
     assert [message.partition(" runs")[0] for message in again] == ["container side"]
 
 
 @pytest.mark.parametrize(
     "allocation",
     [
-        pytest.param(held("pod-a", "main", "gpu-0", is_releasing=True, runs_without=True), id="a pod that is over"),
+        pytest.param(held("pod-a", "main", "gpu-0", is_releasing=True, not_injected=True), id="a pod that is over"),
         pytest.param(Allocation("", "", "uid", "main", ("gpu-0",), 0, False, True), id="a pod nobody knows by name"),
     ],
 )

@@ -49,7 +49,7 @@ def test_policy(policies: dict[str, Policy], policy: Policy) -> None:
         pytest.param(held(is_missing=True), None, id="no longer listed"),
         pytest.param(held(endpoint="Stopped"), None, id="the plugin is away"),
         pytest.param(
-            held("Healthy", runs_without=True), f"container main runs without its devices of {GPU}", id="without"
+            held("Healthy", not_injected=True), f"container main runs without its devices of {GPU}", id="without"
         ),
     ],
 )
@@ -59,10 +59,10 @@ def test_who_suffers(record: NodeDeviceRecord, why: str | None) -> None:
     assert sufferers([record], {}) == {}
 
 
-@pytest.mark.parametrize("runs_without", [True, False])
-def test_a_waiting_pod_that_runs_all_the_same(runs_without: bool) -> None:
-    waiting = Waiting("default", "pod-a", "uid-a", "main", "NotEnoughDevices", "", runs_without)
-    assert list(sufferers([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if runs_without else [])
+@pytest.mark.parametrize("not_injected", [True, False])
+def test_a_waiting_pod_that_runs_all_the_same(not_injected: bool) -> None:
+    waiting = Waiting("default", "pod-a", "uid-a", "main", "NotEnoughDevices", "", not_injected)
+    assert list(sufferers([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if not_injected else [])
 
 
 def after(book: Book, found: list[str], now: float) -> Book:

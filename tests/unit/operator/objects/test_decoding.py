@@ -95,7 +95,7 @@ def test_node_device() -> None:
         healthy=2,
         allocated=1,
         releasing=1,
-        awaited=1,
+        reserved=1,
         available=1,
         endpoint={"state": "Running", "preStartRequired": True},
         devices=[
@@ -115,7 +115,7 @@ def test_node_device() -> None:
         2,
     )
     assert record.has_status
-    assert (record.allocated, record.releasing, record.awaited, record.available) == (1, 1, 1, 1)
+    assert (record.allocated, record.releasing, record.reserved, record.available) == (1, 1, 1, 1)
     assert record.endpoint == "Running"
     assert set(record.devices) == {"b", "c"}
     assert record.devices["b"].numa_nodes == (1,)

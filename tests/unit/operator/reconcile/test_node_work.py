@@ -161,7 +161,7 @@ class TestWithoutItsAgent:
         assert await edges.look() == [f"conditions {record.name}"]
         conditions = edges.cluster.node_devices[record.name].conditions
         assert [conditions[kind].status for kind in (Condition.ADVERTISED, Condition.READY)] == ["False", "False"]
-        assert conditions[Condition.READY].reason == Reason.NO_DEVICE_LIST_YET
+        assert conditions[Condition.READY].reason == Reason.DEVICE_LIST_PENDING
 
     async def test_one_that_its_agent_has_just_made_is_not_told_of_yet(self, edges: Look) -> None:
         await edges.see(node_device(has_status=False, endpoint=None, conditions={}))
@@ -176,7 +176,7 @@ class TestWithoutItsAgent:
         await edges.see(replace(made, owner_uid="uid-1"))
         assert await edges.look() == [f"conditions {made.name}"]
         ready = edges.cluster.node_devices[made.name].conditions[Condition.READY]
-        assert ready.reason == Reason.NO_DEVICE_LIST_YET
+        assert ready.reason == Reason.DEVICE_LIST_PENDING
 
 
 class TestAgents:

@@ -315,8 +315,8 @@ def _why_not(resource: Resource, missing: int) -> tuple[str, str]:
     if resource.state is not EndpointState.RUNNING:
         return Reason.ENDPOINT_STOPPED, f"the device plugin of {resource.name} is not connected"
     if not resource.is_intent_known:
-        return Reason.INTENT_UNKNOWN, f"the cordons of {resource.name} on this node have not been read yet"
+        return Reason.CORDONS_NOT_SYNCED, f"the cordons of {resource.name} on this node have not been read yet"
     if not resource.is_live:
-        return Reason.NO_DEVICE_LIST_YET, f"the device plugin of {resource.name} has not listed its devices yet"
+        return Reason.DEVICE_LIST_PENDING, f"the device plugin of {resource.name} has not listed its devices yet"
     # how many are free changes while the pod waits, and stands beside it in the status
     return Reason.NOT_ENOUGH_DEVICES, f"{missing} of {resource.name} needed, and fewer are available"

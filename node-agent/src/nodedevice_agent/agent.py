@@ -14,12 +14,12 @@ from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint.format import CheckpointCorrupt, PluginSocket
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
+from nodedevice_agent.devicemanager.state import CheckpointCorrupt, PluginSocket
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher

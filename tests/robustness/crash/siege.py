@@ -14,7 +14,7 @@ from lightkube import ApiError, AsyncClient
 from lightkube.types import on_error_retry
 from nodedevice_agent.checkpoint import journal_file as journal
 from nodedevice_agent.checkpoint.files import FILE_NAME
-from nodedevice_agent.checkpoint.format import CheckpointCorrupt
+from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_api.names import node_device_name
 
 from tests.integration.crds.custom_resources import NodeDevice

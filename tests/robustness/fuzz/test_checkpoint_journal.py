@@ -8,9 +8,10 @@ import pytest
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, JournalMark, encode
+from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.journal import difference, encode_line
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
 
 from tests.robustness.fuzz.budget import Fuzzer
 from tests.robustness.fuzz.inputs import as_json, mostly, nearly, shaped, some, texts, values

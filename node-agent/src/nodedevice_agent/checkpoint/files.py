@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, decode
+from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.journal import replayed
 from nodedevice_agent.checkpoint.regular_file import read_regular
 from nodedevice_agent.checkpoint.validation import refuse_impossible
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
 
 FILE_NAME = "checkpoint.json"

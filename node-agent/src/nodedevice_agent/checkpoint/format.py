@@ -8,7 +8,7 @@ Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint and pkg/kubelet/checkpoi
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 from zlib import crc32
@@ -17,52 +17,12 @@ from nodedevice_agent.checkpoint.checksum import Closing, after_entry, checksum,
 from nodedevice_agent.checkpoint.entry import as_json, from_entry, text, to_entry
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRefused, check_registration
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark, PluginSocket
 
-_MAX_MESSAGE = 300
 _MAX_SHOWN = 40
 # far more plugins than a node has
 _MAX_SOCKETS = 256
 _PRE_START_KEYS = ("PodUID", "ContainerName", "ResourceName")
-
-
-class CheckpointCorrupt(Exception):
-    """A checkpoint that cannot be believed; the text says what is wrong with it, in bounds whatever the file holds."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "...")
-
-
-@dataclass(frozen=True, slots=True)
-class PluginSocket:
-    """Where a connected plugin is found again. name: file name in the plugin directory."""
-
-    resource_name: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class JournalMark:
-    """A place in a journal. generation: whose journal, new for each process that writes. sequence: of the last line."""
-
-    generation: str
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """registered: healthy device IDs by resource; only the names are used again. boot_id: of the kernel that wrote it.
-
-    sockets: the plugins that were connected; advice for the next start, so what is wrong with it makes no file corrupt.
-    pre_starts: pod UID, container and resource name of the calls of PreStartContainer that are still owed.
-    journal: up to where the journal is in it; None where there is no journal, as in a kubelet's.
-    """
-
-    allocations: tuple[Allocation, ...] = ()
-    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    boot_id: str = ""
-    sockets: tuple[PluginSocket, ...] = ()
-    pre_starts: tuple[tuple[str, str, str], ...] = ()
-    journal: JournalMark | None = None
 
 
 def encode(checkpoint: Checkpoint) -> str:

@@ -16,10 +16,6 @@ from zlib import crc32
 
 from nodedevice_agent.checkpoint.entry import as_json, from_entry, text, texts, to_entry
 from nodedevice_agent.checkpoint.format import (
-    Checkpoint,
-    CheckpointCorrupt,
-    JournalMark,
-    PluginSocket,
     pre_starts_json,
     read_pre_starts,
     read_sockets,
@@ -27,6 +23,7 @@ from nodedevice_agent.checkpoint.format import (
     sockets_json,
 )
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark, PluginSocket
 
 # Pod UID, container, resource name.
 Key = tuple[str, str, str]

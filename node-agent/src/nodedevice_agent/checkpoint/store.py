@@ -12,9 +12,10 @@ from uuid import uuid4
 
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, Encoder, JournalMark, encode
+from nodedevice_agent.checkpoint.format import Encoder, encode
 from nodedevice_agent.checkpoint.journal import difference, encode_line
 from nodedevice_agent.checkpoint.journal_file import Journal, path_beside
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ holds whatever any plugin told it, is not judged by this.
 
 from nodedevice_api.resource_names import resource_name_problem
 
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_possible_id
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 
 _SHOWN = 40
 

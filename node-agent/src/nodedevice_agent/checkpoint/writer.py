@@ -13,8 +13,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-from nodedevice_agent.checkpoint.format import Checkpoint
 from nodedevice_agent.checkpoint.store import CheckpointStore, fold
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,12 @@ from typing import Any
 import click
 
 from nodedevice_agent.checkpoint.files import read_both
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, decode
+from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.journal import replayed
 from nodedevice_agent.checkpoint.validation import refuse_impossible
 from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import Conflict, ContainerEdits, merged
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.deviceplugin.allocate_answer import UnreadableAnswer, read_answer
 
 _file = click.argument("file", type=click.Path(path_type=Path))

@@ -11,7 +11,6 @@ from itertools import count
 
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 
-from nodedevice_agent.checkpoint.format import Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
 from nodedevice_agent.devicemanager.allocation.allocator import Admissions
 from nodedevice_agent.devicemanager.allocation.pending import Waiting
@@ -24,6 +23,7 @@ from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 from nodedevice_agent.devicemanager.running_containers import RuntimeContainers
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 # How long the last published numbers hold after a restart while plugins are awaited.
 SETTLE_SECONDS = 10.0

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import assert_never
 
 from nodedevice_agent import metrics
-from nodedevice_agent.checkpoint.format import Checkpoint, PluginSocket
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.effects import (
     AskPreferred,
@@ -27,6 +26,7 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_room
+from nodedevice_agent.devicemanager.state import Checkpoint, PluginSocket
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
 from nodedevice_agent.deviceplugin.reconnect import reach_back

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from nodedevice_agent.checkpoint.format import Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa
+from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.kube.client import Cluster, NodeDeviceObject
 from nodedevice_agent.kube.observed_status import resource_name_of, well_formed
 from nodedevice_agent.kube.retry import until_done

@@ -6,8 +6,9 @@ Source: kubelet pkg/kubelet/cm/devicemanager and pkg/kubelet/apis/podresources @
 
 from pathlib import Path
 
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, decode
+from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.regular_file import read_regular
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.lib.deviceplugin_server.socket_names import socket_name
 

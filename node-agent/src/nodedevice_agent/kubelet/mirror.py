@@ -7,7 +7,6 @@ is the API's word, because the kubelet keeps what ended pods held until the next
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from nodedevice_agent.checkpoint.format import Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
@@ -15,6 +14,7 @@ from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.kubelet.attribution import Attribution, Holdings, attribute
 
 

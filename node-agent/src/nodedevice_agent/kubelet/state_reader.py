@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from nodedevice_agent.checkpoint.format import CheckpointCorrupt
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.effects import Effect
+from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_agent.kubelet.attribution import Holdings, Row
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror

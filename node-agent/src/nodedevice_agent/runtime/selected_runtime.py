@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.kubelet.directory import read_checkpoint
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose

@@ -5,8 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.checksum import checksum
-from nodedevice_agent.checkpoint.format import Checkpoint, Encoder, decode, encode
+from nodedevice_agent.checkpoint.format import Encoder, decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 POOL = [Allocation(f"uid-{n}", "main", "r/r", {0: (f"d{n}",)}, bytes([n]) * n) for n in range(6)]
 ORDERS = st.lists(st.sampled_from(POOL), unique_by=lambda a: a.pod_uid).map(tuple)

@@ -9,9 +9,10 @@ import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
 from nodedevice_agent.checkpoint.files import FILE_NAME
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, JournalMark, decode, encode
+from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import difference, encode_line
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.errors import SettingsError
 
 JOURNAL = f"{FILE_NAME}.journal"

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.checksum import checksum
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt, decode, encode
+from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 
 SAMPLES = Path(__file__).parent / "checkpoints"
 VERSION_2 = ["v2-no-pods", "v2-one-pod-no-numa", "v2-two-gpus-numa1"]

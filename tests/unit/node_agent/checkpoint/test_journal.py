@@ -9,16 +9,10 @@ from zlib import crc32
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.checkpoint.format import (
-    Checkpoint,
-    CheckpointCorrupt,
-    JournalMark,
-    PluginSocket,
-    decode,
-    encode,
-)
+from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import difference, encode_line, replayed
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark, PluginSocket
 
 GPU = "example.com/gpu"
 START = JournalMark("ours", 7)

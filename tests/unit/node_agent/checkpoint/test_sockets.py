@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from nodedevice_agent.checkpoint.format import Checkpoint, PluginSocket, decode, encode
+from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.state import Checkpoint, PluginSocket
 
 GPU = "example.com/gpu"
 GOOD = {"ResourceName": GPU, "Endpoint": "gpu.sock"}

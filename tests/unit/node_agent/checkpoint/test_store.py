@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
 from nodedevice_agent.checkpoint.files import FILE_NAME
-from nodedevice_agent.checkpoint.format import Checkpoint, decode
+from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.store import CheckpointStore, fold
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 JOURNAL = f"{FILE_NAME}.journal"
 GPU = "example.com/gpu"

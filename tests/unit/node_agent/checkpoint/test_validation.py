@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.checkpoint.validation import refuse_impossible
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.devices import Device, accept
@@ -14,6 +13,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_registration
 from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 
 
 def holding(**change: Any) -> Checkpoint:

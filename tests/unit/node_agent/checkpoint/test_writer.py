@@ -11,11 +11,12 @@ import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
-from nodedevice_agent.checkpoint.format import Checkpoint, decode
+from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.journal_file import Journal
 from nodedevice_agent.checkpoint.store import CheckpointStore
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 30

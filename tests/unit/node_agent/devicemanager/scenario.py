@@ -6,7 +6,6 @@ Answers of plugins are events too: the test gives them, in the order it wants, o
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nodedevice_agent.checkpoint.format import Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import AskPreferred, CallAllocate, Effect, Publish, SaveCheckpoint
@@ -14,6 +13,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.kube.status import node_device_status
 
 GPU = "example.com/gpu"

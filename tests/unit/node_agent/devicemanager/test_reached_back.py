@@ -1,9 +1,9 @@
 """A plugin that is connected again right after a restart and then makes its socket anew: nothing is published in between."""
 
-from nodedevice_agent.checkpoint.format import Checkpoint
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.manager import SETTLE_SECONDS
 from nodedevice_agent.devicemanager.snapshot import is_settling
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario
 

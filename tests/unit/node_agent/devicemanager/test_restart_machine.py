@@ -9,13 +9,14 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from nodedevice_agent.checkpoint.format import Checkpoint, decode, encode
+from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish
 from nodedevice_agent.devicemanager.manager import SETTLE_SECONDS, DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 NAMES = ("example.com/gpu", "example.com/nic")
 DEVICES = accept(map(Device, ("d0", "d1", "d2")))

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.checkpoint.format import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.kubelet import directory
 from nodedevice_agent.kubelet.directory import CHECKPOINT, endpoint_name, read_checkpoint
 

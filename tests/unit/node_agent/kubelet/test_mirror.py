@@ -6,7 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from nodedevice_agent.checkpoint.format import Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import (
@@ -19,6 +18,7 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.kubelet.attribution import Holdings, Row
 from nodedevice_agent.kubelet.mirror import Mirror
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from nodedevice_agent.checkpoint.format import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, OwnSettings
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
+from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.runtime.injection import Given, Refusal, is_held_for_us
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 

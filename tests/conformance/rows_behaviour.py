@@ -3,9 +3,9 @@
 from tests.conformance.rows import kubelets, on_a_node, same, stronger
 
 WAITS = "A refused pod waits"
-KEEPS = "A pod that is there keeps its devices over a restart"
+KEEPS = "An admitted pod keeps its devices over a restart"
 LEAKS = "Nothing leaks when an allocation fails"
-MERGED = "Answers that contradict each other are told of"
+MERGED = "Contradicting answers are reported"
 
 BEHAVIOUR = (
     same(1, "a socket path that cannot be is refused", "dir:test_a_directory_that_cannot_be_used_is_said"),
@@ -17,7 +17,7 @@ BEHAVIOUR = (
     stronger(
         3,
         "sockets in the directory are removed at start",
-        "Another manager's directory is left alone",
+        "Another manager's directory is not touched",
         "dir:test_clearing_removes_sockets_and_nothing_else",
         "dir:test_a_directory_that_another_manager_serves_is_left_alone",
     ),
@@ -350,14 +350,14 @@ BEHAVIOUR = (
     stronger(
         68,
         "health of a pod's devices is in its status",
-        "Health is told for every container",
+        "Health is reported for every container",
         "opod:test_health",
         "oppods:test_life_of_a_pod_with_devices",
     ),
     stronger(
         69,
         "which leaves out init containers, and vanished devices",
-        "Health is told for every container",
+        "Health is reported for every container",
         "opod:test_all_containers_and_resources_of_a_pod_sorted",
         "snap:test_devices_of_a_stopped_plugin_say_why",
     ),

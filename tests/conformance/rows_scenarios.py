@@ -74,7 +74,7 @@ SCENARIOS = (
         "plugins:TestRegistration.test_a_pod_that_asks_for_an_unknown_name_is_told_of_once_and_served_when_a_plugin_comes",
     ),
     stronger(
-        25, "a former device is no longer healthy", "A pod that is there keeps its devices over a restart", "case:71"
+        25, "a former device is no longer healthy", "An admitted pod keeps its devices over a restart", "case:71"
     ),
     same(
         26,
@@ -110,7 +110,7 @@ SCENARIOS = (
     kubelets(33, "a node without a checkpoint was made anew", "the Node's other names are not ours to zero"),
     same(34, "hints while lists change", "align:test_whatever_the_order_of_answers_strict_means_strict"),
     same(35, "the same for the whole pod", "align:test_whatever_the_order_of_answers_strict_means_strict"),
-    stronger(36, "health in the pod's status", "Health is told for every container", "opod:test_health"),
+    stronger(36, "health in the pod's status", "Health is reported for every container", "opod:test_health"),
     kubelets(
         37,
         "changes of health are queued, 100 at most",
@@ -348,10 +348,10 @@ SCENARIOS = (
     stronger(
         102,
         "health in the pod's status changes",
-        "Health is told for every container",
+        "Health is reported for every container",
         "oppods:test_life_of_a_pod_with_devices",
     ),
-    stronger(103, "also of a pod whose image cannot be had", "Health is told for every container", "opod:test_health"),
+    stronger(103, "also of a pod whose image cannot be had", "Health is reported for every container", "opod:test_health"),
     same(
         104,
         "a device without topology has none, also after a restart",

@@ -7,8 +7,8 @@ says why it is not mended: mostly that a device plugin would have to speak anoth
 from tests.conformance.rows import kubelets, same, stronger
 
 LEAKS = "Nothing leaks when an allocation fails"
-HANGS = "A plugin that hangs holds up nobody"
-HEALTH = "Health is told for every container"
+HANGS = "A hung plugin blocks nobody"
+HEALTH = "Health is reported for every container"
 MACHINE = "machine:TestDeviceManager"
 
 WEAK_SPOTS = (
@@ -45,7 +45,7 @@ WEAK_SPOTS = (
     stronger(
         5,
         "a restart fails running pods with init containers",
-        "A pod that is there keeps its devices over a restart",
+        "An admitted pod keeps its devices over a restart",
         "case:71",
         "align:TestRestart.test_held_devices_are_not_judged_again",
     ),
@@ -75,7 +75,7 @@ WEAK_SPOTS = (
     stronger(
         9,
         "a plugin has to notice the manager's restart, and some do not",
-        "Plugins are found again after a restart",
+        "Plugins are reconnected after a restart",
         "again:test_a_plugin_that_never_registers_again_survives_every_restart",
     ),
     stronger(
@@ -103,7 +103,7 @@ WEAK_SPOTS = (
     stronger(
         13,
         "which device a pod has is not in the API",
-        "Who holds what is in the API",
+        "Allocations are in the API",
         "apods:test_a_pod_gets_devices_and_gives_them_back",
         "oppods:test_life_of_a_pod_with_devices",
     ),
@@ -156,14 +156,14 @@ WEAK_SPOTS = (
     stronger(
         23,
         "after a reboot a pod has the answer for a device that is another by now",
-        "What cannot be meant is refused before the container is made",
+        "Invalid settings are refused before the container is created",
         "adjust:test_refused_by_name",
         "pods:TestEnd.test_a_held_device_that_is_no_longer_listed_counts_until_the_end",
     ),
     stronger(
         24,
         "answers that contradict each other: the winner is random",
-        "Answers that contradict each other are told of",
+        "Contradicting answers are reported",
         "inject:TestRefused.test_two_plugins_want_one_thing",
         "edits:test_where_they_contradict_the_first_by_name_has_its_way_and_it_is_told",
         "node-answers:test_two_plugins_that_want_different_things",

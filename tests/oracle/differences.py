@@ -11,9 +11,9 @@ from tests.oracle.sides import Seen
 from tests.oracle.steps import Ctr
 
 WAITS = "A refused pod waits"
-WHOLE_POD = "A pod is looked at whole before any plugin is asked"
+WHOLE_POD = "A pod is checked whole before any plugin is called"
 VANISHED = "A device that vanishes while it is held harms nobody"
-KEEPS = "A pod that is there keeps its devices over a restart"
+KEEPS = "An admitted pod keeps its devices over a restart"
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,7 @@ SCENARIOS = (
         "case:27",
         "plugins:TestRegistration.test_a_pod_that_asks_for_an_unknown_name_is_told_of_once_and_served_when_a_plugin_comes",
     ),
-    stronger(
-        25, "a former device is no longer healthy", "An admitted pod keeps its devices over a restart", "case:71"
-    ),
+    stronger(25, "a former device is no longer healthy", "An admitted pod keeps its devices over a restart", "case:71"),
     same(
         26,
         "garbage collected while a plugin is asked for advice",
@@ -351,7 +349,9 @@ SCENARIOS = (
         "Health is reported for every container",
         "oppods:test_life_of_a_pod_with_devices",
     ),
-    stronger(103, "also of a pod whose image cannot be had", "Health is reported for every container", "opod:test_health"),
+    stronger(
+        103, "also of a pod whose image cannot be had", "Health is reported for every container", "opod:test_health"
+    ),
     same(
         104,
         "a device without topology has none, also after a restart",

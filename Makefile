@@ -10,7 +10,7 @@ export GRPC_VERBOSITY ?= ERROR
 VENV := .venv
 BIN := $(VENV)/bin
 GENERATE_VENV := .venv-generate
-CODE := proto operator node-agent charts tests hack docs
+CODE := proto common operator node-agent charts tests hack docs
 PROTO_ROOT := proto/src
 # what `make generate` writes into
 GENERATED := $(PROTO_ROOT) $(addprefix charts/nodedevice/,crds dashboards values.schema.json README.md) \
@@ -26,11 +26,11 @@ help: ## List every target
 
 .PHONY: setup
 setup: $(BIN)/.ready ## Make .venv with both programs and all tools, hash-locked
-$(BIN)/.ready: requirements/dev.txt proto/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml
+$(BIN)/.ready: requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nodedevice needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e proto -e operator -e node-agent
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e proto -e common -e operator -e node-agent
 	@touch $@
 
 .PHONY: lock
@@ -76,7 +76,7 @@ format: setup ## Let ruff put the code in order
 
 .PHONY: types
 types: setup ## mypy, strict
-	$(BIN)/mypy proto/src operator/src node-agent/src
+	$(BIN)/mypy proto/src common/src operator/src node-agent/src
 	$(BIN)/mypy charts tests hack docs
 
 .PHONY: imports

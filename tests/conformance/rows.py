@@ -31,7 +31,7 @@ FILES = {
     "lists": "tests/unit/node_agent/podresources/test_view.py",
     "prestart": "tests/unit/node_agent/devicemanager/allocation/test_prestart.py",
     "names": "tests/unit/node_agent/devicemanager/test_registration.py",
-    "rate": "tests/unit/node_agent/podresources/test_rate_limit.py",
+    "rate": "tests/unit/common/test_token_bucket.py",
     "snap": "tests/unit/node_agent/devicemanager/test_snapshot.py",
     "status": "tests/unit/node_agent/kube/test_status.py",
     "hints": "tests/unit/node_agent/devicemanager/allocation/test_topology_hints.py",

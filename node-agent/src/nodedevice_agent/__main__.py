@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
+from nodedevice_common import logs
 
-from nodedevice_agent import __version__, logs
+from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.checkpoint.state_dir import held, make
 from nodedevice_agent.cli.checkpoint import checkpoint
@@ -35,6 +36,14 @@ _Taken = TypeVar("_Taken")
 _WAITING: dict[type[AgentError], str] = {
     DirectoryServed: "waiting for the plugin directory",
     StateDirectoryUsed: "waiting for the state directory",
+}
+
+_LIBRARIES = {
+    # a line for every request would hide the agent's own
+    "httpx2": logging.WARNING,
+    "httpcore2": logging.WARNING,
+    # a traceback for every message of a plugin that cannot be parsed; the caller logs it in one sentence
+    "grpc._common": logging.CRITICAL,
 }
 
 _DIRECTORY_RETRY_SECONDS = 2.0
@@ -126,7 +135,7 @@ def run(config: Path | None, **flags: Any) -> None:
     """Run the agent until it is told to stop (SIGTERM or SIGINT)."""
     try:
         settings = load(config, {field: value for field, value in flags.items() if value is not None})
-        logs.set_up(settings.log_level, settings.log_format)
+        logs.set_up(settings.log_level, settings.log_format, _LIBRARIES)
         # What is imported stays. Left out of it, a full collection no longer stops everything for the 50 ms that its 47,000
         # objects take.
         gc.collect()

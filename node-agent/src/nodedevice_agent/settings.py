@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 from nodedevice_api import names
+from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -18,8 +19,6 @@ from nodedevice_agent.setting_problems import explained
 Runtime = Literal["none", "nri", "kubelet", "auto"]
 TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 TopologyScope = Literal["container", "pod"]
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
 
 # of another's error, which may quote a whole file
 _MOST_SHOWN = 500

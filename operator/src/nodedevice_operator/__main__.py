@@ -2,15 +2,16 @@
 
 import asyncio
 import atexit
+import logging
 import os
 import sys
 from pathlib import Path
 from typing import Any, get_args
 
 import click
+from nodedevice_common import logs
 
 from nodedevice_operator import __version__, settings
-from nodedevice_operator import logs as log
 from nodedevice_operator.cli.check import check
 from nodedevice_operator.cli.cleanup import cleanup
 from nodedevice_operator.cli.crds import crds
@@ -76,8 +77,8 @@ main.add_command(check)
     default=None,
     help="Have that policy mark pods too that wait for a resource before it is advertised (the default), or not.",
 )
-@click.option("--log-level", type=click.Choice(get_args(settings.LogLevel)), help="Least level that is logged.")
-@click.option("--log-format", type=click.Choice(get_args(settings.LogFormat)), help="For people or for machines.")
+@click.option("--log-level", type=click.Choice(get_args(logs.LogLevel)), help="Least level that is logged.")
+@click.option("--log-format", type=click.Choice(get_args(logs.LogFormat)), help="For people or for machines.")
 def run(config_file: Path | None, **flags: Any) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
@@ -85,7 +86,7 @@ def run(config_file: Path | None, **flags: Any) -> None:
     """
     try:
         chosen = settings.load(config_file, flags)
-        log.set_up(chosen.log_level, chosen.log_format)
+        _set_up_log(chosen)
         is_busy = asyncio.run(_run(chosen))
     except (SettingsError, CredentialsError) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
@@ -95,6 +96,13 @@ def run(config_file: Path | None, **flags: Any) -> None:
         _exit_now(_START_ANEW)
     if is_busy:
         _exit_now(0)
+
+
+def _set_up_log(chosen: settings.Settings) -> None:
+    # these log each attempt of each request; what matters of it is logged once, by kube.health
+    requests = logging.WARNING if chosen.log_level == "debug" else logging.CRITICAL
+    libraries = {"kopf": requests, "urllib3": requests, "asyncio": logging.WARNING}
+    logs.set_up(chosen.log_level, chosen.log_format, libraries)
 
 
 def _exit_now(status: int) -> None:

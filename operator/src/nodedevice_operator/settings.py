@@ -7,19 +7,17 @@ import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 from nodedevice_api import names
 from nodedevice_api.resource_names import resource_name_problem
+from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_operator.errors import SettingsError
 from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
-
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
 
 # What the API server takes for the name of a namespace: anything else would be a path of its own.
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -7,9 +7,11 @@ can wait does so in a queue behind both, so that it holds up nobody when the API
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
+
+from nodedevice_common.backoff import exponential_seconds
+from nodedevice_common.jitter import jittered
 
 from nodedevice_operator.errors import ApiError, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.metrics.metrics import Metrics
@@ -19,6 +21,7 @@ log = logging.getLogger(__name__)
 # The first repeat is for what another look settles; the later ones for an API server that is away.
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 30.0
+_SPREAD: Final = 0.2
 _TELL_AFTER: Final = 3
 
 # So many workers take only what is due at once: however long the rest takes, they are there for it.
@@ -174,11 +177,11 @@ class Reconciler:
         self._metrics.reconcile_failures.inc()
         failures = self._failures.get(node, 0) + 1
         self._failures[node] = failures
-        delay = min(_FIRST_DELAY_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_DELAY_SECONDS)
+        delay = exponential_seconds(failures - 1, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
         if isinstance(error, Unavailable) and error.retry_after_seconds:
             delay = max(delay, error.retry_after_seconds)
         # an outage of the API server ends for all nodes at once: they come back spread out
-        delay *= random.uniform(0.8, 1.2)
+        delay = jittered(delay, _SPREAD)
         # one failure is what the next look settles; what all fail of is told by whoever watches over the API server
         is_for_all = isinstance(error, Unreachable | Unauthorized)
         level = logging.WARNING if failures == _TELL_AFTER and not is_for_all else logging.DEBUG

@@ -9,10 +9,11 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from nodedevice_agent import __main__, logs
+from nodedevice_agent import __main__
 from nodedevice_agent.__main__ import main
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.settings import Runtime, Settings, load
+from nodedevice_common import logs
 
 PATIENCE_SECONDS = 60
 

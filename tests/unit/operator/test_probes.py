@@ -1,14 +1,10 @@
-"""The pages that kubelet and Prometheus ask for, and the log's two forms."""
+"""The pages that kubelet and Prometheus ask for."""
 
-import json
-import logging
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
-from nodedevice_operator import logs as log
 from nodedevice_operator import probes as http
 from nodedevice_operator.errors import SettingsError, Unreachable
 from nodedevice_operator.informers.store import Cache
@@ -68,32 +64,3 @@ def test_metrics_of_the_cache_have_bounded_labels() -> None:
     assert value("nodedevice_operator_nodedevices", {"resource_name": "example.com/r000", "ready": "False"}) == 1
     assert value("nodedevice_operator_nodedevices", {"resource_name": "(other)", "ready": "Unknown"}) == 30
     assert value("nodedevice_operator_conflicts") == 1
-
-
-@pytest.fixture
-def logging_restored() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    levels = {name: logging.getLogger(name).level for name in ("kopf", "urllib3", "asyncio")}
-    yield
-    root.handlers[:], level = before
-    root.setLevel(level)
-    for name, former in levels.items():
-        logging.getLogger(name).setLevel(former)
-
-
-@pytest.mark.usefixtures("logging_restored")
-def test_log_for_machines_and_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    ours = logging.getLogger("nodedevice_operator.test")
-    log.set_up("info", "json")
-    ours.info("event", extra={"node": "node-a", "number": 3})
-    ours.debug("too fine")
-    logging.getLogger("kopf.elsewhere").error("of kopf's", extra={"settings": "all of them"})
-    entry = json.loads(capsys.readouterr().err)
-    assert (entry["event"], entry["level"], entry["node"], entry["number"]) == ("event", "info", "node-a", 3)
-    log.set_up("debug", "text")
-    ours.warning("event", extra={"detail": 'two "words"', "none": ""})
-    logging.getLogger("kopf.elsewhere").error("of kopf's", extra={"settings": "all of them"})
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].endswith(' WARNING event detail="two \\"words\\"" none=""')
-    assert lines[1].endswith("ERROR   of kopf's")

@@ -103,7 +103,7 @@ async def test_a_failed_look_is_repeated_and_counted(looks: Looks, failure: Exce
 async def test_retry_after_is_kept_to(looks: Looks, queue: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
     delays: list[float] = []
     monkeypatch.setattr(queue, "touch_later", lambda _, seconds: delays.append(seconds))
-    monkeypatch.setattr(reconciler.random, "uniform", lambda *_: 1.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(reconciler, "jittered", lambda seconds, _: seconds)
 
     async def refuse(_: str) -> float | None:
         error = Unavailable("patch", "nodes/status", "slow down", 429, 7.0)

@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodedevice_common.backoff import Backoff
+
 from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_plugin_info
 from nodedevice_agent.deviceplugin.plugin_registration_client import Announcement
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.backoff import Backoff
 from nodedevice_agent.lib.deviceplugin_server.registration_client import SocketIdentity, socket_identity
 from nodedevice_agent.lib.file_watcher import FileWatcher
 

@@ -7,7 +7,6 @@ operator sees the Lease grow old. Registrations that were refused are told on it
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
+from nodedevice_common.jitter import jittered
 
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import ApiError, ApiForbidden, ApiNotFound
@@ -44,7 +44,7 @@ async def keep_lease(
     lease: Lease | None = None
     is_failing, is_said, may_tell = False, False, True
     while True:
-        pause = RENEW_SECONDS * random.uniform(1 - _JITTER, 1 + _JITTER)
+        pause = jittered(RENEW_SECONDS, _JITTER)
         told = refusals.told() if may_tell else ""
         try:
             lease = await _renew(cluster, namespace, node_name, identity, told, lease)

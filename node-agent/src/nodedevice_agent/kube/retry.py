@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from nodedevice_common.backoff import exponential_seconds
+
 from nodedevice_agent.errors import ApiAway, ApiError, ApiGone
 
 T = TypeVar("T")
@@ -20,7 +22,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 def pause_seconds(failures: int) -> float:
     """0.5 to 30 seconds, growing; at random, so that a fleet of agents does not come back in step."""
     return random.uniform(
-        FIRST_PAUSE_SECONDS, min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10), LONGEST_PAUSE_SECONDS)
+        FIRST_PAUSE_SECONDS, exponential_seconds(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.backoff import Backoff
 
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.advertised import Offer
@@ -13,7 +14,6 @@ from nodedevice_agent.kubelet.condition import KubeletStanding, Stand
 from nodedevice_agent.kubelet.directory import KubeletDirectory, endpoint_name
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, PassedOn, list_message, shown
-from nodedevice_agent.lib.backoff import Backoff
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket, Standing
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.deviceplugin_server.source import DeviceList

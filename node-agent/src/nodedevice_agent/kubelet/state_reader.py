@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from nodedevice_common.backoff import Backoff
+
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt
@@ -16,7 +18,6 @@ from nodedevice_agent.kubelet.attribution import Holdings, Row
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable, list_pod_resources
-from nodedevice_agent.lib.backoff import Backoff
 from nodedevice_agent.lib.deviceplugin_server.registration_client import SocketIdentity, socket_identity
 from nodedevice_agent.lib.file_watcher import FileWatcher
 

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from nodedevice_common.backoff import Backoff
+
 from nodedevice_agent.devicemanager.runtime import RuntimeHandler
-from nodedevice_agent.lib.backoff import Backoff
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, is_too_long
 from nodedevice_agent.nri.dialling import SessionEnded

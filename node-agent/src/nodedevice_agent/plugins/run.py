@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodedevice_agent.lib.backoff import Backoff
+from nodedevice_common.backoff import Backoff
+
 from nodedevice_agent.lib.deviceplugin_server.source import DeviceSource
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.builtin_plugin import CannotServe, PluginHost

@@ -16,6 +16,7 @@ import grpc.aio
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as alpha_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2_grpc as alpha_pb2_grpc
+from nodedevice_common.token_bucket import TokenBucket
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -23,7 +24,6 @@ from nodedevice_agent.devicemanager.pods import ContainerKind
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, grpc_target, is_served, is_too_long
 from nodedevice_agent.podresources import view as pod_resources
-from nodedevice_agent.podresources.rate_limit import TokenBucket
 from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode, PodDevices
 
 log = logging.getLogger(__name__)

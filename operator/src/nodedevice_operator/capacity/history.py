@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from nodedevice_common.backoff import exponential_seconds
+
 # Three changes by one writer within this many seconds are a contest, not an accident.
 CONTEST_WINDOW_SECONDS: Final = 60.0
 CONTEST_CHANGES: Final = 3
@@ -99,7 +101,7 @@ def retreat(history: NodeHistory, resource: str, now: float) -> Retreat:
     """The retreat that a contest now leads to; longer when the last one is not long over."""
     last = history.retreats.get(resource)
     times = last.times + 1 if last is not None and now < last.counts_until else 1
-    seconds = min(FIRST_RETREAT_SECONDS * 2.0 ** (times - 1), LONGEST_RETREAT_SECONDS)
+    seconds = exponential_seconds(times - 1, FIRST_RETREAT_SECONDS, LONGEST_RETREAT_SECONDS)
     return Retreat(times, now + seconds + LONGEST_RETREAT_SECONDS)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from nodedevice_common.token_bucket import TokenBucket
 from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
@@ -38,7 +39,7 @@ _SERIES_SECONDS: Final = 600.0
 _MOST_SERIES: Final = 1000
 # An Event costs the API server a write to a store that keeps it for an hour.
 _PER_SECOND: Final = 20.0
-_BURST: Final = 100.0
+_BURST: Final = 100
 # A flood gives up thousands: they are counted one by one, and told of together.
 _GIVEN_UP_TOLD_SECONDS: Final = 60.0
 
@@ -65,7 +66,7 @@ class Recorder:
         self._queue: asyncio.Queue[Event] = asyncio.Queue(_MOST_WAITING)
         self._gathering: dict[_Key, _Gathering] = {}
         self._series: OrderedDict[_SeriesKey, tuple[str, int, float]] = OrderedDict()
-        self._tokens, self._filled_at = _BURST, clock()
+        self._bucket = TokenBucket(_PER_SECOND, _BURST, clock())
         self._given_up, self._given_up_told_at = 0, -math.inf
 
     def post(self, event: Event) -> None:
@@ -130,11 +131,9 @@ class Recorder:
 
     async def _pace(self) -> None:
         """Wait while too many went out lately."""
-        now = self._clock()
-        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND) - 1
-        self._filled_at = now
-        if self._tokens < 0:
-            await asyncio.sleep(-self._tokens / _PER_SECOND)
+        delay = self._bucket.reserve(self._clock())
+        if delay:
+            await asyncio.sleep(delay)
 
     async def _send(self, event: Event) -> None:
         """Post it, or count on from the same one of a while ago."""

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from nodedevice_common.backoff import exponential_seconds
+
 from nodedevice_operator.events.aggregate import some
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
@@ -93,7 +95,7 @@ def tried(book: Book, uid: str, now: float, *, is_refused: bool, retry_after_sec
     case = book.cases[uid]
     next_at = None
     if is_refused:
-        pause = min(FIRST_RETRY_SECONDS * 2.0 ** min(case.refusals, 16), LONGEST_RETRY_SECONDS)
+        pause = exponential_seconds(case.refusals, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         next_at = now + max(pause, retry_after_seconds or 0.0)
     told = replace(case, next_at=next_at, refusals=case.refusals + is_refused)
     return replace(book, cases={**book.cases, uid: told}, tokens=book.tokens - 1)

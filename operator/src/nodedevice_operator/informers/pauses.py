@@ -4,8 +4,10 @@ After an outage nobody knows what changed until a watch is open again, and one t
 """
 
 import asyncio
-import random
 from typing import Final
+
+from nodedevice_common.backoff import Backoff
+from nodedevice_common.jitter import jittered
 
 LONGEST_SECONDS: Final = 1.0
 _SPREAD: Final = 0.2
@@ -15,18 +17,15 @@ class Pauses:
     """The pauses of one watch. first_seconds: the one after a watch that brought something; each after it is twice as long."""
 
     def __init__(self, first_seconds: float = 0.1) -> None:
-        self._first_seconds = first_seconds
-        self._in_vain = 0
+        self._backoff = Backoff(first_seconds, LONGEST_SECONDS)
 
     def over(self) -> None:
         """The watch brought something: the next pause is a short one."""
-        self._in_vain = 0
+        self._backoff.reset()
 
     def next_seconds(self) -> float:
         """How long the next pause is, which begins now."""
-        seconds = min(self._first_seconds * 2.0 ** min(self._in_vain, 10), LONGEST_SECONDS)
-        self._in_vain += 1
-        return seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD)
+        return jittered(self._backoff.next(), _SPREAD)
 
     async def pause(self, at_least_seconds: float = 0.0) -> None:
         """Wait before the next try; at_least_seconds: as long as the API server asks for."""

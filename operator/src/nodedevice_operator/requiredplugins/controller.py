@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from nodedevice_api import names
+from nodedevice_common.backoff import exponential_seconds
 
 from nodedevice_operator.capacity.decide import is_real
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unauthorized
@@ -194,7 +195,7 @@ class RequiredPlugins:
             self._is_told = True
             fields: dict[str, Any] = {"problem": str(error), **RIGHTS}
             log.error("policy cannot be kept: new resource names are not advertised until it can", extra=fields)
-        return min(_FIRST_DELAY_SECONDS * 2.0 ** min(self._failures, 8), _LONGEST_DELAY_SECONDS)
+        return exponential_seconds(self._failures, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
 
     def _touch_guarded(self) -> None:
         """Have the nodes looked at that waited for it. Those that wait for something else are looked at in their own time."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from nodedevice_common.backoff import exponential_seconds
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, NotFound
@@ -83,7 +84,7 @@ class PolicyWatch:
             except ApiError as error:
                 failures += 1
                 log.debug("policy not watched", extra={"kind": kind, "problem": str(error)})
-            await asyncio.sleep(min(_FIRST_DELAY_SECONDS * 2.0 ** min(failures, 8), _LONGEST_DELAY_SECONDS))
+            await asyncio.sleep(exponential_seconds(failures, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS))
 
     async def _read(self, kind: str) -> str:
         """Take in that object; the version from which a watch goes on. Raises ApiError, told once until it works again."""

@@ -6,6 +6,8 @@ about the resource changes; a plugin that answered with an error is asked again 
 
 from dataclasses import dataclass
 
+from nodedevice_common.backoff import exponential_seconds
+
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 
@@ -33,4 +35,4 @@ class Waiting:
 
 def pause_seconds(attempts: int) -> float:
     """1, 2, 4, ... 60 seconds after the first, second, third failed attempt."""
-    return float(min(FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 16), LONGEST_PAUSE_SECONDS))
+    return exponential_seconds(attempts - 1, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)

@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.backoff import Backoff
 
-from nodedevice_agent.lib.backoff import Backoff
 from nodedevice_agent.lib.deviceplugin_server.registration_client import (
     MANAGER_SOCKET,
     RegistrationFailed,

@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.lib.backoff import Backoff
 from nodedevice_agent.lib.deviceplugin_server.registration_client import RegistrationFailed, register, socket_identity
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.builtin_plugin import CannotServe, PluginHost
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.backoff import Backoff
 
 
 def test_a_socket_moved_or_changed_is_the_same_one(tmp_path: Path) -> None:

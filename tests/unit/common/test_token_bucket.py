@@ -1,8 +1,9 @@
 """The token bucket, with a clock that only the test moves."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.podresources.rate_limit import TokenBucket
+from nodedevice_common.token_bucket import TokenBucket
 
 
 def test_a_burst_passes_and_then_as_many_as_time_brings() -> None:
@@ -24,3 +25,10 @@ def test_never_more_than_the_burst_and_the_rate_allow(pauses: list[float]) -> No
         passed += bucket.take(now)
         # a hair for rounding: tokens are summed up as floats
         assert passed <= 10 + now * 100 + 1e-6
+
+
+def test_a_reserved_token_is_waited_for() -> None:
+    bucket = TokenBucket(per_second=10, burst=2, now=0.0)
+    assert [bucket.reserve(0.0) for _ in range(4)] == pytest.approx([0.0, 0.0, 0.1, 0.2])
+    assert not bucket.take(0.2)
+    assert bucket.reserve(1.0) == 0.0

@@ -1,0 +1,64 @@
+"""The log of both programs, for people and for machines."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+from nodedevice_common import logs
+
+OURS = logging.getLogger("nodedevice_common.test")
+LIBRARY = logging.getLogger("library_of_others")
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root = logging.getLogger()
+    before, level, library = root.handlers[:], root.level, LIBRARY.level
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)
+    LIBRARY.setLevel(library)
+
+
+def test_json_has_time_level_logger_event_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up("info", "json", {})
+    OURS.info("event", extra={"node": "node-a", "number": 3, "device_ids": ("a", "b")})
+    OURS.debug("below the level")
+    LIBRARY.error("library", extra={"settings": "all of them"})
+    ours, library = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert ours.pop("time").endswith("Z")
+    assert ours == {
+        "level": "info",
+        "logger": "nodedevice_common.test",
+        "event": "event",
+        "node": "node-a",
+        "number": 3,
+        "device_ids": ["a", "b"],
+    }
+    assert "settings" not in library
+
+
+def test_text_keeps_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up("debug", "text", {})
+    OURS.warning("event", extra={"node": "node-a", "detail": 'two "words"', "none": "", "ids": ["a"], "error": "a\nb"})
+    LIBRARY.error("library", extra={"settings": "all of them"})
+    ours, library = capsys.readouterr().err.splitlines()
+    assert ours.endswith(' WARNING event node=node-a detail="two \\"words\\"" none="" ids=["a"] error="a\\nb"')
+    assert library.endswith("ERROR   library")
+
+
+def test_libraries_have_levels_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up("debug", "text", {LIBRARY.name: logging.CRITICAL})
+    LIBRARY.error("too noisy")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_traceback_is_logged_once(capsys: pytest.CaptureFixture[str], log_format: logs.LogFormat) -> None:
+    logs.set_up("info", log_format, {})
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        OURS.exception("event")
+    assert capsys.readouterr().err.count("ValueError: broken") == 1

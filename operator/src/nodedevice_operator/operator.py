@@ -10,11 +10,16 @@ from nodedevice_api import names
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator import probes as http
+from nodedevice_operator.agents.api import AgentsApi
 from nodedevice_operator.agents.monitor import LeaseWatch
+from nodedevice_operator.capacity.api import CapacityApi
 from nodedevice_operator.capacity.reconciler import CapacityWork
+from nodedevice_operator.conditions.api import ConditionsApi
 from nodedevice_operator.errors import ApiError, NotFound, OperatorError, TaskEnded
+from nodedevice_operator.events.api import EventsApi
 from nodedevice_operator.events.recorder import Recorder
 from nodedevice_operator.events.transitions import Event, transitions
+from nodedevice_operator.evictions.api import EvictionsApi
 from nodedevice_operator.evictions.controller import EvictionWork
 from nodedevice_operator.informers.informer import RecordWatch
 from nodedevice_operator.informers.intake import Intake
@@ -32,8 +37,10 @@ from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.leader.takeover import Handover
 from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.nodelabels.api import NodeLabelsApi
 from nodedevice_operator.nodelabels.controller import MarkWork
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.poddevices.reconciler import PodDeviceWork
 from nodedevice_operator.reconcile.node import NodeWork
 from nodedevice_operator.requiredplugins.annotate_pods import WaitingPods
@@ -66,17 +73,17 @@ class Operator:
         self._health = Health(self._api_health, self._cache.waits_for)
         self._gate = WriteGate()
         self._metrics.leader.set_function(lambda: float(self._gate.is_open))
-        self._client = Client(login, self._api_health, self._metrics, self._gate)
+        self._client = Client(login, self._api_health, self._metrics.writes, self._gate)
         self._clients = [self._client]
         self._handover = Handover()
         self._election = self._candidacy(login)
-        self._cluster = Cluster(self._client, settings.leases_namespace)
-        self._recorder = Recorder(self._cluster, self._metrics)
+        self._cluster = Cluster(self._client)
+        self._recorder = Recorder(EventsApi(self._client), self._metrics)
         self._reconciler = Reconciler(self._look, self._metrics)
         self._api_health.when_back(self._reconciler.retry_now)
         touch = self._reconciler.touch
         self._leases = LeaseWatch(
-            self._cluster,
+            AgentsApi(self._client, settings.leases_namespace),
             self._cache,
             touch,
             self._metrics,
@@ -94,14 +101,14 @@ class Operator:
             leads=lambda: self._gate.is_open,
         )
         self._capacity = CapacityWork(
-            self._cache, self._cluster, self._recorder, self._metrics, self._required_plugins.unguarded
+            self._cache, CapacityApi(self._client), self._recorder, self._metrics, self._required_plugins.unguarded
         )
         self._node_work = NodeWork(
             self._cache,
-            self._cluster,
+            ConditionsApi(self._client),
             self._leases,
             self._capacity,
-            PodDeviceWork(self._cache, self._cluster, self._recorder),
+            PodDeviceWork(self._cache, PodDevicesApi(self._client), self._recorder),
             self._hear,
             lambda: self._reconciler.is_crowded,
             self._reconciler.touch_later,
@@ -110,7 +117,7 @@ class Operator:
         )
         self._evictions = EvictionWork(
             self._cache,
-            self._cluster,
+            EvictionsApi(self._client),
             self._tell,
             settings.held_device_policy,
             delay_seconds=settings.eviction_delay_seconds,
@@ -119,7 +126,7 @@ class Operator:
         )
         self._marks = MarkWork(
             self._cache,
-            self._cluster,
+            NodeLabelsApi(self._client),
             taint=settings.node_taint,
             labels=settings.node_labels,
             leads=lambda: self._gate.is_open,
@@ -169,7 +176,7 @@ class Operator:
             self._gate.open_for_good()
             return None
         timing = Timing(self._settings.leader_lease_seconds)
-        client = Client(login, self._api_health, self._metrics, threads=1, read_seconds=timing.lease_seconds / 2)
+        client = Client(login, self._api_health, self._metrics.writes, threads=1, read_seconds=timing.lease_seconds / 2)
         self._clients.append(client)
         namespace = self._settings.namespace or login.namespace or names.SYSTEM_NAMESPACE
         return Election(LeaderLeases(client, namespace), self._gate, timing, identity(), self._lead)

@@ -7,14 +7,11 @@ from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
 from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.kube.api import Cluster, Listed
-from nodedevice_operator.objects.nodedevice import (
-    Condition,
-    LeaseRecord,
-    NodeDeviceRecord,
-    NodeRecord,
-    PodDeviceRecord,
-    PodRecord,
-)
+from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.pod import PodRecord
+from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.poddevices.plan import Wanted
 
 from tests.fakes.operator.node_status import NodeStatusModel

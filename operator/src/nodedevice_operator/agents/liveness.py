@@ -15,7 +15,7 @@ from typing import Final
 from nodedevice_api import names
 
 from nodedevice_operator.agents.outages import fallen_together
-from nodedevice_operator.objects.nodedevice import LeaseRecord
+from nodedevice_operator.objects.lease import LeaseRecord
 
 # Looks further apart than this were interrupted: an agent may have renewed, or have been unable to, as we were.
 _LONGEST_GAP_SECONDS: Final = 30.0

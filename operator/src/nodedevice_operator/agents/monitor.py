@@ -15,14 +15,15 @@ from typing import Final
 
 from nodedevice_api.names import Condition, Reason
 
+from nodedevice_operator.agents.api import AgentsApi
 from nodedevice_operator.agents.liveness import ALIVE, GRACE_SECONDS, MISSING, AgentState, LeaseBook
 from nodedevice_operator.agents.stored_state import stored_state, told_agents
 from nodedevice_operator.errors import ApiError, Unavailable
 from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, EventReason, about_node
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import LeaseRecord, NodeDeviceRecord
+from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class LeaseWatch:
 
     def __init__(
         self,
-        cluster: Cluster,
+        api: AgentsApi,
         cache: Cache,
         touch: Callable[[str], None],
         metrics: Metrics,
@@ -51,7 +52,7 @@ class LeaseWatch:
     ) -> None:
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._cluster = cluster
+        self._api = api
         self._cache = cache
         self._touch = touch
         self._metrics = metrics
@@ -94,7 +95,7 @@ class LeaseWatch:
 
     async def _look(self) -> None:
         """Raises ApiError; then nothing is concluded."""
-        found = await self._cluster.list_leases()
+        found = await self._api.list_leases()
         nodes = self._cache.node_devices.nodes()
         before = self._book
         never_seen = [node for node in nodes if not before.knows(node)]
@@ -146,7 +147,7 @@ class LeaseWatch:
         self._metrics.agent_outage.set(len(self._book.outage))
         if bool(self._book.outage) == bool(before.outage):
             return
-        about = About("v1", "Namespace", "", self._cluster.leases_namespace, "")
+        about = About("v1", "Namespace", "", self._api.leases_namespace, "")
         if self._book.outage:
             numbers = f"{len(self._book.outage)} of {len(nodes)} agents"
             log.error("many agents are silent; nothing is withdrawn", extra={"agents": numbers})

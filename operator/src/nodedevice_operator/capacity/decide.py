@@ -33,7 +33,8 @@ from nodedevice_operator.capacity.history import (
 )
 from nodedevice_operator.capacity.ownership import Claim, Ruling, hold, judge
 from nodedevice_operator.events.transitions import Event
-from nodedevice_operator.objects.nodedevice import NO_RESOURCE, Condition, NodeDeviceRecord, NodeRecord
+from nodedevice_operator.objects.node import NO_RESOURCE, NodeRecord
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord, is_real
 
 # The Node shows what it is to show: all that can be had, or what is held.
 _SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})
@@ -126,11 +127,6 @@ def decide(
         repairs=tuple(ruling.drift.cause for ruling in rulings if ruling.drift),
         look_again_at=min(waits, default=None),
     )
-
-
-def is_real(record: NodeDeviceRecord) -> bool:
-    """Whether it is the NodeDevice of its resource; one made by hand under another name is not."""
-    return record.name == names.node_device_name(record.node, record.resource)
 
 
 def was_advertised(node: NodeRecord, record: NodeDeviceRecord) -> bool:

@@ -10,7 +10,8 @@ from nodedevice_api import names
 
 from nodedevice_operator.agents.liveness import AgentState, as_told
 from nodedevice_operator.capacity.contradictions import believed_available
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeRecord
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 
 class Want(Enum):

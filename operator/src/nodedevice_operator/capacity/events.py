@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from nodedevice_operator.capacity.ownership import Drift, Ruling
 from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node, about_node_device
-from nodedevice_operator.objects.nodedevice import UNKNOWN_WRITER, NodeDeviceRecord, NodeRecord
+from nodedevice_operator.objects.node import UNKNOWN_WRITER, NodeRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 
 def capacity_events(node: NodeRecord, record: NodeDeviceRecord, ruling: Ruling) -> Iterator[Event]:

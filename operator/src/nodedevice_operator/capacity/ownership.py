@@ -10,7 +10,7 @@ from typing import Final
 from nodedevice_api import names
 
 from nodedevice_operator.capacity.history import FIRST_RETREAT_SECONDS, Conflict, NodeHistory, is_contest
-from nodedevice_operator.objects.nodedevice import UNKNOWN_WRITER, ExtendedResource
+from nodedevice_operator.objects.node import UNKNOWN_WRITER, ExtendedResource
 
 CHANGED: Final = "changed"
 ZEROED: Final = "zeroed"

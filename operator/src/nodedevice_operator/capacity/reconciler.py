@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodedevice_operator.agents.liveness import AgentState
-from nodedevice_operator.capacity.decide import Apply, CapacityDecision, Verdict, decide, is_real
+from nodedevice_operator.capacity.api import CapacityApi
+from nodedevice_operator.capacity.decide import Apply, CapacityDecision, Verdict, decide
 from nodedevice_operator.capacity.history import NodeHistory, history_of, with_conflicts
 from nodedevice_operator.capacity.rejected_writes import as_before_refusal, verdicts_when_refused
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 from nodedevice_operator.events.recorder import Recorder
 from nodedevice_operator.events.transitions import Event, EventReason
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeRecord
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class CapacityWork:
     def __init__(
         self,
         cache: Cache,
-        cluster: Cluster,
+        api: CapacityApi,
         recorder: Recorder,
         metrics: Metrics,
         unguarded: Callable[[Iterable[NodeDeviceRecord]], frozenset[str]] = lambda _: frozenset(),
@@ -69,7 +70,7 @@ class CapacityWork:
         self._clock = clock
         self._unguarded = unguarded
         self._cache = cache
-        self._cluster = cluster
+        self._api = api
         self._recorder = recorder
         self._metrics = metrics
         # by node: since when it is behind a NodeDevice that changed (monotonic seconds)
@@ -152,7 +153,7 @@ class CapacityWork:
     async def _write(self, node: NodeRecord, apply: Apply) -> bool:
         """Apply; False when the Node is gone or is another one. Raises Conflict when others own what must change."""
         try:
-            written = await self._cluster.apply_capacity(node, apply.numbers, force=apply.is_forced)
+            written = await self._api.apply_capacity(node, apply.numbers, force=apply.is_forced)
         except NotFound:
             return False
         except Invalid:
@@ -171,7 +172,7 @@ class CapacityWork:
 
     async def _read_again(self, node: NodeRecord) -> None:
         try:
-            self._cache.nodes.put(await self._cluster.read_node(node.name))
+            self._cache.nodes.put(await self._api.read_node(node.name))
         except NotFound:
             self._cache.nodes.remove(node.name, node.uid)
 

@@ -11,7 +11,8 @@ from typing import Final
 from nodedevice_api.names import Condition, Reason
 
 from nodedevice_operator.capacity.decide import CapacityDecision, Verdict, was_advertised
-from nodedevice_operator.objects.nodedevice import NO_RESOURCE, NodeDeviceRecord, NodeRecord
+from nodedevice_operator.objects.node import NO_RESOURCE, NodeRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 # Reasons of an Advertised that is False, of names that are ours: only such a name is taken back after a contest.
 _OURS: Final = frozenset({Reason.UPDATE_REFUSED, Reason.CHANGED_REPEATEDLY})

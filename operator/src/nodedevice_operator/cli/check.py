@@ -8,6 +8,7 @@ from typing import Final
 import click
 from nodedevice_api import names
 
+from nodedevice_operator.agents.api import AgentsApi
 from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.check_report import Verdict, is_renewed, of_agents, of_node_devices, table
 from nodedevice_operator.cli.crd_objects import NAMES, Definitions
@@ -17,7 +18,7 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.leader.lease import LeaderLeases
-from nodedevice_operator.objects.nodedevice import LeaseRecord
+from nodedevice_operator.objects.lease import LeaseRecord
 
 _WAIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 1.0
@@ -95,7 +96,8 @@ class _Look:
 
     def __init__(self, client: Client, namespace: str, leases_namespace: str, daemon_set: str) -> None:
         self._definitions = Definitions(client)
-        self._cluster = Cluster(client, leases_namespace)
+        self._cluster = Cluster(client)
+        self._agents_api = AgentsApi(client, leases_namespace)
         self._leader = LeaderLeases(client, namespace)
         self._workloads = Workloads(client, namespace)
         self._daemon_set = daemon_set
@@ -131,7 +133,7 @@ class _Look:
 
     async def _agents(self) -> list[Verdict]:
         try:
-            leases = await self._cluster.list_leases()
+            leases = await self._agents_api.list_leases()
         except NotFound:
             leases = {}
         self._first_agents = leases | self._first_agents

@@ -10,7 +10,8 @@ from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.objects.nodedevice import LeaseRecord, NodeDeviceRecord
+from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 # More lines than this nobody reads: then only what is wrong is told of one by one.
 MOST_LISTED: Final = 40

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from nodedevice_operator.capacity.api import CapacityApi
 from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.crd_objects import NAMES, Definitions
 from nodedevice_operator.cli.leftovers import Leavings, Left
@@ -22,7 +23,9 @@ from nodedevice_operator.kube.write_fence import WriteGate
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, Timing
 from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
-from nodedevice_operator.objects.nodedevice import NodeRecord
+from nodedevice_operator.nodelabels.api import NodeLabelsApi
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.requiredplugins.objects import PolicyObjects
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
@@ -67,7 +70,10 @@ class Cleanup:
         # what opens the gate, and what ends the workloads, passes none
         self._free = command.client(login)
         self._gated = command.client(login, self._gate)
-        self._cluster = Cluster(self._gated, scope.leases_namespace)
+        self._cluster = Cluster(self._gated)
+        self._capacity = CapacityApi(self._gated)
+        self._node_labels = NodeLabelsApi(self._gated)
+        self._pod_devices_api = PodDevicesApi(self._gated)
         self._leavings = Leavings(self._gated)
         self._policies = PolicyObjects(self._gated, login)
         self._workloads = Workloads(self._free, scope.namespace)
@@ -145,16 +151,16 @@ class Cleanup:
         for attempt in range(_ATTEMPTS):
             try:
                 if attempt:
-                    node = await self._cluster.read_node(wanted.node)
+                    node = await self._capacity.read_node(wanted.node)
                 now = withdrawal(node)
                 if now.is_nothing:
                     break
                 if now.capacity:
-                    node = await self._cluster.apply_capacity(node, {}, force=True)
+                    node = await self._capacity.apply_capacity(node, {}, force=True)
                 if now.labels:
-                    node = await self._cluster.label_node(node, dict.fromkeys(now.labels))
+                    node = await self._node_labels.label_node(node, dict.fromkeys(now.labels))
                 if now.is_tainted:
-                    node = await self._cluster.taint_node(node.name, node.uid, is_tainted=False)
+                    node = await self._node_labels.taint_node(node.name, node.uid, is_tainted=False)
                 for resource, owners in staying(now, node).items():
                     self._say(f"Node {node.name}: {resource} stays, {owners} has it too")
                 break
@@ -181,7 +187,7 @@ class Cleanup:
             found = (await self._progress.patiently(self._cluster.list_pod_devices)).records
         except NotFound:
             return
-        await self._all(partial(_gone, partial(self._cluster.delete_pod_device, record)) for record in found)
+        await self._all(partial(_gone, partial(self._pod_devices_api.delete_pod_device, record)) for record in found)
         self._say(f"deleted {len(found)} PodDevices; pods go on running")
 
     async def _node_devices(self) -> None:

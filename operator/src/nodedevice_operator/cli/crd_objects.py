@@ -15,7 +15,8 @@ from nodedevice_api import names
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import APPLY, Client
 from nodedevice_operator.kube.decode import understood
-from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects.meta import Schema
+from nodedevice_operator.objects.nodedevice import ConditionStatus
 
 FIELD_MANAGER: Final = "helm"
 KIND: Final = "customresourcedefinitions"
@@ -24,18 +25,18 @@ NAMES: Final = tuple(f"{plural}.{names.GROUP}" for plural in (names.NODE_DEVICES
 _PATH: Final = f"/apis/apiextensions.k8s.io/v1/{KIND}"
 
 
-class _Metadata(wire_forms.Wire):
+class _Metadata(Schema):
     name: str = ""
     generation: int = 0
     annotations: dict[str, str] = {}
 
 
-class _Status(wire_forms.Wire):
+class _Status(Schema):
     # null until the API server has looked at a new one
-    conditions: list[wire_forms.ConditionStatus] | None = None
+    conditions: list[ConditionStatus] | None = None
 
 
-class Definition(wire_forms.Wire):
+class Definition(Schema):
     """A CRD as the API server has it."""
 
     metadata: _Metadata

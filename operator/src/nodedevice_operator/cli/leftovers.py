@@ -14,7 +14,7 @@ from nodedevice_api import names
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import MERGE_PATCH, Client
 from nodedevice_operator.kube.decode import understood
-from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
 
 _NODE_DEVICES: Final = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
@@ -23,16 +23,16 @@ _PAGE: Final = 250
 _FIELD_MANAGER: Final = "nodedevice-cleanup"
 
 
-class _Spec(wire_forms.Wire):
+class _Spec(Schema):
     node_name: str = ""
     resource_name: str = ""
     cordoned_devices: list[Any] = []
 
 
-class Left(wire_forms.Wire):
+class Left(Schema):
     """A NodeDevice, by whose it is."""
 
-    metadata: wire_forms.ObjectMetadata
+    metadata: ObjectMetadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
     @property
@@ -40,8 +40,8 @@ class Left(wire_forms.Wire):
         return bool(self.spec.cordoned_devices)
 
 
-class _LeftList(wire_forms.Wire):
-    metadata: wire_forms.ListMetadata
+class _LeftList(Schema):
+    metadata: ListMetadata
     items: list[Left] = []
 
 

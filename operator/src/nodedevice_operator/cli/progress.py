@@ -33,7 +33,7 @@ class _Quiet(ApiHealth):
 
 def client(login: Credentials, gate: WriteGate | None = None) -> Client:
     """A client for one command. Close it at the end."""
-    return Client(login, _Quiet(login.server), Metrics(), gate)
+    return Client(login, _Quiet(login.server), Metrics().writes, gate)
 
 
 class Progress:

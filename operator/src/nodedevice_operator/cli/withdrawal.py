@@ -5,7 +5,7 @@ Nothing else of a Node is ever touched.
 
 from dataclasses import dataclass
 
-from nodedevice_operator.objects.nodedevice import NodeRecord
+from nodedevice_operator.objects.node import NodeRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import understood
-from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 
 DEPLOYMENT: Final = "deployments"
 DAEMON_SET: Final = "daemonsets"
@@ -22,27 +22,27 @@ _NAMESPACES: Final = {DEPLOYMENT: _APPS, DAEMON_SET: _APPS, POD: "/api/v1/namesp
 _OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator)"
 
 
-class _DaemonSetStatus(wire_forms.Wire):
+class _DaemonSetStatus(Schema):
     desired_number_scheduled: int = 0
     number_ready: int = 0
 
 
-class DaemonSet(wire_forms.Wire):
+class DaemonSet(Schema):
     """How many agents there should be, and how many say that they are ready."""
 
     status: _DaemonSetStatus
 
 
-class _PodSpec(wire_forms.Wire):
+class _PodSpec(Schema):
     node_name: str = ""
 
 
-class _Pod(wire_forms.Wire):
-    metadata: wire_forms.ObjectMetadata
+class _Pod(Schema):
+    metadata: ObjectMetadata
     spec: _PodSpec
 
 
-class _PodList(wire_forms.Wire):
+class _PodList(Schema):
     items: list[_Pod] = []
 
 

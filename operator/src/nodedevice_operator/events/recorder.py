@@ -23,8 +23,8 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
 from nodedevice_operator.events.aggregate import Tally
+from nodedevice_operator.events.api import EventsApi
 from nodedevice_operator.events.transitions import OPPOSITES, About, Event, merged
-from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.metrics.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -59,8 +59,8 @@ class _Gathering:
 class Recorder:
     """A queue of Events and the task that posts them."""
 
-    def __init__(self, cluster: Cluster, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
-        self._cluster = cluster
+    def __init__(self, api: EventsApi, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api = api
         self._metrics = metrics
         self._clock = clock
         self._queue: asyncio.Queue[Event] = asyncio.Queue(_MOST_WAITING)
@@ -138,14 +138,14 @@ class Recorder:
     async def _send(self, event: Event) -> None:
         """Post it, or count on from the same one of a while ago."""
         if event.is_standing:
-            await _patiently(lambda: self._cluster.post_event(event, _named_by(event)))
+            await _patiently(lambda: self._api.post_event(event, _named_by(event)))
             return
         key = (event.about.uid, event.reason, event.message)
         suffix, count, at = self._series.pop(key, ("", 0, 0.0))
         now = self._clock()
         if count and now - at < _SERIES_SECONDS:
             try:
-                await _patiently(lambda: self._cluster.repeat_event(event, suffix, count + 1))
+                await _patiently(lambda: self._api.repeat_event(event, suffix, count + 1))
             except NotFound:
                 count = 0  # it was kept for an hour, or somebody deleted it
             else:
@@ -153,7 +153,7 @@ class Recorder:
                 return
         # as Kubernetes' own recorders do: what is told of one object within a second is listed in this order
         fresh = f"{time.time_ns():016x}"
-        await _patiently(lambda: self._cluster.post_event(event, fresh))
+        await _patiently(lambda: self._api.post_event(event, fresh))
         self._remember(key, fresh, 1, now)
 
     def _remember(self, key: _SeriesKey, suffix: str, count: int, now: float) -> None:
@@ -166,7 +166,7 @@ class Recorder:
         if event.on_node is None:
             return True
         try:
-            pod = await self._cluster.read_pod(event.about.namespace, event.about.name)
+            pod = await self._api.read_pod(event.about.namespace, event.about.name)
         except NotFound:
             return False
         return pod.uid == event.about.uid and pod.node == event.on_node

@@ -12,7 +12,8 @@ from typing import Final
 from nodedevice_api import names
 
 from nodedevice_operator.events.aggregate import Tally
-from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, NodeRecord, Waiting
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, Waiting
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodedevice_operator.capacity.decide import is_real
 from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading, Unavailable
 from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_pod
 from nodedevice_operator.evictions import policy as evictions
+from nodedevice_operator.evictions.api import EvictionsApi
 from nodedevice_operator.evictions.policy import Book, Policy, Sufferer
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.objects.nodedevice import is_real
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class EvictionWork:
     def __init__(
         self,
         cache: Cache,
-        cluster: Cluster,
+        api: EvictionsApi,
         tell: Callable[[Event], None],
         policies: Mapping[str, Policy],
         *,
@@ -38,7 +38,7 @@ class EvictionWork:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
-        self._cluster = cluster
+        self._api = api
         self._tell = tell
         self._policies = policies
         self._delay_seconds = delay_seconds
@@ -70,7 +70,7 @@ class EvictionWork:
         refused: ApiError | None = None
         try:
             if await self._is_to_go(pod):
-                await self._cluster.evict_pod(pod.namespace, pod.name, pod.uid)
+                await self._api.evict_pod(pod.namespace, pod.name, pod.uid)
                 log.warning("pod evicted", extra={"namespace": pod.namespace, "pod": pod.name, "why": pod.why})
                 self._post(pod, EventReason.POD_EVICTED, f"evicted from {pod.node}: {pod.why}")
         except (NotFound, Conflict):
@@ -88,7 +88,7 @@ class EvictionWork:
 
     async def _is_to_go(self, pod: Sufferer) -> bool:
         """Raises NotFound."""
-        there = await self._cluster.read_pod(pod.namespace, pod.name)
+        there = await self._api.read_pod(pod.namespace, pod.name)
         return there.uid == pod.uid and there.node == pod.node and not there.is_ending
 
     def _tell_refusal(self, pod: Sufferer, error: ApiError) -> None:

@@ -29,7 +29,9 @@ from nodedevice_operator.kube.client import retry_after_seconds
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.decode import item, understood
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects.meta import Versioned, WatchEvent
+from nodedevice_operator.objects.nodedevice import NodeDevice
+from nodedevice_operator.objects.poddevice import PodDevice
 
 log = logging.getLogger(__name__)
 
@@ -145,11 +147,11 @@ class RecordWatch:
 
     def _take(self, kind: str, line: bytes, place: _Place) -> None:
         """Raises NotUnderstood, or _ListAnew."""
-        event = understood("watch", kind, line, wire_forms.WatchEvent)
+        event = understood("watch", kind, line, WatchEvent)
         if event.type == "ERROR":
             # its version is too old, or something that another try from there would not change
             raise _ListAnew
-        version = understood("watch", kind, event.object, wire_forms.Versioned).metadata.resource_version
+        version = understood("watch", kind, event.object, Versioned).metadata.resource_version
         if not version.isdecimal():
             raise NotUnderstood("watch", kind, f"an object has the resource version {version!r}")
         if event.type != "BOOKMARK":
@@ -157,12 +159,12 @@ class RecordWatch:
         place.version = int(version)
 
     def _take_node_device(self, line: msgspec.Raw, *, is_end: bool) -> None:
-        form = item(names.NODE_DEVICE, line, wire_forms.NodeDevice)
+        form = item(names.NODE_DEVICE, line, NodeDevice)
         if form is not None:
             self._intake.node_device(form, is_end=is_end)
 
     def _take_pod_device(self, line: msgspec.Raw, *, is_end: bool) -> None:
-        form = item(names.POD_DEVICE, line, wire_forms.PodDevice)
+        form = item(names.POD_DEVICE, line, PodDevice)
         if form is not None:
             self._intake.pod_device(form, is_end=is_end)
 

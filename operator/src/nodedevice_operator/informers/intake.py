@@ -8,9 +8,12 @@ from collections.abc import Callable
 
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.decode import VALUE_ERRORS, tell_not_understood
-from nodedevice_operator.objects import meta as wire_forms
-from nodedevice_operator.objects import shared as wire
-from nodedevice_operator.reconcile.node import OnNews
+from nodedevice_operator.objects.node import Node, node_record
+from nodedevice_operator.objects.nodedevice import NodeDevice, NodeDeviceRecord, node_device_record
+from nodedevice_operator.objects.poddevice import PodDevice, pod_device_record
+
+# Called when a NodeDevice has changed: with what was known before, and what is now.
+OnNews = Callable[[NodeDeviceRecord | None, NodeDeviceRecord], None]
 
 
 class Intake:
@@ -21,9 +24,9 @@ class Intake:
         self._touch = touch
         self._on_news = on_news
 
-    def node(self, form: wire_forms.Node) -> None:
+    def node(self, form: Node) -> None:
         try:
-            record = wire.node(form)
+            record = node_record(form)
         except VALUE_ERRORS as exc:
             self.odd_node(form.metadata.name, exc)
             return
@@ -39,8 +42,8 @@ class Intake:
         if self._cache.nodes.remove(name, uid):
             self._touch(name)
 
-    def node_device(self, form: wire_forms.NodeDevice, *, is_end: bool) -> None:
-        record = wire.node_device(form)
+    def node_device(self, form: NodeDevice, *, is_end: bool) -> None:
+        record = node_device_record(form)
         store = self._cache.node_devices
         before = store.get(record.key)
         if is_end:
@@ -49,8 +52,8 @@ class Intake:
         elif store.put(record):
             self._on_news(before, record)
 
-    def pod_device(self, form: wire_forms.PodDevice, *, is_end: bool) -> None:
-        record = wire.pod_device(form)
+    def pod_device(self, form: PodDevice, *, is_end: bool) -> None:
+        record = pod_device_record(form)
         store = self._cache.pod_devices
         before = store.get(record.key)
         if store.remove(record.key, record.uid) if is_end else store.put(record):

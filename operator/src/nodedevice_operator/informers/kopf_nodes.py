@@ -21,8 +21,9 @@ from nodedevice_operator.informers.relist import NODES, Sync
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.decode import tell_not_understood
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.objects import meta as wire_forms
-from nodedevice_operator.objects import shared as wire
+from nodedevice_operator.objects.meta import PartialObject
+from nodedevice_operator.objects.node import Node
+from nodedevice_operator.objects.shared import from_event
 
 log = logging.getLogger(__name__)
 
@@ -138,10 +139,10 @@ class Watch:
             self._pauses.over()
         try:
             if event["type"] == "DELETED":
-                metadata = wire.from_event(body, wire_forms.PartialObject).metadata
+                metadata = from_event(body, PartialObject).metadata
                 self._intake.end_of_node(metadata.name, metadata.uid)
             else:
-                self._intake.node(wire.from_event(body, wire_forms.Node))
+                self._intake.node(from_event(body, Node))
         except msgspec.ValidationError as exc:
             self._tell(body.get("metadata"), exc)
 

@@ -17,7 +17,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from nodedevice_operator.errors import ApiError, Forbidden, Unavailable, Unreachable
 from nodedevice_operator.informers.store import Cache, Store
 from nodedevice_operator.kube.api import Cluster, Listed
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeRecord, PodDeviceRecord
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 log = logging.getLogger(__name__)
 

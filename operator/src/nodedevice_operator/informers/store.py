@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Collection, Hashable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeRecord, PodDeviceRecord
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 # Answers to our own writes may come after the news that the object is gone; so many of the gone are remembered.
 _REMEMBERED_GONE: Final = 4096

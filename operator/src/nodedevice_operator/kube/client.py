@@ -6,12 +6,14 @@ Knows no kinds of objects. The kubernetes package does the transport; its typed 
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
+import prometheus_client
 import urllib3
 from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
@@ -21,6 +23,7 @@ from nodedevice_operator.errors import (
     Conflict,
     CredentialsError,
     Denied,
+    FieldConflict,
     Forbidden,
     Invalid,
     NotFound,
@@ -33,9 +36,7 @@ from nodedevice_operator.errors import (
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteGate, gated_pools
-from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects import meta as wire_forms
-from nodedevice_operator.objects import shared as wire
+from nodedevice_operator.objects.meta import Status
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
@@ -44,6 +45,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 # As many writes side by side as the reconciler has workers; the API server's own fairness does the rest. Where an answer takes half
 # a second, as it does beside 5,000 nodes on a machine too small for them, twenty were 40 changes a second, and 50 came.
 THREADS: Final = 48
+_MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 _TERMINATING: Final = "NamespaceTerminating"
 _BUDGET: Final = "DisruptionBudget"
 _CONNECT_SECONDS: Final = 5.0
@@ -55,6 +57,7 @@ _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
 class Client:
     """Requests to one API server. `close` waits for nothing: an answer that is still out is not wanted any more.
 
+    writes: counts write requests by kind, verb and outcome.
     gate: what every write must pass just before it is sent; None lets all pass.
     read_seconds: how long an answer may take.
     """
@@ -63,7 +66,7 @@ class Client:
         self,
         credentials: Credentials,
         health: ApiHealth,
-        metrics: Metrics,
+        writes: prometheus_client.Counter,
         gate: WriteGate | None = None,
         *,
         threads: int = THREADS,
@@ -71,7 +74,7 @@ class Client:
     ) -> None:
         self._credentials = credentials
         self._health = health
-        self._metrics = metrics
+        self._writes = writes
         self._gate = gate
         self._timeouts = (min(_CONNECT_SECONDS, read_seconds), read_seconds)
         # otherwise five for each core of this machine, and whoever finds none begins a connection of its own for each request
@@ -139,7 +142,7 @@ class Client:
 
     def _count(self, verb: str, what: str, outcome: str) -> None:
         if verb != "GET":
-            self._metrics.writes.labels(kind=what, verb=verb.lower(), outcome=outcome).inc()
+            self._writes.labels(kind=what, verb=verb.lower(), outcome=outcome).inc()
 
     def _set_out(self, verb: str, change: int) -> None:
         self._in_flight += change
@@ -184,14 +187,14 @@ class Client:
 
 def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:
     """The error that an answer other than 2xx stands for. header: its Retry-After."""
-    status = wire_forms.Status()
+    status = Status()
     with contextlib.suppress(msgspec.DecodeError):
-        status = msgspec.json.decode(data, type=wire_forms.Status)
+        status = msgspec.json.decode(data, type=Status)
     problem = status.message or f"HTTP {code}"
     # an API server that sheds load says it in the header alone
     later = retry_after_seconds(header, status.details.retry_after_seconds)
     if code == 409:
-        return Conflict(verb, what, problem, code, wire.field_conflicts(status))
+        return Conflict(verb, what, problem, code, field_conflicts(status))
     if code == 429 and any(cause.reason == _BUDGET for cause in status.details.causes):
         return OverBudget(verb, what, problem, code, later)
     if code == 429 or code >= 500:
@@ -204,6 +207,16 @@ def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -
         return Denied(verb, what, problem, code)
     kind = {401: Unauthorized, 403: Forbidden, 404: NotFound}.get(code, Invalid)
     return kind(verb, what, problem, code)
+
+
+def field_conflicts(status: Status) -> tuple[FieldConflict, ...]:
+    """Who owns what, from the causes of a refused server-side apply."""
+    found = ((cause, _MANAGER.match(cause.message)) for cause in status.details.causes)
+    return tuple(
+        FieldConflict(match[1] if match else "", cause.field)
+        for cause, match in found
+        if cause.reason == "FieldManagerConflict"
+    )
 
 
 def retry_after_seconds(header: str | None, stated: float | None = None) -> float | None:

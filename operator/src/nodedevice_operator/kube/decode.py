@@ -11,7 +11,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from nodedevice_operator.errors import NotUnderstood
-from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects.meta import ListMetadata, PartialObject, PartialObjectList, Schema
+from nodedevice_operator.objects.node import Node, NodeList
+from nodedevice_operator.objects.nodedevice import NodeDevice, NodeDeviceList
+from nodedevice_operator.objects.poddevice import PodDevice, PodDeviceList
 
 log = logging.getLogger(__name__)
 
@@ -22,30 +25,28 @@ Key: TypeAlias = str | tuple[str, str] | None
 
 T = TypeVar("T")
 R = TypeVar("R")
-Item = TypeVar("Item", wire_forms.NodeDevice, wire_forms.PodDevice)
-Page = TypeVar(
-    "Page", wire_forms.NodeList, wire_forms.NodeDeviceList, wire_forms.PodDeviceList, wire_forms.PartialObjectList
-)
+Item = TypeVar("Item", NodeDevice, PodDevice)
+Page = TypeVar("Page", NodeList, NodeDeviceList, PodDeviceList, PartialObjectList)
 
 
-class _Parts(wire_forms.Wire):
+class _Parts(Schema):
     metadata: msgspec.Raw
     spec: msgspec.Raw
 
 
-class _Names(wire_forms.Wire):
+class _Names(Schema):
     name: str = ""
     namespace: str = ""
 
 
-class _Named(wire_forms.Wire):
+class _Named(Schema):
     """Any object, with nothing else of which anything could be odd."""
 
     metadata: _Names
 
 
-class _AnyList(wire_forms.Wire):
-    metadata: wire_forms.ListMetadata
+class _AnyList(Schema):
+    metadata: ListMetadata
     items: list[msgspec.Raw] = []
 
 
@@ -106,13 +107,13 @@ def tell_not_understood(kind: str, name: Any, problem: Exception) -> None:
 
 
 def _listed(what: str, raw: msgspec.Raw, form: type[Page]) -> Any:
-    if form is wire_forms.NodeDeviceList:
-        return item(what, raw, wire_forms.NodeDevice)
-    if form is wire_forms.PodDeviceList:
-        return item(what, raw, wire_forms.PodDevice)
+    if form is NodeDeviceList:
+        return item(what, raw, NodeDevice)
+    if form is PodDeviceList:
+        return item(what, raw, PodDevice)
     try:
         # a Node without its status would look like one that has lost all its capacity
-        kind = wire_forms.Node if form is wire_forms.NodeList else wire_forms.PartialObject
+        kind = Node if form is NodeList else PartialObject
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as exc:
         tell_not_understood(what, _name(raw), exc)

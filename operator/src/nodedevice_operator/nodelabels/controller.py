@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from nodedevice_operator.capacity.decide import is_real
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.nodelabels.api import NodeLabelsApi
 from nodedevice_operator.nodelabels.desired import label_changes, wanted
-from nodedevice_operator.objects.nodedevice import NO_MARKS, Marks, NodeRecord
+from nodedevice_operator.objects.node import NO_MARKS, Marks, NodeRecord
+from nodedevice_operator.objects.nodedevice import is_real
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class MarkWork:
     def __init__(
         self,
         cache: Cache,
-        cluster: Cluster,
+        api: NodeLabelsApi,
         *,
         taint: bool,
         labels: bool,
@@ -38,7 +38,7 @@ class MarkWork:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
-        self._cluster = cluster
+        self._api = api
         self._taint = taint
         self._labels = labels
         self._leads = leads
@@ -106,9 +106,9 @@ class MarkWork:
     async def _write(self, node: NodeRecord, want: Marks) -> None:
         changes = label_changes(node.marks, want)
         if changes:
-            self._cache.nodes.put(await self._cluster.label_node(node, changes))
+            self._cache.nodes.put(await self._api.label_node(node, changes))
         if want.is_tainted != node.marks.is_tainted:
-            self._cache.nodes.put(await self._cluster.taint_node(node.name, node.uid, is_tainted=want.is_tainted))
+            self._cache.nodes.put(await self._api.taint_node(node.name, node.uid, is_tainted=want.is_tainted))
         self._denied.pop(node.uid, None)
         log.info("Node marked", extra={"node": node.name, "tainted": want.is_tainted, "labels": dict(want.labels)})
 

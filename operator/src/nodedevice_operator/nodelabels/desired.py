@@ -6,17 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from nodedevice_api.names import GROUP
-
-from nodedevice_operator.objects.nodedevice import Marks, NodeDeviceRecord
-
-PREFIX: Final = f"{GROUP}/"
-TAINT: Final = f"{PREFIX}unhealthy-devices"
-# Pods that run are left alone; those that do not tolerate it go elsewhere.
-EFFECT: Final = "NoSchedule"
-
-TOTAL: Final = ".total"
-HEALTHY: Final = ".healthy"
+from nodedevice_operator.objects.node import HEALTHY, LABEL_PREFIX, TOTAL, Marks
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 # A label's name may have 63 characters; the longest of our endings has 8.
 _LONGEST_SLUG: Final = 55
@@ -26,7 +17,7 @@ def wanted(records: Iterable[NodeDeviceRecord], *, taint: bool, labels: bool) ->
     """Marks of a Node with these NodeDevices. taint, labels: what is switched on; the rest is to go."""
     found = [record for record in records if record.has_status]
     numbers = {
-        f"{PREFIX}{_slug(record.resource)}{ending}": str(number)
+        f"{LABEL_PREFIX}{_slug(record.resource)}{ending}": str(number)
         for record in found
         for ending, number in ((TOTAL, record.total), (HEALTHY, record.healthy))
     }
@@ -37,11 +28,6 @@ def label_changes(seen: Marks, want: Marks) -> dict[str, str | None]:
     """Labels to set, and those to take away (None)."""
     gone: dict[str, str | None] = {key: None for key in seen.labels if key not in want.labels}
     return gone | {key: value for key, value in want.labels.items() if seen.labels.get(key) != value}
-
-
-def is_ours(label: str) -> bool:
-    """Whether a label of a Node is one of these."""
-    return label.startswith(PREFIX) and label.endswith((TOTAL, HEALTHY))
 
 
 def _slug(resource: str) -> str:

@@ -1,92 +1,126 @@
-"""What the operator remembers of each object: the few fields it decides by, never the object.
+"""NodeDevice: its schema, and the record of the fields that the operator decides by.
 
-Two records are equal when they say the same, whatever their resource versions: a heartbeat of a Node changes nothing here.
+Two records are equal when they mean the same, whatever their resource versions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from sys import intern
+from typing import Any, Final
 
+import msgspec
 from nodedevice_api import names
 
-# A field manager as it stands in managedFields. Ours counts only where it came by server-side apply: another operation
-# under the same name is another owner to the API server.
-OURS: Final = names.OPERATOR_FIELD_MANAGER
-# Stands in where a value is there and managedFields names nobody, as on a Node that was made without any.
-UNKNOWN_WRITER: Final = "unknown"
+from nodedevice_operator.objects.meta import ListMetadata, Metadata, Schema
+from nodedevice_operator.objects.shared import OURS, STATUS, shared
+
+# The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
+_BEFORE_FIRST_APPLY: Final = "before-first-apply"
+_WRITERS: Final = frozenset({names.AGENT_FIELD_MANAGER, OURS, _BEFORE_FIRST_APPLY})
+# Fields that an agent always writes.
+_OF_AGENT: Final = frozenset({"f:total", "f:endpoint"})
+_CONDITIONS: Final = "f:conditions"
+# as managedFields names the entries of a list
+_THEIR_CONDITIONS: Final = frozenset(
+    f'k:{{"type":"{kind}"}}' for kind in (*names.AGENT_CONDITIONS, *names.OPERATOR_CONDITIONS)
+)
+_NOBODY: Final[frozenset[str]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendedResource:
-    """One extended resource as a Node shows it: how many, and who owns the number."""
-
-    capacity: int | None = None
-    allocatable: int | None = None
-    capacity_owners: frozenset[str] = frozenset()
-    allocatable_owners: frozenset[str] = frozenset()
-
-    @property
-    def is_present(self) -> bool:
-        return self.capacity is not None or self.allocatable is not None
-
-    @property
-    def is_capacity_ours(self) -> bool:
-        return self.capacity is not None and OURS in self.capacity_owners
-
-    @property
-    def is_allocatable_ours(self) -> bool:
-        return self.allocatable is not None and OURS in self.allocatable_owners
-
-    @property
-    def capacity_strangers(self) -> frozenset[str]:
-        return _strangers(self.capacity, self.capacity_owners)
-
-    @property
-    def allocatable_strangers(self) -> frozenset[str]:
-        return _strangers(self.allocatable, self.allocatable_owners)
+class StatusFields(Schema):
+    status: dict[str, Any] = msgspec.field(name="f:status", default_factory=dict)
 
 
-NO_RESOURCE: Final = ExtendedResource()
+class StatusWriter(Schema):
+    """Who owns which fields. They are a list as long as the object, read only where the writer is one to ask about."""
+
+    manager: str = ""
+    subresource: str = ""
+    fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
 
 
-def _strangers(value: int | None, owners: frozenset[str]) -> frozenset[str]:
-    if value is None:
-        return frozenset()
-    return owners - {OURS} if owners else frozenset({UNKNOWN_WRITER})
+class NodeDeviceMetadata(Metadata):
+    managed_fields: list[StatusWriter] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """The operator's taint and labels of a Node, as they are or as they should be."""
-
-    is_tainted: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
+class NodeDeviceSpec(Schema):
+    node_name: str
+    resource_name: str
 
 
-NO_MARKS: Final = Marks()
+class Endpoint(Schema):
+    state: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecord:
-    """A Node: its identity, its extended resources, and what of its taints and labels is the operator's.
+class DeviceStatus(Schema):
+    id: str
+    health: str = ""
+    reason: str = ""
+    presence: str = "Present"
+    numa_nodes: list[int] = []
 
-    made: when, in the API's own form to the second. Texts of that form sort as their times do.
-    """
 
-    name: str
-    uid: str
-    resource_version: int = field(compare=False)
-    resources: Mapping[str, ExtendedResource]
-    marks: Marks = NO_MARKS
-    made: str = ""
+class AllocationStatus(Schema):
+    pod_uid: str = msgspec.field(name="podUID")
+    container: str
+    device_ids: list[str] = msgspec.field(name="deviceIDs")
+    namespace: str = ""
+    name: str = ""
+    releasing: bool = False
+    not_injected: bool = False
+    omitted: int = msgspec.field(name="deviceIDsOmitted", default=0)
 
-    @property
-    def key(self) -> str:
-        return self.name
 
-    @property
-    def node(self) -> str:
-        return self.name
+class WaitingStatus(Schema):
+    pod_uid: str = msgspec.field(name="podUID")
+    container: str
+    reason: str
+    namespace: str = ""
+    name: str = ""
+    message: str = ""
+    not_injected: bool = False
+
+
+class ConditionStatus(Schema):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class Agent(Schema):
+    runtime: str = ""
+
+
+class NodeDeviceStatus(Schema):
+    total: int | None = None
+    healthy: int = 0
+    cordoned: int = 0
+    allocated: int = 0
+    releasing: int = 0
+    reserved: int = 0
+    available: int = 0
+    endpoint: Endpoint | None = None
+    agent: Agent | None = None
+    devices: list[DeviceStatus] = []
+    devices_omitted: int = 0
+    allocations: list[AllocationStatus] = []
+    allocations_omitted: int = 0
+    waiting: list[WaitingStatus] = []
+    conditions: list[ConditionStatus] = []
+
+
+class NodeDevice(Schema):
+    metadata: NodeDeviceMetadata
+    spec: NodeDeviceSpec
+    status: NodeDeviceStatus = msgspec.field(default_factory=NodeDeviceStatus)
+
+
+class NodeDeviceList(Schema):
+    metadata: ListMetadata
+    items: list[NodeDevice] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,39 +224,118 @@ class NodeDeviceRecord:
         return min(max(broken, 0), self.devices_omitted)
 
 
-@dataclass(frozen=True, slots=True)
-class PodDeviceRecord:
-    """A PodDevice: whose it is, and a fingerprint of all that the operator writes into one."""
-
-    namespace: str
-    name: str
-    uid: str
-    resource_version: int = field(compare=False)
-    node: str
-    pod_uid: str
-    fingerprint: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
+def is_real(record: NodeDeviceRecord) -> bool:
+    """Whether it is the NodeDevice of its resource; one made by hand under another name is not."""
+    return record.name == names.node_device_name(record.node, record.resource)
 
 
-@dataclass(frozen=True, slots=True)
-class PodRecord:
-    """What is asked of a pod: which one it is, where it runs ("" while it is not bound), and whether it is about to end."""
-
-    uid: str
-    node: str
-    is_ending: bool = False
+_devices: dict[Device, Device] = {}
+_conditions: dict[Condition, Condition] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRecord:
-    """An agent's Lease. `renewed` is the API's own text; only whether it changes is looked at.
+def node_device_record(wire: NodeDevice) -> NodeDeviceRecord:
+    """Record of a NodeDevice; of its devices, those that are held or broken."""
+    meta, status = wire.metadata, wire.status
+    held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
+    # an ID is told several times in one object, and in no other
+    ids = {device.id: device.id for device in status.devices}
+    return NodeDeviceRecord(
+        name=meta.name,
+        uid=meta.uid,
+        generation=meta.generation,
+        resource_version=int(meta.resource_version),
+        node=intern(wire.spec.node_name),
+        resource=intern(wire.spec.resource_name),
+        owner_uid=next((intern(o.uid) for o in meta.owner_references if o.kind == "Node"), None),
+        has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(wire),
+        total=status.total or 0,
+        healthy=status.healthy,
+        cordoned=status.cordoned,
+        allocated=status.allocated,
+        releasing=status.releasing,
+        reserved=status.reserved,
+        available=status.available,
+        endpoint=intern(status.endpoint.state) if status.endpoint and status.endpoint.state else None,
+        runtime=intern(status.agent.runtime) if status.agent else "",
+        devices={ids[d.id]: _device(d) for d in status.devices if d.id in held or d.health != "Healthy"},
+        listed=tuple(ids),
+        devices_omitted=status.devices_omitted,
+        allocations=tuple(_allocation(a, ids) for a in status.allocations),
+        allocations_omitted=status.allocations_omitted,
+        waiting=tuple(_waiting(w) for w in status.waiting),
+        conditions={intern(c.type): _condition(c) for c in status.conditions},
+        edited_by=_editors(meta.managed_fields),
+    )
 
-    refusals: registrations of device plugins that the agent refused lately, in its words.
+
+def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
+    """Who else has written what is the agent's or the operator's. A condition of another type is its writer's own."""
+    others = [entry for entry in entries if entry.subresource == STATUS and entry.manager not in _WRITERS]
+    return frozenset(intern(entry.manager) for entry in others if _is_edit(entry.fields)) if others else _NOBODY
+
+
+def _is_of_agent(wire: NodeDevice) -> bool:
+    """Whether an agent told it, and not somebody by hand in its place.
+
+    What was advertised stays so, and what nobody owns: managedFields can be reset or restored, and an agent that finds all as it
+    would write it writes nothing.
     """
+    writers = [entry for entry in wire.metadata.managed_fields if entry.subresource == STATUS]
+    if any(entry.manager == names.AGENT_FIELD_MANAGER for entry in writers):
+        return True
+    if any(c.type == names.Condition.ADVERTISED and c.status == "True" for c in wire.status.conditions):
+        return True
+    return not any(_OF_AGENT & _owned(entry.fields).keys() for entry in writers if entry.manager not in _WRITERS)
 
-    renewed: str
-    duration_seconds: int
-    refusals: tuple[str, ...] = ()
+
+def _is_edit(fields: msgspec.Raw) -> bool:
+    owned = _owned(fields)
+    conditions = owned.get(_CONDITIONS)
+    if isinstance(conditions, dict) and _THEIR_CONDITIONS & conditions.keys():
+        return True
+    return not owned.keys() <= {".", _CONDITIONS}
+
+
+def _owned(fields: msgspec.Raw) -> Mapping[str, Any]:
+    """What of the status is owned; nothing where that cannot be read."""
+    try:
+        return msgspec.json.decode(fields, type=StatusFields).status
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _device(wire: DeviceStatus) -> Device:
+    is_missing = wire.presence == "Missing"
+    return shared(_devices, Device(intern(wire.health), intern(wire.reason), is_missing, tuple(wire.numa_nodes)))
+
+
+def _allocation(wire: AllocationStatus, ids: Mapping[str, str]) -> Allocation:
+    return Allocation(
+        intern(wire.namespace),
+        intern(wire.name),
+        intern(wire.pod_uid),
+        intern(wire.container),
+        tuple(ids.get(device_id, device_id) for device_id in wire.device_ids),
+        wire.omitted,
+        wire.releasing,
+        wire.not_injected,
+    )
+
+
+def _waiting(wire: WaitingStatus) -> Waiting:
+    return Waiting(
+        wire.namespace, wire.name, wire.pod_uid, wire.container, wire.reason, wire.message, wire.not_injected
+    )
+
+
+def _condition(wire: ConditionStatus) -> Condition:
+    return shared(
+        _conditions,
+        Condition(
+            intern(wire.status),
+            intern(wire.reason),
+            intern(wire.message),
+            intern(wire.last_transition_time),
+            wire.observed_generation,
+        ),
+    )

@@ -4,13 +4,13 @@ A releasing allocation is not shown: its pod is over. Whether the pod is real, a
 before a PodDevice is made: an agent is not believed blindly.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, PodDeviceRecord
+from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord
+from nodedevice_operator.objects.poddevice import Content, HeldDevice, HeldResource, HoldingContainer, PodDeviceRecord
 
 # The schema's: a PodDevice with more would be refused, again and again. The flat columns, 4096 at most, count what is not listed.
 _LONGEST_LINE: Final = 4000
@@ -20,48 +20,6 @@ _HEALTHY: Final = "Healthy"
 _UNKNOWN: Final = "Unknown"
 
 Key = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldDevice:
-    """A device as a PodDevice shows it; `health` is Unknown where the plugin no longer lists it."""
-
-    id: str
-    health: str
-    numa_nodes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldResource:
-    """What a container holds of one resource, sorted by device ID."""
-
-    name: str
-    devices: tuple[HeldDevice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HoldingContainer:
-    """A container and its resources, sorted by name."""
-
-    name: str
-    resources: tuple[HeldResource, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """All that the operator writes into a PodDevice. `owner_uid` is of the Pod that owns it."""
-
-    node: str
-    pod_uid: str
-    owner_uid: str
-    resources: str
-    devices: str
-    health: str
-    containers: tuple[HoldingContainer, ...]
-
-    def fingerprint(self) -> str:
-        """Equal for equal contents, and short: a PodDevice is compared by it, not kept."""
-        return hashlib.blake2b(repr(self).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

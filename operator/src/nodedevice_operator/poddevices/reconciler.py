@@ -7,15 +7,15 @@ import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from nodedevice_operator.capacity.decide import is_real
 from nodedevice_operator.capacity.desired import Want, want
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
 from nodedevice_operator.events.recorder import Recorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Cluster
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, PodDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.poddevices import plan as pod_devices
+from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.poddevices.plan import Wanted
 
 log = logging.getLogger(__name__)
@@ -38,9 +38,9 @@ class PodHistory:
 class PodDeviceWork:
     """PodDevices of one node at a time."""
 
-    def __init__(self, cache: Cache, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cache: Cache, api: PodDevicesApi, recorder: Recorder) -> None:
         self._cache = cache
-        self._cluster = cluster
+        self._api = api
         self._recorder = recorder
 
     async def look(self, node: str, history: PodHistory) -> None:
@@ -90,14 +90,14 @@ class PodDeviceWork:
 
     async def _delete(self, record: PodDeviceRecord) -> None:
         try:
-            await self._cluster.delete_pod_device(record)
+            await self._api.delete_pod_device(record)
         except (NotFound, Conflict):
             log.debug("PodDevice was gone already", extra={"namespace": record.namespace, "pod": record.name})
         self._cache.pod_devices.remove(record.key, record.uid)
 
     async def _update(self, wanted: Wanted, there: PodDeviceRecord, history: PodHistory) -> None:
         try:
-            self._cache.pod_devices.put(await self._cluster.apply_pod_device(wanted, there.uid))
+            self._cache.pod_devices.put(await self._api.apply_pod_device(wanted, there.uid))
         except Conflict:
             # deleted a moment ago; whether the pod is gone too is found out before it is made again
             self._cache.pod_devices.remove(there.key, there.uid)
@@ -108,7 +108,7 @@ class PodDeviceWork:
         self, wanted: Wanted, there: PodDeviceRecord | None, usable: list[NodeDeviceRecord], history: PodHistory
     ) -> None:
         try:
-            pod = await self._cluster.read_pod(wanted.namespace, wanted.name)
+            pod = await self._api.read_pod(wanted.namespace, wanted.name)
         except NotFound:
             history.hopeless.add(wanted.pod_uid)
             return
@@ -124,7 +124,7 @@ class PodDeviceWork:
         if there is not None:
             await self._delete(there)
         try:
-            made = await self._cluster.apply_pod_device(wanted, None)
+            made = await self._api.apply_pod_device(wanted, None)
         except NotFound:
             # its namespace is going away, and the pod with it
             history.hopeless.add(wanted.pod_uid)

@@ -18,16 +18,17 @@ from nodedevice_api.names import Reason
 
 from nodedevice_operator.agents.monitor import LeaseWatch
 from nodedevice_operator.capacity.contradictions import contradictions
-from nodedevice_operator.capacity.decide import Verdict, is_real
+from nodedevice_operator.capacity.decide import Verdict
 from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityWork, Outcome
 from nodedevice_operator.conditions import conditions
 from nodedevice_operator.conditions.agent_events import agent_events
+from nodedevice_operator.conditions.api import ConditionsApi
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unreachable
 from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_node_device
+from nodedevice_operator.informers.intake import OnNews
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Cluster
-from nodedevice_operator.kube.encode import now_text
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.kube.api import now_text
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.poddevices.reconciler import PodDeviceWork, PodHistory
 
 # A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
@@ -40,10 +41,6 @@ _NO_NODE: Final = Verdict(False, Reason.NODE_MISSING)
 _NOT_THE_ONE: Final = Verdict(False, Reason.WRONG_NAME)
 
 log = logging.getLogger(__name__)
-
-
-# Told when a NodeDevice is known to have changed: what was known before, and what is now.
-OnNews = Callable[[NodeDeviceRecord | None, NodeDeviceRecord], None]
 
 
 @dataclass(slots=True)
@@ -62,7 +59,7 @@ class NodeWork:
     def __init__(
         self,
         cache: Cache,
-        cluster: Cluster,
+        api: ConditionsApi,
         leases: LeaseWatch,
         capacity: CapacityWork,
         pod_devices: PodDeviceWork,
@@ -80,7 +77,7 @@ class NodeWork:
         self._post = post
         self._clock = clock
         self._cache = cache
-        self._cluster = cluster
+        self._api = api
         self._leases = leases
         self._capacity = capacity
         self._pod_devices = pod_devices
@@ -200,7 +197,7 @@ class NodeWork:
         if not values:
             return
         try:
-            written = await self._cluster.apply_conditions(record, values)
+            written = await self._api.apply_conditions(record, values)
         except NotFound:
             return  # gone, and the watch will say so
         for event in agent_events(record, answers):

@@ -14,11 +14,10 @@ from typing import Any, Final
 from nodedevice_api import names
 from nodedevice_common.backoff import exponential_seconds
 
-from nodedevice_operator.capacity.decide import is_real
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.requiredplugins import policy as core
 from nodedevice_operator.requiredplugins.annotate_pods import WaitingPods
 from nodedevice_operator.requiredplugins.objects import PolicyObjects

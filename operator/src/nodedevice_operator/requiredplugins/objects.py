@@ -15,7 +15,7 @@ from nodedevice_operator.errors import CredentialsError, Forbidden, NotFound, Un
 from nodedevice_operator.kube.client import APPLY, Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.decode import understood
-from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects.meta import ListMetadata, ResourceList, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, NAME, Spec, body
 
 _ROOT: Final = f"/apis/{API_VERSION}"
@@ -35,7 +35,7 @@ class PolicyObjects:
     async def served(self) -> frozenset[str]:
         """Plurals that the API server serves in the group and version of these objects. Raises NotFound where it knows neither."""
         data = await self._client.request("GET", "apis", _ROOT)
-        return frozenset(found.name for found in understood("GET", "apis", data, wire_forms.ResourceList).resources)
+        return frozenset(found.name for found in understood("GET", "apis", data, ResourceList).resources)
 
     async def read(self, kind: str) -> tuple[Spec | None, str]:
         """Spec of the object, None where it is not there, and the version from which a watch goes on."""
@@ -95,16 +95,16 @@ class PolicyObjects:
 _BY_NAME: Final = f"metadata.name={NAME}"
 
 
-class _Object(wire_forms.Wire):
+class _Object(Schema):
     spec: dict[str, Any] = {}
 
 
-class _List(wire_forms.Wire):
-    metadata: wire_forms.ListMetadata
+class _List(Schema):
+    metadata: ListMetadata
     items: list[_Object] = []
 
 
-class _Event(wire_forms.Wire):
+class _Event(Schema):
     type: str
     object: msgspec.Raw
 

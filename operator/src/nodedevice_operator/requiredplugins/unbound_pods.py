@@ -13,7 +13,8 @@ from nodedevice_api import names
 
 from nodedevice_operator.kube.client import MERGE_PATCH, Client
 from nodedevice_operator.kube.decode import understood
-from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
+from nodedevice_operator.objects.pod import PodStatus
 from nodedevice_operator.requiredplugins.pending_pods import UnboundPod
 from nodedevice_operator.requiredplugins.policy import is_marked
 
@@ -52,31 +53,31 @@ class UnboundPods:
         return is_marked(understood("PATCH", "pods", data, _Pod).metadata.annotations)
 
 
-class _Metadata(wire_forms.ObjectMetadata):
+class _Metadata(ObjectMetadata):
     annotations: dict[str, str] = {}
 
 
-class _Resources(wire_forms.Wire):
+class _Resources(Schema):
     limits: dict[str, Any] = {}
 
 
-class _Container(wire_forms.Wire):
+class _Container(Schema):
     resources: _Resources = msgspec.field(default_factory=_Resources)
 
 
-class _Spec(wire_forms.Wire):
+class _Spec(Schema):
     containers: list[_Container] = []
     init_containers: list[_Container] = []
 
 
-class _Pod(wire_forms.Wire):
+class _Pod(Schema):
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: wire_forms.PodStatus = msgspec.field(default_factory=wire_forms.PodStatus)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class _List(wire_forms.Wire):
-    metadata: wire_forms.ListMetadata
+class _List(Schema):
+    metadata: ListMetadata
     items: list[_Pod] = []
 
 

@@ -2,7 +2,7 @@
 
 from nodedevice_api.names import Reason
 from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, LeaseBook, Told, as_told
-from nodedevice_operator.objects.nodedevice import LeaseRecord
+from nodedevice_operator.objects.lease import LeaseRecord
 
 NODES = frozenset({"node-a"})
 TEN = tuple(f"node-{number}" for number in range(10))

@@ -13,7 +13,7 @@ from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects import nodedevice as records
-from nodedevice_operator.objects.nodedevice import LeaseRecord
+from nodedevice_operator.objects.lease import LeaseRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.operator_model import GPU, NIC, node_device

@@ -1,7 +1,7 @@
 """A name whose pods nothing makes wait for their agent yet: not new on a Node, and never taken off one."""
 
 from nodedevice_operator.capacity.decide import decide
-from nodedevice_operator.objects.nodedevice import ExtendedResource, NodeRecord
+from nodedevice_operator.objects.node import ExtendedResource, NodeRecord
 
 from tests.fakes.operator.operator_model import GPU, node_device
 

@@ -12,7 +12,8 @@ from nodedevice_operator.cli.check_report import (
     of_node_devices,
     table,
 )
-from nodedevice_operator.objects.nodedevice import Condition, LeaseRecord, NodeDeviceRecord
+from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
 
 from tests.fakes.operator.operator_model import node_device
 

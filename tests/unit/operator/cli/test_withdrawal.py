@@ -1,7 +1,8 @@
 """What of a Node is taken back at the end."""
 
 from nodedevice_operator.cli.withdrawal import Withdrawal, staying, withdrawal
-from nodedevice_operator.objects.nodedevice import OURS, ExtendedResource, Marks, NodeRecord
+from nodedevice_operator.objects.node import ExtendedResource, Marks, NodeRecord
+from nodedevice_operator.objects.shared import OURS
 
 US = frozenset({OURS})
 KUBELET = frozenset({"kubelet"})

@@ -13,7 +13,7 @@ from nodedevice_operator.events.aggregate import Tally
 from nodedevice_operator.events.recorder import Recorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, about_pod
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import PodRecord
+from nodedevice_operator.objects.pod import PodRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
 

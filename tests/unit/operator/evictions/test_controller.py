@@ -5,7 +5,7 @@ from nodedevice_operator.errors import NotFound, Unavailable
 from nodedevice_operator.events.transitions import Event, EventReason
 from nodedevice_operator.evictions.controller import EvictionWork
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import PodRecord
+from nodedevice_operator.objects.pod import PodRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.unit.operator.evictions.test_policy import EVICT, held

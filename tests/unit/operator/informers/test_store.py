@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from nodedevice_operator.informers.store import Cache, Store
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, PodDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 from tests.fakes.operator.operator_model import NIC, node_device
 

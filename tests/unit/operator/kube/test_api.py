@@ -15,7 +15,7 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.leader.election import LeaderLease
 from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import NodeRecord
+from nodedevice_operator.objects.node import NodeRecord
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.kube.test_client import Server, kubeconfig

@@ -9,7 +9,9 @@ import pytest
 from nodedevice_api import names
 from nodedevice_operator.errors import NotUnderstood
 from nodedevice_operator.kube.decode import item, page_of, read, understood
-from nodedevice_operator.objects import meta as wire_forms
+from nodedevice_operator.objects.node import Node, NodeList
+from nodedevice_operator.objects.nodedevice import NodeDevice, NodeDeviceList
+from nodedevice_operator.objects.poddevice import PodDeviceList
 
 
 def node_device(name: str, **more: Any) -> dict[str, Any]:
@@ -24,15 +26,15 @@ def a_list(*items: Any) -> bytes:
 @pytest.mark.parametrize("data", [b"", b"<html>", b"\xff\xfe", b"{", b"[]", b"{}", b'{"metadata": 1}'])
 def test_anything_else_is_one_error(data: bytes) -> None:
     with pytest.raises(NotUnderstood, match="GET nodes: the answer is not what an API server says"):
-        understood("GET", "nodes", data, wire_forms.Node)
+        understood("GET", "nodes", data, Node)
     with pytest.raises(NotUnderstood):
-        page_of("nodes", data, wire_forms.NodeList)
+        page_of("nodes", data, NodeList)
 
 
 def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: pytest.LogCaptureFixture) -> None:
     odd = node_device("odd", status={"total": "many"})
     content = a_list(node_device("a"), odd, node_device("b"))
-    page, left_out = page_of(names.NODE_DEVICES, content, wire_forms.NodeDeviceList)
+    page, left_out = page_of(names.NODE_DEVICES, content, NodeDeviceList)
     assert left_out == frozenset()
     assert [(one.metadata.name, one.status.total) for one in page.items] == [("a", 1), ("odd", None), ("b", 1)]
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "next")
@@ -43,31 +45,31 @@ def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: 
 
 def test_one_of_which_not_even_that_is_known_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     odd = [node_device("odd", spec=[]), {"metadata": 3}, 4, None]
-    page, left_out = page_of(names.NODE_DEVICES, a_list(*odd, node_device("a")), wire_forms.NodeDeviceList)
+    page, left_out = page_of(names.NODE_DEVICES, a_list(*odd, node_device("a")), NodeDeviceList)
     assert [one.metadata.name for one in page.items] == ["a"]
     assert left_out == {"odd", None}
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 4
-    assert item(names.NODE_DEVICE, msgspec.Raw(b"[]"), wire_forms.NodeDevice) is None
+    assert item(names.NODE_DEVICE, msgspec.Raw(b"[]"), NodeDevice) is None
 
 
 def test_a_node_without_a_status_is_none() -> None:
     odd = {"metadata": {"name": "odd"}, "status": {"capacity": []}}
-    page, left_out = page_of("nodes", a_list(odd, {"metadata": {"name": "a"}}), wire_forms.NodeList)
+    page, left_out = page_of("nodes", a_list(odd, {"metadata": {"name": "a"}}), NodeList)
     assert [one.metadata.name for one in page.items] == ["a"]
     assert left_out == {"odd"}
 
 
 def test_one_in_a_namespace_is_left_out_by_both_its_names() -> None:
     odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": []}
-    page, left_out = page_of(names.POD_DEVICES, a_list(odd), wire_forms.PodDeviceList)
+    page, left_out = page_of(names.POD_DEVICES, a_list(odd), PodDeviceList)
     assert page.items == []
     assert left_out == {("default", "odd")}
 
 
 @pytest.mark.parametrize("problem", [ValueError("no number"), InvalidOperation("too great")])
 def test_an_answer_of_which_no_record_can_be_made_is_the_same_error(problem: Exception) -> None:
-    def make(_: wire_forms.Node) -> None:
+    def make(_: Node) -> None:
         raise problem
 
     with pytest.raises(NotUnderstood, match="GET nodes: the answer has a value that is none"):
-        read("GET", "nodes", b'{"metadata":{}}', wire_forms.Node, make)
+        read("GET", "nodes", b'{"metadata":{}}', Node, make)

@@ -8,7 +8,8 @@ from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.nodelabels.controller import MarkWork
-from nodedevice_operator.objects.nodedevice import Device, NodeRecord
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import Device
 
 from tests.fakes.operator.operator_model import node_device
 

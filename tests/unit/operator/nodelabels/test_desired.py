@@ -4,7 +4,8 @@ import re
 
 import pytest
 from nodedevice_operator.nodelabels.desired import PREFIX, is_ours, label_changes, wanted
-from nodedevice_operator.objects.nodedevice import NO_MARKS, Device, Marks
+from nodedevice_operator.objects.node import Marks, NO_MARKS
+from nodedevice_operator.objects.nodedevice import Device
 
 from tests.fakes.operator.operator_model import node_device
 

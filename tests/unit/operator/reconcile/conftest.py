@@ -5,7 +5,7 @@ from nodedevice_operator.agents.monitor import LeaseWatch
 from nodedevice_operator.capacity.reconciler import CapacityWork
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import LeaseRecord
+from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.poddevices.reconciler import PodDeviceWork
 from nodedevice_operator.reconcile.node import NodeWork
 

@@ -7,7 +7,8 @@ from nodedevice_operator.agents.monitor import LeaseWatch
 from nodedevice_operator.events.recorder import Recorder
 from nodedevice_operator.informers.relist import KINDS, Sync
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, PodRecord
+from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord
+from nodedevice_operator.objects.pod import PodRecord
 from nodedevice_operator.reconcile.node import NodeWork
 
 from tests.fakes.operator.cluster_model import ClusterModel

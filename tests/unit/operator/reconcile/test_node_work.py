@@ -13,7 +13,7 @@ from nodedevice_operator.errors import (
     Unavailable,
 )
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import LeaseRecord
+from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.reconcile import node as node_work
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device

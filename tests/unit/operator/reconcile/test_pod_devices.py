@@ -8,7 +8,8 @@ from nodedevice_operator.errors import (
     Forbidden,
     NotFound,
 )
-from nodedevice_operator.objects.nodedevice import PodDeviceRecord, PodRecord
+from nodedevice_operator.objects.pod import PodRecord
+from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.reconcile.look import POD_UID, Look, held, with_pod

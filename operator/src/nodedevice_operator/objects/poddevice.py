@@ -1,0 +1,143 @@
+"""PodDevice: its schema, its content as the operator writes it, and the record by which a stored one is compared."""
+
+import hashlib
+from dataclasses import dataclass, field
+from sys import intern
+
+import msgspec
+
+from nodedevice_operator.objects.meta import ListMetadata, Metadata, Schema
+
+
+class PodDeviceSpec(Schema):
+    node_name: str = ""
+    pod_uid: str = msgspec.field(name="podUID", default="")
+
+
+class ShownDevice(Schema):
+    id: str
+    health: str = ""
+    numa_nodes: list[int] = []
+
+
+class ShownResource(Schema):
+    resource_name: str
+    devices: list[ShownDevice] = []
+
+
+class ShownContainer(Schema):
+    name: str
+    resources: list[ShownResource] = []
+
+
+class PodDeviceStatus(Schema):
+    resources: str = ""
+    devices: str = ""
+    health: str = ""
+    containers: list[ShownContainer] = []
+
+
+class PodDevice(Schema):
+    metadata: Metadata
+    spec: PodDeviceSpec = msgspec.field(default_factory=PodDeviceSpec)
+    status: PodDeviceStatus = msgspec.field(default_factory=PodDeviceStatus)
+
+
+class PodDeviceList(Schema):
+    metadata: ListMetadata
+    items: list[PodDevice] = []
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """A device as a PodDevice shows it; `health` is Unknown where the plugin no longer lists it."""
+
+    id: str
+    health: str
+    numa_nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldResource:
+    """What a container holds of one resource, sorted by device ID."""
+
+    name: str
+    devices: tuple[HeldDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingContainer:
+    """A container and its resources, sorted by name."""
+
+    name: str
+    resources: tuple[HeldResource, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """All that the operator writes into a PodDevice. `owner_uid` is of the Pod that owns it."""
+
+    node: str
+    pod_uid: str
+    owner_uid: str
+    resources: str
+    devices: str
+    health: str
+    containers: tuple[HoldingContainer, ...]
+
+    def fingerprint(self) -> str:
+        """Equal for equal contents, and short: a PodDevice is compared by it, not kept."""
+        return hashlib.blake2b(repr(self).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeviceRecord:
+    """A PodDevice: whose it is, and a fingerprint of all that the operator writes into one."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: int = field(compare=False)
+    node: str
+    pod_uid: str
+    fingerprint: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+
+def pod_device_record(wire: PodDevice) -> PodDeviceRecord:
+    """Record of a PodDevice: its content only as a fingerprint."""
+    meta = wire.metadata
+    containers = tuple(
+        HoldingContainer(
+            container.name,
+            tuple(
+                HeldResource(
+                    resource.resource_name,
+                    tuple(HeldDevice(d.id, d.health, tuple(d.numa_nodes)) for d in resource.devices),
+                )
+                for resource in container.resources
+            ),
+        )
+        for container in wire.status.containers
+    )
+    content = Content(
+        node=wire.spec.node_name,
+        pod_uid=wire.spec.pod_uid,
+        owner_uid=next((o.uid for o in meta.owner_references if o.kind == "Pod"), ""),
+        resources=wire.status.resources,
+        devices=wire.status.devices,
+        health=wire.status.health,
+        containers=containers,
+    )
+    return PodDeviceRecord(
+        intern(meta.namespace),
+        intern(meta.name),
+        meta.uid,
+        int(meta.resource_version),
+        intern(wire.spec.node_name),
+        intern(wire.spec.pod_uid),
+        content.fingerprint(),
+    )

@@ -15,7 +15,7 @@ from lightkube.types import PatchType
 from nodedevice_api import names
 from nodedevice_operator.__main__ import main as operator_main
 from nodedevice_operator.cli import cleanup_steps as cleanup
-from nodedevice_operator.nodelabels.desired import TAINT
+from nodedevice_operator.objects.node import TAINT
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from hack.cluster.accounts import client_with_token

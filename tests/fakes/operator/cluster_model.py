@@ -3,22 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from nodedevice_operator.agents.api import AgentsApi
+from nodedevice_operator.capacity.api import CapacityApi
+from nodedevice_operator.conditions.api import ConditionsApi
 from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
+from nodedevice_operator.events.api import EventsApi
 from nodedevice_operator.events.transitions import Event
+from nodedevice_operator.evictions.api import EvictionsApi
 from nodedevice_operator.kube.api import Cluster, Listed
+from nodedevice_operator.nodelabels.api import NodeLabelsApi
 from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
 from nodedevice_operator.objects.pod import PodRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
+from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.poddevices.plan import Wanted
 
 from tests.fakes.operator.node_status import NodeStatusModel
 
 
 @dataclass
-class ClusterModel(Cluster):
+class ClusterModel(
+    AgentsApi, CapacityApi, ConditionsApi, EventsApi, EvictionsApi, NodeLabelsApi, PodDevicesApi, Cluster
+):
     """Objects by name; `writes` in order. `failures` are raised by the next calls of that name, first come first served."""
 
     node: NodeStatusModel = field(default_factory=NodeStatusModel)

@@ -10,7 +10,7 @@ from lightkube import ApiError
 from lightkube.models.core_v1 import Container, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event, Pod
-from nodedevice_operator.nodelabels.desired import TAINT
+from nodedevice_operator.objects.node import TAINT
 
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane

@@ -14,6 +14,7 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects import nodedevice as records
 from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.node import NodeRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
@@ -170,7 +171,7 @@ async def test_what_another_operator_found_since_the_last_look_holds(watched: Ca
 
 async def test_nodes_without_nodedevices_are_touched_at_the_first_look(watched: Callable[..., Watched]) -> None:
     made = watched()
-    made.cache.nodes.put(records.NodeRecord("node-z", "uid-z", 1, {}))
+    made.cache.nodes.put(NodeRecord("node-z", "uid-z", 1, {}))
     await made.watch._look()
     assert await made.touched.next() == "node-z"
 
@@ -255,7 +256,7 @@ async def test_a_silence_that_is_told_already_goes_on_after_a_restart(
 
 async def test_what_an_agent_refused_is_told_once_on_its_node(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
-    made.cache.nodes.put(records.NodeRecord("node-a", "uid-of-node-a", 1, {}))
+    made.cache.nodes.put(NodeRecord("node-a", "uid-of-node-a", 1, {}))
     made.cluster.leases = {
         "node-a": LeaseRecord("1", 60, ("long ago",)),
         "node-b": LeaseRecord("1", 60, ("not there",)),
@@ -271,7 +272,7 @@ async def test_what_an_agent_refused_is_told_once_on_its_node(watched: Callable[
     made.cluster.leases["node-a"] = LeaseRecord("3", 60)
     await made.watch._look()
     made.cluster.leases["node-a"] = LeaseRecord("4", 60, ("a name",))
-    made.cache.nodes.put(records.NodeRecord("node-b", "uid-of-node-b", 1, {}))
+    made.cache.nodes.put(NodeRecord("node-b", "uid-of-node-b", 1, {}))
     await made.watch._look()
     assert [(event.about.uid, event.message.split(": ")[1]) for event in made.posted[1:]] == [
         ("uid-of-node-a", "a name"),

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
+from nodedevice_operator.capacity.api import CapacityApi
+from nodedevice_operator.conditions.api import ConditionsApi
 from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.errors import NotFound, NotUnderstood
 from nodedevice_operator.kube import credentials
@@ -15,6 +17,7 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.leader.election import LeaderLease
 from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.nodelabels.api import NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
 
 from tests.fakes.operator.operator_model import node_device
@@ -30,14 +33,14 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server, tmp_path: Path) -> Iterator[Client]:
-    made = Client(credentials.load(kubeconfig(tmp_path, server.url)), ApiHealth(server.url), Metrics())
+    made = Client(credentials.load(kubeconfig(tmp_path, server.url)), ApiHealth(server.url), Metrics().writes)
     yield made
     made.close()
 
 
 async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, client: Client) -> None:
     server.answers = [(200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}})]
-    written = await Cluster(client, "agents").apply_capacity(
+    written = await CapacityApi(client).apply_capacity(
         NodeRecord("node-a", "uid-1", 7, {}), {"example.com/gpu": 2}, force=False
     )
     assert written.resource_version == 8
@@ -48,7 +51,7 @@ async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, cl
 
 async def versions(client: Client, kind: str) -> dict[Any, tuple[str, int]]:
     found: dict[Any, tuple[str, int]] = {}
-    async for page in Cluster(client, "agents").list_versions(kind):
+    async for page in Cluster(client).list_versions(kind):
         found.update(page)
     return found
 
@@ -90,7 +93,7 @@ async def test_one_object_is_found_by_a_list(
         {"metadata": {}, "items": items} for items in ([found], [], [{"metadata": 1}], [odd])
     ]
     server.answers = [(200, one) for one in lists]
-    cluster = Cluster(client, "agents")
+    cluster = Cluster(client)
     assert await cluster.find(kind, namespace, "x") == {"u"}
     assert server.asked[0][1] == f"{path}?fieldSelector=metadata.name%3Dx"
     for _ in lists[1:]:
@@ -109,7 +112,7 @@ async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
         (200, {"metadata": {"resourceVersion": "9", "continue": more}, "items": items})
         for more, items in zip(("next", ""), pages, strict=True)
     ]
-    listed = await Cluster(client, "agents").list_nodes()
+    listed = await Cluster(client).list_nodes()
     assert [record.name for record in listed.records] == ["a", "b"]
     assert listed.version == 9
     assert listed.left_out == {"odd", "odder"}
@@ -120,12 +123,12 @@ async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
 async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:
     server.answers = [(200, {"metadata": {"resourceVersion": "nine"}, "items": []})]
     with pytest.raises(NotUnderstood, match="the list has the resource version 'nine'"):
-        await Cluster(client, "agents").list_nodes()
+        await Cluster(client).list_nodes()
 
 
 async def test_labels_go_onto_the_node_as_it_was_seen(server: Server, client: Client) -> None:
     server.answers = [(200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}})]
-    await Cluster(client, "agents").label_node(NodeRecord("node-a", "uid-1", 7, {}), {"a": "1", "b": None})
+    await NodeLabelsApi(client).label_node(NodeRecord("node-a", "uid-1", 7, {}), {"a": "1", "b": None})
     verb, path, _, sent = server.asked[0]
     assert (verb, path) == ("PATCH", "/api/v1/nodes/node-a?fieldManager=nodedevice-operator")
     assert sent == {"metadata": {"uid": "uid-1", "resourceVersion": "7", "labels": {"a": "1", "b": None}}}
@@ -141,7 +144,7 @@ CONDITION = ConditionValue("Ready", "True", "Ready", "", "2026-01-01T00:00:00Z",
 
 async def test_conditions_are_one_write(server: Server, client: Client) -> None:
     server.answers = [(200, stored("uid-1"))]
-    written = await Cluster(client, "agents").apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
+    written = await ConditionsApi(client).apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
     assert written.uid == "uid-1"
     assert len(server.asked) == 1
 
@@ -151,7 +154,7 @@ async def test_conditions_that_landed_on_another_object_of_that_name_are_taken_o
 ) -> None:
     server.answers = [(200, stored("uid-2")), (200, stored("uid-2"))]
     with pytest.raises(NotFound):
-        await Cluster(client, "agents").apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
+        await ConditionsApi(client).apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
     assert [len(sent["status"]["conditions"]) for _, _, _, sent in server.asked] == [1, 0]
 
 
@@ -202,5 +205,5 @@ async def test_what_no_pod_can_be_called_is_not_asked_for(
     server: Server, client: Client, namespace: str, pod: str
 ) -> None:
     with pytest.raises(NotFound):
-        await Cluster(client, "agents").read_pod(namespace, pod)
+        await Cluster(client).read_pod(namespace, pod)
     assert server.asked == []

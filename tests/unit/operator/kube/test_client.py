@@ -101,7 +101,7 @@ def health(server: Server) -> ApiHealth:
 def client(server: Server, health: ApiHealth, tmp_path: Path) -> Iterator[Client]:
     (tmp_path / "token").write_text("first\n")
     login = credentials.load(kubeconfig(tmp_path, server.url, tokenFile="token"))
-    made = Client(login, health, Metrics())
+    made = Client(login, health, Metrics().writes)
     yield made
     made.close()
 
@@ -170,7 +170,7 @@ async def test_nobody_there_is_told_and_told_again_when_somebody_is(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    lost = Client(credentials.load(kubeconfig(tmp_path, f"http://127.0.0.1:{port}")), health, Metrics())
+    lost = Client(credentials.load(kubeconfig(tmp_path, f"http://127.0.0.1:{port}")), health, Metrics().writes)
     with pytest.raises(Unreachable, match="refused"):
         await lost.request("GET", "nodes", "/x")
     lost.close()
@@ -207,7 +207,7 @@ async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> No
         return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
 
     server.answers = [(200, page("a", "next&")), (200, page("b", ""))]
-    listed = await Cluster(client, "agents").list_nodes()
+    listed = await Cluster(client).list_nodes()
     assert [node.name for node in listed.records] == ["a", "b"]
     assert listed.version == 9
     assert [path for _, path, _, _ in server.asked] == [
@@ -241,7 +241,7 @@ async def test_a_tls_connection_that_ends_in_the_middle_is_an_outage(tmp_path: P
 
     listening = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    client = Client(credentials.load(kubeconfig(tmp_path, url)), ApiHealth(url), Metrics())
+    client = Client(credentials.load(kubeconfig(tmp_path, url)), ApiHealth(url), Metrics().writes)
     with pytest.raises(Unreachable):
         await client.request("PUT", "leases", "/", body={})
     client.close()
@@ -305,7 +305,7 @@ async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
 ) -> None:
     server.answers = [(status, {}), (status, {})]
     metrics = Metrics()
-    client = Client(credentials.load(kubeconfig(tmp_path, server.url)), health, metrics)
+    client = Client(credentials.load(kubeconfig(tmp_path, server.url)), health, metrics.writes)
     for verb in ("PATCH", "GET"):
         with contextlib.suppress(ApiError):
             await client.request(verb, "nodes/status", "/api/v1/nodes/a/status")

@@ -38,7 +38,7 @@ class LateGate(WriteGate):
 
 
 def client(server: Server, folder: Path, gate: WriteGate) -> Client:
-    return Client(credentials.load(kubeconfig(folder, server.url)), ApiHealth(server.url), Metrics(), gate)
+    return Client(credentials.load(kubeconfig(folder, server.url)), ApiHealth(server.url), Metrics().writes, gate)
 
 
 def test_it_is_closed_at_first_and_opens_until_a_moment() -> None:

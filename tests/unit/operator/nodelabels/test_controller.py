@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.nodelabels.api import NodeLabelsApi
 from nodedevice_operator.nodelabels.controller import MarkWork
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import Device
@@ -17,7 +17,7 @@ DENIED = Denied("PATCH", "nodes", "denied request: this Node is not to be touche
 TOLD = "a policy refuses taint or labels of Nodes"
 
 
-class Nodes(Cluster):
+class Nodes(NodeLabelsApi):
     """Nodes that are labelled and tainted, or refuse it; by name, in order, what was asked."""
 
     def __init__(self, cache: Cache) -> None:

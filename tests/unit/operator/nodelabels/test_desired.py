@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from nodedevice_operator.nodelabels.desired import PREFIX, is_ours, label_changes, wanted
-from nodedevice_operator.objects.node import Marks, NO_MARKS
+from nodedevice_operator.nodelabels.desired import label_changes, wanted
+from nodedevice_operator.objects.node import LABEL_PREFIX, NO_MARKS, Marks, is_our_label
 from nodedevice_operator.objects.nodedevice import Device
 
 from tests.fakes.operator.operator_model import node_device
@@ -33,14 +33,14 @@ def test_labels_sum_up() -> None:
 def test_every_label_is_valid_and_of_one_resource(resource: str) -> None:
     keys = wanted([node_device(resource)], taint=False, labels=True).labels
     for key in keys:
-        assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key.removeprefix(PREFIX)), key
+        assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key.removeprefix(LABEL_PREFIX)), key
     assert not keys.keys() & wanted([node_device(f"{resource}2")], taint=False, labels=True).labels.keys()
 
 
 def test_an_administrators_label_with_our_prefix_is_not_ours() -> None:
     ours = wanted([node_device("a/b")], taint=False, labels=True).labels
-    assert all(map(is_ours, ours))
-    assert not any(map(is_ours, ("nodedevice.io/rack", "nodedevice.io/played-by", "example.com/gpu.total")))
+    assert all(map(is_our_label, ours))
+    assert not any(map(is_our_label, ("nodedevice.io/rack", "nodedevice.io/played-by", "example.com/gpu.total")))
 
 
 def test_changes_set_what_differs_and_take_away_what_is_left() -> None:

@@ -8,15 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_api import names
 from nodedevice_operator.errors import FieldConflict
-from nodedevice_operator.kube import encode as bodies
-from nodedevice_operator.objects.lease import Lease
+from nodedevice_operator.kube.client import field_conflicts
+from nodedevice_operator.objects.lease import Lease, lease_record
 from nodedevice_operator.objects.meta import Cause, Details, Status
-from nodedevice_operator.objects.node import Node
-from nodedevice_operator.objects.nodedevice import NodeDevice
-from nodedevice_operator.objects.poddevice import PodDevice
-from nodedevice_operator.objects import shared as wire
-from nodedevice_operator.objects.nodedevice import Allocation
-from nodedevice_operator.objects.shared import OURS
+from nodedevice_operator.objects.node import Node, node_record
+from nodedevice_operator.objects.nodedevice import Allocation, NodeDevice, node_device_record
+from nodedevice_operator.objects.poddevice import PodDevice, pod_device_record
+from nodedevice_operator.objects.shared import OURS, from_event
+from nodedevice_operator.poddevices.api import encode
 from nodedevice_operator.poddevices.plan import wanted
 
 from tests.fakes.operator.operator_model import node_device
@@ -51,7 +50,7 @@ NODE = {
 
 
 def test_node() -> None:
-    record = wire.node(wire.from_event(NODE, Node))
+    record = node_record(from_event(NODE, Node))
     assert (record.name, record.uid, record.resource_version) == ("node-a", "uid-1", 41)
     assert record.made == "2026-01-02T03:04:05Z"
     assert set(record.resources) == {"example.com/gpu", "example.com/nic", "vendor.com/other"}
@@ -67,14 +66,14 @@ def test_node() -> None:
 
 def test_a_heartbeat_leaves_a_node_equal() -> None:
     later = {**NODE, "metadata": {**NODE["metadata"], "resourceVersion": "99"}}  # type: ignore[dict-item]
-    records = [wire.node(wire.from_event(body, Node)) for body in (NODE, later)]
+    records = [node_record(from_event(body, Node)) for body in (NODE, later)]
     assert records[0] == records[1]
     assert records[1].resource_version == 99
 
 
 def test_a_bare_node() -> None:
     body = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": {"a.b/c": "1"}}}
-    record = wire.node(wire.from_event(body, Node))
+    record = node_record(from_event(body, Node))
     assert record.resources["a.b/c"].capacity_strangers == {"unknown"}
 
 
@@ -112,7 +111,7 @@ def test_node_device() -> None:
         waiting=[{"podUID": "uid-b", "container": "main", "reason": "NotEnoughDevices"}],
         conditions=[{"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "t"}],
     )
-    record = wire.node_device(wire.from_event(body, NodeDevice))
+    record = node_device_record(from_event(body, NodeDevice))
     assert (record.node, record.resource, record.owner_uid, record.generation) == (
         "node-a",
         "example.com/gpu",
@@ -158,12 +157,12 @@ def test_who_edited_a_status(entry: dict[str, Any], editors: set[str]) -> None:
     body = node_device_body(total=1)
     body["metadata"]["managedFields"] = [entry]
     listed = msgspec.json.decode(msgspec.json.encode(body), type=NodeDevice)
-    assert wire.node_device(listed).edited_by == editors
+    assert node_device_record(listed).edited_by == editors
 
 
 @pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "False"}]}])
 def test_a_nodedevice_of_which_its_agent_said_nothing(status: dict[str, Any]) -> None:
-    assert not wire.node_device(wire.from_event(node_device_body(**status), NodeDevice)).has_status
+    assert not node_device_record(from_event(node_device_body(**status), NodeDevice)).has_status
 
 
 TOTAL_BY_HAND = wrote("kubectl-patch", "status", "total", "available")
@@ -195,7 +194,7 @@ def test_only_what_an_agent_told_is_a_status(
     body = node_device_body(total=1, endpoint={"state": "Running"}, conditions=[told])
     body["metadata"]["managedFields"] = entries
     listed = msgspec.json.decode(msgspec.json.encode(body), type=NodeDevice)
-    record = wire.node_device(listed)
+    record = node_device_record(listed)
     assert record.has_status == is_of_agent
     assert "before-first-apply" not in record.edited_by
 
@@ -203,7 +202,7 @@ def test_only_what_an_agent_told_is_a_status(
 @given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=5))
 def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> None:
     try:
-        wire.from_event(body, NodeDevice)
+        from_event(body, NodeDevice)
     except msgspec.ValidationError:
         return
     raise AssertionError("no metadata, yet it was taken")
@@ -212,12 +211,12 @@ def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> 
 def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
     allocation = Allocation("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
     (want,) = wanted("node-a", [node_device(allocations=(allocation,))])
-    body = bodies.pod_device(want, "pd-1")
+    body = encode(want, "pd-1")
     body["metadata"] |= {"resourceVersion": "3", "labels": {"anything": "else"}}
-    record = wire.pod_device(wire.from_event(body, PodDevice))
+    record = pod_device_record(from_event(body, PodDevice))
     assert record.fingerprint == want.content.fingerprint()
     del body["metadata"]["ownerReferences"]
-    changed = wire.pod_device(wire.from_event(body, PodDevice))
+    changed = pod_device_record(from_event(body, PodDevice))
     assert changed.fingerprint != record.fingerprint
 
 
@@ -235,7 +234,7 @@ def test_causes_of_a_refused_apply() -> None:
             ]
         )
     )
-    assert wire.field_conflicts(status) == (
+    assert field_conflicts(status) == (
         FieldConflict("kubelet", ".status.capacity.example.com/gpu"),
         FieldConflict('a \\"b\\"', ".status.x"),
     )
@@ -244,7 +243,7 @@ def test_causes_of_a_refused_apply() -> None:
 def test_what_a_lease_says_of_refusals_has_bounds() -> None:
     annotations = {names.REFUSALS_ANNOTATION: "\n".join(["", "x" * 5000, *map(str, range(100))])}
     body = {"metadata": {"name": "node-a", "annotations": annotations}, "spec": {"renewTime": "then"}}
-    lease = wire.lease(wire.from_event(body, Lease), 60)
+    lease = lease_record(from_event(body, Lease), 60)
     assert (lease.renewed, lease.duration_seconds, lease.refusals[1]) == ("then", 60, "0")
     assert len(lease.refusals) < 16
     assert max(map(len, lease.refusals)) == 900

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 from nodedevice_operator.objects.nodedevice import Allocation, Device, NodeDeviceRecord
-from nodedevice_operator.objects.poddevice import PodDeviceRecord
-from nodedevice_operator.poddevices.plan import HeldDevice, Wanted, plan, sentence, wanted
+from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceRecord
+from nodedevice_operator.poddevices.plan import Wanted, plan, sentence, wanted
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 

@@ -16,8 +16,8 @@ from nodedevice_operator.errors import (
     Unavailable,
     Unreachable,
 )
-from nodedevice_operator.objects.nodedevice import Condition as Stored
 from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import Condition as Stored
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device

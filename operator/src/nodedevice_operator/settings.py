@@ -14,6 +14,7 @@ from msgspec import Meta
 from nodedevice_api import names
 from nodedevice_api.resource_names import resource_name_problem
 from nodedevice_common.logs import LogFormat, LogLevel
+from nodedevice_common.probes import parse_address
 
 from nodedevice_operator.errors import SettingsError
 from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
@@ -76,10 +77,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def http_endpoint(self) -> tuple[str, int]:
         """Host and port of http_address. Raises SettingsError where it is not host:port."""
-        host, colon, port = self.http_address.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise SettingsError("httpAddress", f"{self.http_address!r} is not host:port, such as 0.0.0.0:8080")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        try:
+            return parse_address(self.http_address)
+        except ValueError as exc:
+            raise SettingsError("httpAddress", f"{self.http_address!r} is not host:port, such as 0.0.0.0:8080") from exc
 
 
 def load(file: Path | None, overrides: dict[str, Any]) -> Settings:

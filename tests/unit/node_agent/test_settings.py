@@ -204,7 +204,9 @@ def test_a_flag_that_cannot_be_is_refused_by_name(flag: str) -> None:
     ("wrong", "said"),
     [
         pytest.param({"--http-address": "here"}, "--http-address 'here': must be HOST:PORT", id="http address"),
-        pytest.param({"--http-address": "127.0.0.1:99999"}, "--http-address 127.0.0.1:99999:", id="port too high"),
+        pytest.param(
+            {"--http-address": "127.0.0.1:99999"}, "--http-address '127.0.0.1:99999': must be", id="port too high"
+        ),
         pytest.param({"--plugin-dir": ""}, "--plugin-dir is empty", id="plugin directory without a name"),
         pytest.param({"--state-dir": ""}, "--state-dir is empty", id="state directory without a name"),
         pytest.param({"--state-dir": "{tmp}/file/below"}, "--state-dir", id="state directory below a file"),

@@ -5,10 +5,10 @@ import urllib.error
 import urllib.request
 
 import pytest
+from nodedevice_common import probes
 from nodedevice_operator import probes as http
 from nodedevice_operator.errors import SettingsError, Unreachable
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube import health as health_module
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import Condition
@@ -39,7 +39,7 @@ def test_pages_tell_what_is_wrong_and_only_a_hang_ends_the_process(monkeypatch: 
     api.failed(Unreachable("get", "nodes", "refused"))
     assert get(address, "/healthz") == (200, "ok\nAPI server https://api does not answer: refused\n")
     assert get(address, "/readyz")[0] == 503
-    monkeypatch.setattr(health_module, "_HANG_SECONDS", -1.0)
+    monkeypatch.setattr(probes, "HANG_SECONDS", -1.0)
     assert get(address, "/healthz")[0] == 503
     assert get(address, "/nothing")[0] == 404
 

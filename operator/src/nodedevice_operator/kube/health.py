@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from nodedevice_common.probes import Heartbeat
+
 from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unauthorized, Unreachable
 
 log = logging.getLogger(__name__)
 
-# An event loop that has not turned for this long hangs.
-_HANG_SECONDS: Final = 30.0
 # It is there, or something before it is, but it does not serve; a 500 is about one request.
 _AWAY: Final = frozenset({502, 503, 504})
 _BUSY: Final = 429
@@ -142,18 +142,16 @@ class Health:
     def __init__(self, api: ApiHealth, waits_for: Callable[[], tuple[str, ...]]) -> None:
         self._api = api
         self._waits_for = waits_for
-        self._turned_at = time.monotonic()
+        self._heartbeat = Heartbeat()
 
     def turned(self) -> None:
         """Report that the event loop turns."""
-        self._turned_at = time.monotonic()
+        self._heartbeat.beat()
 
     def live(self) -> tuple[bool, tuple[str, ...]]:
         """Whether to go on living, and what is wrong. A restart does not bring an API server back, so that is no reason."""
-        still = time.monotonic() - self._turned_at
-        if still > _HANG_SECONDS:
-            return False, (f"the event loop has not turned for {still:.0f} s",)
-        return True, self._api.problems()
+        hang = self._heartbeat.problem()
+        return (False, (hang,)) if hang else (True, self._api.problems())
 
     def ready(self) -> tuple[bool, tuple[str, ...]]:
         """Whether every list was seen and the API server answers, and what is missing."""

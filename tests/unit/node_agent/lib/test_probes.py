@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.lib import probes as http
-from nodedevice_agent.lib.probes import STUCK_AFTER_SECONDS, Health
+from nodedevice_agent.lib.probes import Health
+from nodedevice_common.probes import HANG_SECONDS
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_ready_when_nothing_is_missing(health: Health, port: int) -> None:
 def test_healthy_while_the_event_loop_turns(health: Health, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert get(port, "/healthz") == (200, "ok\n")
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + STUCK_AFTER_SECONDS + 5)
+    monkeypatch.setattr(time, "monotonic", lambda: now + HANG_SECONDS + 5)
     status, said = get(port, "/healthz")
     assert (status, "has not turned for 35 s" in said) == (503, True)
     health.beat()
@@ -60,7 +61,7 @@ def test_metrics_and_what_is_not_there(port: int) -> None:
     status, text = get(port, "/metrics")
     assert status == 200
     assert "# TYPE nodedevice_agent_devices gauge" in text
-    assert get(port, "/") == (404, "try /healthz, /readyz or /metrics\n")
+    assert get(port, "/") == (404, "not found; known are /healthz, /readyz, /metrics\n")
 
 
 @pytest.mark.parametrize(

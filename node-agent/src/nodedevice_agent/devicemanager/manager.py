@@ -146,10 +146,10 @@ class DeviceManager:
             return []
         is_first_sight = pod.uid not in self._pods
         self._pods[pod.uid] = pod
-        if not any(True for _ in pod.needs()):
+        if not pod.needs():
             return []
         effects: list[Effect] = []
-        if is_first_sight and pod.uid in self.book.pod_uids():
+        if is_first_sight and self.book.has_pod(pod.uid):
             # names of a restored allocation's pod are known only now
             effects += [
                 Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & self.resources.keys())
@@ -301,6 +301,8 @@ class DeviceManager:
 
     def _of_reserved(self, pod: Pod) -> list[Effect]:
         """What this pod has not got is being given back by another: how much of it is awaited changes with the pod."""
+        if not self.book.releasing():
+            return []
         back = {a.resource_name for uid in self.book.releasing() for a in self.book.of_pod(uid)}
         got = {a.resource_name for a in self.book.of_pod(pod.uid)}
         return [Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & back - got)]

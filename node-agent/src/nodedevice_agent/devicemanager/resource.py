@@ -54,6 +54,14 @@ class Resource:
         self._connections: list[_Connection] = []
         self._last_listed = NOTHING
         self._is_gone = False
+        # What every allocation reads, derived from the connections whenever they change.
+        # the connection that is asked: the newest
+        self.endpoint: int | None = None
+        self.options = PluginOptions()
+        # the list in force: of the newest connection that has sent one, else the last one known
+        self.listed = NOTHING
+        # a connected plugin has sent its list; without one no device counts as healthy
+        self.is_live = False
 
     # -- what happens -----------------------------------------------------------------------------------------------
 
@@ -61,6 +69,7 @@ class Resource:
         self._connections.append(_Connection(endpoint, options))
         self.stopped_at = None
         self._is_gone = False
+        self._derive()
 
     def list(self, endpoint: int, listed: DeviceList, now: float) -> bool:
         """Take a complete list. Returns whether anything changed by it."""
@@ -69,6 +78,7 @@ class Resource:
             return False
         before, was_live, was_settling = self.listed, self.is_live, self.settle_until is not None
         connection.listed = listed
+        self._derive()
         self._last_listed = self.listed
         self.settle_until = None
         if before != self.listed:
@@ -84,6 +94,7 @@ class Resource:
         before = (self.endpoint, self.listed, self.is_live)
         self._last_listed = self.listed
         self._connections.remove(connection)
+        self._derive()
         if not self._connections:
             self.stopped_at = now
         if not self.is_live and self._settles_at is not None and now < self._settles_at:
@@ -95,6 +106,7 @@ class Resource:
         """The grace period has ended: the devices are forgotten (held ones show as missing)."""
         self._is_gone = True
         self._last_listed = NOTHING
+        self._derive()
 
     def restored(self, now: float, settles_at: float) -> None:
         """Known from before a restart: until then its plugin is awaited, whether it has yet to come, to list, or to come again."""
@@ -113,34 +125,8 @@ class Resource:
         return EndpointState.GONE if self._is_gone else EndpointState.STOPPED
 
     @property
-    def endpoint(self) -> int | None:
-        """The connection that is asked: the newest."""
-        return self._connections[-1].endpoint if self._connections else None
-
-    @property
-    def options(self) -> PluginOptions:
-        return self._connections[-1].options if self._connections else PluginOptions()
-
-    @property
-    def listed(self) -> DeviceList:
-        """The list in force: of the newest connection that has sent one, else the last one known."""
-        for connection in reversed(self._connections):
-            if connection.listed is not None:
-                return connection.listed
-        return self._last_listed
-
-    @property
     def devices(self) -> Mapping[str, Device]:
         return self.listed.devices
-
-    @property
-    def is_live(self) -> bool:
-        """A connected plugin has sent its list; without one no device counts as healthy."""
-        # asked at every allocation, many times: a plain loop is faster than any() over a generator
-        for connection in self._connections:  # noqa: SIM110
-            if connection.listed is not None:
-                return True
-        return False
 
     @property
     def is_ready(self) -> bool:
@@ -201,6 +187,14 @@ class Resource:
         """device_ids: each once, listed or not."""
         listed = self.listed
         return len(listed.healthy_ids) - sum(map(listed.calls_healthy, device_ids))
+
+    def _derive(self) -> None:
+        newest = self._connections[-1] if self._connections else None
+        self.endpoint = newest.endpoint if newest is not None else None
+        self.options = newest.options if newest is not None else PluginOptions()
+        lists = [connection.listed for connection in self._connections if connection.listed is not None]
+        self.is_live = bool(lists)
+        self.listed = lists[-1] if lists else self._last_listed
 
     def _find(self, endpoint: int) -> _Connection | None:
         return next((c for c in self._connections if c.endpoint == endpoint), None)

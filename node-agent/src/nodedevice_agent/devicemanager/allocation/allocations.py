@@ -5,7 +5,7 @@ container's and an app container's) and never in entries of two pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 NO_NUMA_NODE = -1
@@ -24,11 +24,12 @@ class Allocation:
     resource_name: str
     ids_by_numa: Mapping[int, tuple[str, ...]]
     response: bytes | None
+    # sorted, each once; worked out once: an allocation is asked for them again and again
+    device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def device_ids(self) -> tuple[str, ...]:
-        """Sorted, each once."""
-        return tuple(sorted({device_id for ids in self.ids_by_numa.values() for device_id in ids}))
+    def __post_init__(self) -> None:
+        device_ids = tuple(sorted({device_id for ids in self.ids_by_numa.values() for device_id in ids}))
+        object.__setattr__(self, "device_ids", device_ids)
 
 
 class AllocationBook:

@@ -51,7 +51,8 @@ class Admissions:
         self._waiting: dict[str, Waiting] = {}
         self._admissions: dict[str, Admission] = {}
         self._by_ticket: dict[int, Admission] = {}
-        self._said_unserved: set[tuple[str, str]] = set()
+        # by pod UID, the resource names of which PodNotServed was returned
+        self._said_unserved: dict[str, set[str]] = {}
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ class Admissions:
     def ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The pod is over or gone for the API: a transaction under way ends with it."""
         effects = self.ending(pod_uid)
-        self._said_unserved = {said for said in self._said_unserved if said[0] != pod_uid}
+        self._said_unserved.pop(pod_uid, None)
         admission = self._admissions.get(pod_uid)
         if admission is not None:
             effects += self.reconsider(self._roll_back(admission), now)
@@ -160,8 +161,8 @@ class Admissions:
         for need in pod.needs():
             if need.resource_name in self._resources:
                 needs.append(need)
-            elif (pod.uid, need.resource_name) not in self._said_unserved:
-                self._said_unserved.add((pod.uid, need.resource_name))
+            elif need.resource_name not in (said := self._said_unserved.setdefault(pod.uid, set())):
+                said.add(need.resource_name)
                 effects.append(PodNotServed(f"{pod.namespace}/{pod.name}", need.container, need.resource_name))
         if not needs or self.is_held_back:
             return effects
@@ -244,7 +245,8 @@ class Admissions:
         for allocation in admission.answers:
             self._book.add(allocation)
         self._roll_back(admission)
-        if all(self._book.of(pod.uid, n.container, n.resource_name) for n in pod.needs()):
+        lacking = [n for n in pod.needs() if self._book.of(pod.uid, n.container, n.resource_name) is None]
+        if not lacking:
             self._unmet.pop(pod.uid, None)
         touched = {allocation.resource_name for allocation in admission.answers}
         was_waiting = self._waiting.pop(pod.uid, None)
@@ -256,17 +258,9 @@ class Admissions:
         if asking:
             self._pre_starts.owe((a.pod_uid, a.container, a.resource_name) for a in asking)
             effects += self._pre_starts.due(self._book, self._resources, now)
-        return effects + self._go_on(pod.uid, now)
-
-    def _go_on(self, pod_uid: str, now: float) -> list[Effect]:
-        """The pod may ask for a resource that was registered while its transaction was under way."""
-        pod = self._unmet.get(pod_uid)
-        needs = pod.needs() if pod is not None else ()
-        lacks = any(
-            n.resource_name in self._resources and self._book.of(pod_uid, n.container, n.resource_name) is None
-            for n in needs
-        )
-        return self._begin(pod, now) if pod is not None and lacks else []
+        # it may ask for a resource that was registered while its transaction was under way
+        goes_on = pod.uid in self._unmet and any(n.resource_name in self._resources for n in lacking)
+        return effects + self._begin(pod, now) if goes_on else effects
 
     def _roll_back(self, admission: Admission) -> frozenset[str]:
         """End a transaction: its reservations go (committed devices are held by then). Returns the resources of these."""

@@ -28,14 +28,14 @@ class Admission:
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
     # False where a plugin's advice for one container has left no aligned devices for another
     heeds_advice: bool = True
+    # what is to be met next; None when all is
+    need: Need | None = field(init=False)
     _position: int = 0
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
 
-    @property
-    def need(self) -> Need | None:
-        """What is to be met next; None when all is."""
-        return self.needs[self._position] if self._position < len(self.needs) else None
+    def __post_init__(self) -> None:
+        self.need = self.needs[0] if self.needs else None
 
     def lacking(self, resources: Mapping[str, Resource], book: AllocationBook) -> tuple[Need, int] | None:
         """The first need that cannot be met as things stand, with how many devices it misses.
@@ -118,6 +118,7 @@ class Admission:
     def _pass(self, need: Need, device_ids: tuple[str, ...]) -> None:
         _hand_on(self._reusable.setdefault(need.resource_name, set()), need, device_ids)
         self._position += 1
+        self.need = self.needs[self._position] if self._position < len(self.needs) else None
 
 
 def _hand_on(reusable: set[str], need: Need, device_ids: Iterable[str]) -> None:

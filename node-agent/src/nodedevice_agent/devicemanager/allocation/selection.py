@@ -6,7 +6,7 @@ Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from nodedevice_agent.devicemanager.devices import Device
@@ -28,13 +28,15 @@ class Choice:
         """What a plugin is asked to choose `count` of; `taken` must be among them."""
         return tuple(sorted((*self.taken, *self.pool)))
 
-    def completed(self, advice: Iterable[str] = ()) -> tuple[str, ...]:
+    def completed(self, advice: Collection[str] = ()) -> tuple[str, ...]:
         """`count` device IDs: advice is followed as far as it makes sense, the rest comes from the pool in order."""
         if not self.missing:
             return self.taken
-        pool = frozenset(self.pool)
-        wished = (device_id for device_id in advice if device_id in pool)
-        return tuple(dict.fromkeys((*self.taken, *wished, *self.pool)))[: self.count]
+        pool = self.pool
+        if advice:
+            offered = frozenset(pool)
+            pool = tuple(dict.fromkeys((*(i for i in advice if i in offered), *pool)))
+        return (*self.taken, *pool[: self.missing])
 
 
 def choice(

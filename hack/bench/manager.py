@@ -5,6 +5,7 @@ In CPU time of this process: the manager does no I/O and waits for nothing, and 
 
 import time
 
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -15,6 +16,7 @@ from hack.bench.results import PER_SECOND, Result, result
 
 RUNS = 60
 _NAME = "example.com/gpu"
+_RESPONSE = AllocateResponse(b"answer", ContainerEdits())
 
 
 def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
@@ -35,7 +37,7 @@ def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
 def _cycle(manager: DeviceManager, pod: Pod) -> None:
     (call,) = manager.pod_seen(pod, 1.0)
     assert isinstance(call, CallAllocate)
-    manager.allocated(call.ticket, b"answer", 1.0)
+    manager.allocated(call.ticket, _RESPONSE, 1.0)
     manager.pod_gone(pod.uid, 1.0)
 
 

@@ -16,6 +16,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
+from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 
@@ -31,7 +32,9 @@ class HostedManager:
         self.plugin_dir = folder / "plugins"
         self.directory = PluginDirectory.take(self.plugin_dir)
         checkpoint = checkpoint_file.read(folder)
-        self.manager = DeviceManager(asyncio.get_running_loop().time(), checkpoint, **options)
+        self.manager = DeviceManager(
+            asyncio.get_running_loop().time(), checkpoint and with_edits(checkpoint), **options
+        )
         sockets = checkpoint.sockets if checkpoint else ()
         self.published: list[Snapshot] = []
         self._happened = asyncio.Event()

@@ -20,6 +20,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt, PluginSocket
+from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
@@ -269,7 +270,7 @@ class Agent:
             return new(is_recovering=True)
         log.info("checkpoint read", extra={"allocations": len(checkpoint.allocations)})
         self._were_connected = checkpoint.sockets
-        return new(checkpoint)
+        return new(with_edits(checkpoint))
 
 
 def _measure(now: Snapshot) -> None:

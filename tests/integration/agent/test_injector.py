@@ -11,7 +11,7 @@ import pytest
 from nodedevice_agent.devicemanager.pods import Container, OwnSettings, Pod
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_agent.runtime import container_events as runtime_events
-from nodedevice_agent.runtime.backend import KubeletsNames, NriBackend
+from nodedevice_agent.runtime.backend import KubeletResources, NriBackend
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -206,17 +206,17 @@ async def test_a_runtime_that_comes_back_tells_who_has_ended(
 
 
 def test_the_kubelets_names_are_those_of_its_checkpoint(tmp_path: Path) -> None:
-    names = KubeletsNames(tmp_path)
-    assert not names.has(RESOURCE)
+    names = KubeletResources(tmp_path)
+    assert RESOURCE not in names
     (tmp_path / "device-plugins").mkdir()
     checkpoint = tmp_path / "device-plugins" / "kubelet_internal_checkpoint"
     checkpoint.write_text("{ torn")
-    assert not names.has(RESOURCE)
+    assert RESOURCE not in names
     checkpoint.write_bytes((CHECKPOINTS / "v2-two-gpus-numa1.json").read_bytes())
-    assert names.has("nvidia.com/gpu")
-    assert not names.has(RESOURCE)
+    assert "nvidia.com/gpu" in names
+    assert RESOURCE not in names
     checkpoint.unlink()
-    assert not names.has("nvidia.com/gpu")
+    assert "nvidia.com/gpu" not in names
 
 
 async def test_what_the_pod_sets_itself_is_left_alone_and_told_once(

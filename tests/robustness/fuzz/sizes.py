@@ -82,7 +82,7 @@ def _answer(size: int, *, is_taken: bool) -> None:
                     kept = await connection.allocate(("d0",))
             finally:
                 await plugin.stop()
-        allocation = Allocation("uid", "main", _RESOURCE, {-1: ("d0",)}, kept)
+        allocation = Allocation("uid", "main", _RESOURCE, {-1: ("d0",)}, kept.octets, kept.edits)
         assert decode(encode(Checkpoint((allocation,)))).allocations == (allocation,)
 
     def run() -> None:

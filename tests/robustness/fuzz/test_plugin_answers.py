@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.devices import DeviceList
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -69,7 +70,7 @@ async def ask_preferred(connection: PluginConnection) -> None:
 
 
 async def allocate(connection: PluginConnection) -> None:
-    assert isinstance(await connection.allocate(("dev-0",)), bytes)
+    assert isinstance(await connection.allocate(("dev-0",)), AllocateResponse)
 
 
 async def pre_start(connection: PluginConnection) -> None:

@@ -6,7 +6,6 @@ is wrong.
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from nodedevice_agent.checkpoint.validation import refuse_impossible
 from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import Conflict, ContainerEdits, merged
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.deviceplugin.allocate_answer import UnreadableAnswer, read_answer
+from nodedevice_agent.deviceplugin.codec import with_edits
 
 _file = click.argument("file", type=click.Path(path_type=Path))
 
@@ -63,10 +62,8 @@ def verify(file: Path) -> None:
         raise click.ClickException(f"{file}: {_plain(str(exc))}") from exc
     held = found.checkpoint.allocations
     for allocation in held:
-        try:
-            _answer(allocation)
-        except UnreadableAnswer as exc:
-            raise click.ClickException(f"{file}: {_whose(allocation)}: {exc}") from exc
+        if allocation.response_problem:
+            raise click.ClickException(f"{file}: {_whose(allocation)}: {allocation.response_problem}")
     resources = len(found.checkpoint.registered)
     journal = f", lines of its journal: {found.lines}" if found.lines else ""
     click.echo(f"{file}: fine; version {found.version}, allocations: {len(held)}, resources: {resources}{journal}")
@@ -77,7 +74,7 @@ def _read(file: Path) -> _Found:
         content, journal = read_both(file)
         text = content.decode("utf-8")
         alone = decode(text)
-        whole = replayed(alone, journal)
+        whole = with_edits(replayed(alone, journal))
         return _Found(whole, _format_version(text), _sequence(whole) - _sequence(alone))
     except OSError as exc:
         raise click.ClickException(f"{exc.filename or file}: {exc.strerror or exc}") from exc
@@ -95,11 +92,6 @@ def _format_version(text: str) -> int:
     """Of a file that has been decoded: version 1 has device IDs in a list, version 2 by NUMA node."""
     entries = json.loads(text)["Data"].get("PodDeviceEntries") or ()
     return 1 if any(isinstance(entry["DeviceIDs"], list) for entry in entries) else 2
-
-
-def _answer(allocation: Allocation) -> ContainerEdits | None:
-    """None for an allocation whose plugin has to be asked again. Raises UnreadableAnswer."""
-    return None if allocation.response is None else read_answer(allocation.response)
 
 
 def _whose(allocation: Allocation) -> str:
@@ -137,13 +129,9 @@ def _lines(read: _Found) -> Iterator[str]:
 
 def _told(allocation: Allocation) -> Iterator[str]:
     """What the plugin answered, an item a line."""
-    try:
-        answer = _answer(allocation)
-    except UnreadableAnswer as exc:
-        yield f"answer: {exc}"
-        return
+    answer = allocation.edits
     if answer is None:
-        yield "answer: lost; the plugin will be asked again"
+        yield f"answer: {allocation.response_problem or 'lost; the plugin will be asked again'}"
         return
     yield from (f"env {name}={value}" for name, value in sorted(answer.envs.items()))
     for device in answer.devices:
@@ -197,13 +185,10 @@ def _entry(allocation: Allocation) -> dict[str, Any]:
         "resourceName": allocation.resource_name,
         "deviceIDs": list(allocation.device_ids),
         "deviceIDsByNUMANode": {str(node): list(ids) for node, ids in allocation.ids_by_numa.items()},
-        "answer": None,
+        "answer": None if allocation.edits is None else allocation.edits.to_json(),
     }
-    try:
-        answer = _answer(allocation)
-    except UnreadableAnswer as exc:
-        return {**entry, "problem": str(exc)}
-    return entry if answer is None else {**entry, "answer": answer.to_json()}
+    problem = allocation.response_problem
+    return {**entry, "problem": problem} if problem else entry
 
 
 def _containers(found: Checkpoint) -> dict[tuple[str, str], tuple[ContainerEdits, tuple[Conflict, ...]]]:
@@ -211,10 +196,8 @@ def _containers(found: Checkpoint) -> dict[tuple[str, str], tuple[ContainerEdits
     answers: dict[tuple[str, str], dict[str, ContainerEdits]] = {}
     for allocation in _sorted(found):
         of_container = answers.setdefault((allocation.pod_uid, allocation.container), {})
-        with suppress(UnreadableAnswer):
-            answer = _answer(allocation)
-            if answer is not None:
-                of_container[allocation.resource_name] = answer
+        if allocation.edits is not None:
+            of_container[allocation.resource_name] = allocation.edits
     return {container: merged(of_container) for container, of_container in answers.items()}
 
 

@@ -13,6 +13,7 @@ from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
 from nodedevice_agent.devicemanager.allocation.allocator import Admissions
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.pending import Waiting
 from nodedevice_agent.devicemanager.allocation.prestart import PreStarts
 from nodedevice_agent.devicemanager.allocation.reallocation import Reanswers
@@ -177,8 +178,8 @@ class DeviceManager:
         """GetPreferredAllocation's advice, empty where it failed. What is free in it is taken, the rest is chosen here."""
         return self._admissions.preferred(ticket, device_ids, now)
 
-    def allocated(self, ticket: int, response: bytes, now: float) -> list[Effect]:
-        """Allocate was answered. response: the ContainerAllocateResponse, protobuf bytes."""
+    def allocated(self, ticket: int, response: AllocateResponse, now: float) -> list[Effect]:
+        """Allocate was answered."""
         if self._reanswers.is_waiting_for(ticket):
             return self._reanswers.answered(ticket, response, self.book)
         return self._admissions.allocated(ticket, response, now)

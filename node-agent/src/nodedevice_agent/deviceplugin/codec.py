@@ -4,12 +4,20 @@ Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, islice, repeat
 
 from google.protobuf.message import DecodeError
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.container_edits import (
+    AllocateResponse,
+    ContainerEdits,
+    DeviceFile,
+    Mount,
+)
 from nodedevice_agent.devicemanager.devices import (
     MAX_DEVICES,
     MAX_NUMA_NODE,
@@ -20,6 +28,7 @@ from nodedevice_agent.devicemanager.devices import (
     accept,
 )
 from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.deviceplugin.message_fields import beginning
 
 HEALTHY = "Healthy"
@@ -108,3 +117,32 @@ def preferred_request(
         available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
     )
     return api_pb2.PreferredAllocationRequest(container_requests=[asked])
+
+
+def allocate_response(message: api_pb2.ContainerAllocateResponse) -> AllocateResponse:
+    return AllocateResponse(message.SerializeToString(deterministic=True), _edits(message))
+
+
+def with_edits(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with every stored response decoded; one that cannot be decoded has no edits."""
+    return replace(checkpoint, allocations=tuple(map(_with_edits, checkpoint.allocations)))
+
+
+def _with_edits(allocation: Allocation) -> Allocation:
+    if allocation.response is None:
+        return allocation
+    try:
+        message = api_pb2.ContainerAllocateResponse.FromString(allocation.response)
+    except DecodeError:
+        return allocation
+    return replace(allocation, edits=_edits(message))
+
+
+def _edits(message: api_pb2.ContainerAllocateResponse) -> ContainerEdits:
+    return ContainerEdits(
+        envs=dict(message.envs),
+        mounts=tuple(Mount(m.container_path, m.host_path, m.read_only) for m in message.mounts),
+        devices=tuple(DeviceFile(d.container_path, d.host_path, d.permissions) for d in message.devices),
+        annotations=dict(message.annotations),
+        cdi_devices=tuple(device.name for device in message.cdi_devices),
+    )

@@ -18,6 +18,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.devices import NOTHING, DeviceList
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec as wire
@@ -34,8 +35,8 @@ ALLOCATE_SECONDS = 30.0
 PRE_START_SECONDS = 30.0
 # Enough for the longest list that is taken. The kubelet takes 4 MiB and drops plugins that list more (kubernetes#109304).
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-# A container runtime takes environment, mounts and devices of some KiB. An answer stays in memory and in the checkpoint for as
-# long as its pod is there, and is read again at each start.
+# A container runtime takes environment, mounts and devices of some KiB. A response stays in memory (decoded too, which can take
+# twenty times as much) and in the checkpoint for as long as its pod is there.
 MAX_ALLOCATION_BYTES = 256 * 1024
 # Options, and the answer to PreStartContainer, which is empty: a plugin of a later API may say a little more.
 _MAX_SMALL_BYTES = 64 * 1024
@@ -112,15 +113,14 @@ class PluginConnection:
         )
         return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
 
-    async def allocate(self, device_ids: tuple[str, ...]) -> bytes:
-        """The ContainerAllocateResponse, protobuf bytes. Raises PluginFailed, also for an answer without one."""
+    async def allocate(self, device_ids: tuple[str, ...]) -> AllocateResponse:
+        """The response for one container. Raises PluginFailed, also for an answer without exactly one."""
         request = wire.allocate_request(device_ids)
         answer = await self._ask("Allocate", request, api_pb2.AllocateResponse, ALLOCATE_SECONDS, MAX_ALLOCATION_BYTES)
         if len(answer.container_responses) != 1:
             detail = f"{len(answer.container_responses)} container responses for one container"
             raise PluginFailed(self.resource_name, "Allocate", detail)
-        response: bytes = answer.container_responses[0].SerializeToString(deterministic=True)
-        return response
+        return wire.allocate_response(answer.container_responses[0])
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """A container is about to use these. Raises PluginFailed."""

@@ -102,7 +102,7 @@ class PassedOn(Service):
                 metrics.ALLOCATE_FAILED.labels(self._resource_name).inc()
                 log.error("allocation failed; the kubelet fails its pod", extra={"error": str(exc)})
                 await _refuse(context, exc)
-            response.container_responses.add().ParseFromString(answer)
+            response.container_responses.add().ParseFromString(answer.octets)
             extra = {"resource_name": self._resource_name, "device_ids": list(asked.devices_ids)[:16]}
             log.info("allocated for the kubelet", extra=extra)
         return response

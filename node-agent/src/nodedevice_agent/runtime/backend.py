@@ -36,7 +36,7 @@ class NriBackend:
     ) -> None:
         self._manager = host.manager
         self._link = RuntimeLink(host.now(), grace_seconds)
-        self._injector = Injector(host, self._link, said, KubeletsNames(kubelet_dir).has)
+        self._injector = Injector(host, self._link, said, KubeletResources(kubelet_dir))
         self._plugin = NriPlugin(self._injector, socket, index)
         self._without: set[tuple[str, str, str]] = set()
         # IDs of containers, and resource names
@@ -85,7 +85,7 @@ class NriBackend:
         self._running_on = {one for one in self._running_on if one[1] != resource_name} | found.keys()
 
 
-class KubeletsNames:
+class KubeletResources:
     """Names that the kubelet's own device manager has in its checkpoint, read again when the file is another."""
 
     def __init__(self, kubelet_dir: Path) -> None:
@@ -93,7 +93,7 @@ class KubeletsNames:
         self._read: tuple[int, int] | None = None
         self._names: frozenset[str] = frozenset()
 
-    def has(self, resource_name: str) -> bool:
+    def __contains__(self, resource_name: object) -> bool:
         """False also where the checkpoint cannot be read: a pod held back is better than one without its device."""
         try:
             found = (self._kubelet_dir / PLUGIN_DIR / CHECKPOINT).stat()

@@ -3,11 +3,11 @@
 Source: containerd NRI. Of a creation that failed it tells the end as of any other container, once or more.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, without
+from nodedevice_agent.devicemanager.allocation.container_edits import without
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
@@ -24,11 +24,10 @@ CREATED_SECONDS = 120.0
 
 
 class RuntimeEvents:
-    """Told of everything that happens to containers; returns effects. read_answer: as in Injection."""
+    """Told of everything that happens to containers; returns effects."""
 
-    def __init__(self, manager: DeviceManager, read_answer: Callable[[bytes], ContainerEdits]) -> None:
+    def __init__(self, manager: DeviceManager) -> None:
         self._manager = manager
-        self._read_answer = read_answer
         self._is_first = True
 
     # -- what happens ---------------------------------------------------------------------------------------------------
@@ -143,13 +142,11 @@ class RuntimeEvents:
         if allocation.response is None:
             # nobody knows by what to recognise them until the plugin has answered anew
             return False
-        try:
-            edits = self._read_answer(allocation.response)
-        except ValueError:
+        if allocation.edits is None:
             return True
         pod = self._manager.pod(alive.pod_uid)
         own = pod.own_settings(alive.container) if pod is not None else NO_SETTINGS
-        left, passed = without(edits, own.envs, own.paths)
+        left, passed = without(allocation.edits, own.envs, own.paths)
         if passed and left.is_empty:
             # it would be the same container with what the plugin answered
             return False

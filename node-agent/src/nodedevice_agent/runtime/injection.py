@@ -10,7 +10,7 @@ plugins/default-validator @ v0.12.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
@@ -53,20 +53,11 @@ Answer = Given | Refusal | None
 
 
 class Injection:
-    """read_answer: a plugin's answer to Allocate, as edits; raises ValueError where it cannot be read.
+    """of_kubelet: resources of the kubelet's own device manager on this node, which injects them itself."""
 
-    is_kubelets: whether a resource is one of the kubelet's own device manager on this node, which puts it into containers itself.
-    """
-
-    def __init__(
-        self,
-        manager: DeviceManager,
-        read_answer: Callable[[bytes], ContainerEdits],
-        is_kubelets: Callable[[str], bool],
-    ) -> None:
+    def __init__(self, manager: DeviceManager, of_kubelet: Container[str]) -> None:
         self._manager = manager
-        self._read_answer = read_answer
-        self._is_kubelets = is_kubelets
+        self._of_kubelet = of_kubelet
 
     def answer(self, sandbox: Sandbox, container: str) -> Answer:
         """container: its name. None: it asks for nothing that is given out here."""
@@ -85,7 +76,7 @@ class Injection:
             return self._missing(pod, name, missing[0])
         if manager.book.of_container(pod.uid, name):
             return self._held(pod.uid, name, pod.own_settings(name))
-        unserved = [name for name in asked if not self._is_kubelets(name)]
+        unserved = [name for name in asked if name not in self._of_kubelet]
         is_another_ours = any(need.resource_name in manager.resources for need in pod.needs())
         # held for us, and nothing of what it asks for is known here: it must be one of these. Where another is known, these
         # may well be somebody else's
@@ -140,10 +131,12 @@ class Injection:
         return self._given(container, own, allocations)
 
     def _given(self, container: str, own: OwnSettings, allocations: Sequence[Allocation]) -> Given | Refusal:
-        try:
-            answers = {a.resource_name: self._read_answer(a.response or b"") for a in allocations}
-        except ValueError as exc:
-            return Refusal(f"what a device plugin answered for container {container} cannot be read: {exc}")
+        answers = {}
+        for allocation in allocations:
+            if allocation.edits is None:
+                problem = allocation.response_problem
+                return Refusal(f"what a device plugin answered for container {container} cannot be read: {problem}")
+            answers[allocation.resource_name] = allocation.edits
         kept = {name: without(edits, own.envs, own.paths) for name, edits in answers.items()}
         edits, conflicts = merged({name: edits for name, (edits, _) in kept.items()})
         if conflicts:

@@ -8,12 +8,11 @@ restart would give it out again.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
-from nodedevice_agent.deviceplugin.allocate_answer import UnreadableAnswer, read_answer
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.runtime.connection_status import RuntimeLink
 from nodedevice_agent.runtime.container_events import RuntimeEvents
@@ -28,14 +27,14 @@ _MOST_TOLD = 256
 
 
 class Injector:
-    """A RuntimeHandler. said: called when what link.said says has changed. is_kubelets: as in Injection."""
+    """A RuntimeHandler. said: called when what link.said says has changed. of_kubelet: as in Injection."""
 
     def __init__(
-        self, host: PluginHost, link: RuntimeLink, said: Callable[[], None], is_kubelets: Callable[[str], bool]
+        self, host: PluginHost, link: RuntimeLink, said: Callable[[], None], of_kubelet: Container[str]
     ) -> None:
         self.link = link
-        self.events = RuntimeEvents(host.manager, _edits)
-        self._injection = Injection(host.manager, _edits, is_kubelets)
+        self.events = RuntimeEvents(host.manager)
+        self._injection = Injection(host.manager, of_kubelet)
         self._host = host
         self._said = said
         self._timer: asyncio.TimerHandle | None = None
@@ -184,13 +183,6 @@ class Injector:
             log.info("a container that was never started counts as ended, as its pod is over", extra=extra)
             self._host.do(self.events.ended(alive.pod_uid, alive.id, now))
         self._tell(self.link.tick(self._host.now()))
-
-
-def _edits(response: bytes) -> ContainerEdits:
-    try:
-        return read_answer(response)
-    except UnreadableAnswer as exc:
-        raise ValueError(str(exc)) from exc
 
 
 class Bystander:

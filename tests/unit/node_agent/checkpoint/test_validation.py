@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.validation import refuse_impossible
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -76,6 +77,6 @@ def test_nothing_is_lost_that_a_plugin_could_bring_about(resource_name: str, dev
     pod = Pod("uid", "default", "one", (Container("main", limits={resource_name: len(listed.devices)}),))
     for effect in manager.pods_synced([pod], 0.0):
         if isinstance(effect, CallAllocate):
-            manager.allocated(effect.ticket, b"", 0.0)
+            manager.allocated(effect.ticket, AllocateResponse(b"", ContainerEdits()), 0.0)
     refuse_impossible(manager.checkpoint())
     assert len(manager.checkpoint().allocations) == 1

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
 from nodedevice_agent.devicemanager.runtime import ContainerState, DeviceNode, RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
@@ -13,19 +12,6 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, REQUIRED_PLUGINS_
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario
 
 HELD = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
-
-
-def edits(response: bytes) -> ContainerEdits:
-    """The answers of these plugins are words: an environment variable ANSWER of that value, and /dev/<word>.
-
-    "mount PATH" is a mount there instead, "env WORD" the variable alone.
-    """
-    word = response.decode()
-    if word.startswith("env "):
-        return ContainerEdits({"ANSWER": word.removeprefix("env ")}, (), (), {}, ())
-    if word.startswith("mount "):
-        return ContainerEdits({}, (Mount(word.removeprefix("mount "), "/srv", False),), (), {}, ())
-    return ContainerEdits({"ANSWER": word}, (), (DeviceFile(f"/dev/{word}", "/dev/null", "rw"),), {}, ())
 
 
 def sandbox(uid: str, held: bool = False, number: int = 1) -> Sandbox:
@@ -48,8 +34,8 @@ class RuntimeScenario(Scenario):
 
     def __init__(self, checkpoint: Any = None, kubelets: frozenset[str] = frozenset(), **options: Any) -> None:
         super().__init__(checkpoint, waits_for_runtime=True, **options)
-        self.injection = Injection(self.manager, edits, kubelets.__contains__)
-        self.runtime = RuntimeEvents(self.manager, edits)
+        self.injection = Injection(self.manager, kubelets)
+        self.runtime = RuntimeEvents(self.manager)
 
     def noted(self, effects: list[Effect]) -> list[Effect]:
         self.effects += effects

@@ -4,9 +4,16 @@ Answers of plugins are events too: the test gives them, in the order it wants, o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.container_edits import (
+    AllocateResponse,
+    ContainerEdits,
+    DeviceFile,
+    Mount,
+)
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import AskPreferred, CallAllocate, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
@@ -33,6 +40,30 @@ def init(name: str, gpu: int = 1, nic: int = 0) -> Container:
 
 def sidecar(name: str, gpu: int = 1, nic: int = 0) -> Container:
     return container(name, ContainerKind.SIDECAR, gpu, nic)
+
+
+def response(octets: bytes) -> AllocateResponse:
+    """The responses of these plugins are words: an environment variable ANSWER of that value, and /dev/<word>.
+
+    "mount PATH" is a mount there instead, "env WORD" the variable alone.
+    """
+    word = octets.decode("latin-1")
+    if word.startswith("env "):
+        edits = ContainerEdits({"ANSWER": word.removeprefix("env ")})
+    elif word.startswith("mount "):
+        edits = ContainerEdits(mounts=(Mount(word.removeprefix("mount "), "/srv", False),))
+    else:
+        edits = ContainerEdits({"ANSWER": word}, devices=(DeviceFile(f"/dev/{word}", "/dev/null", "rw"),))
+    return AllocateResponse(octets, edits)
+
+
+def with_edits(checkpoint: Checkpoint) -> Checkpoint:
+    """What the agent makes of a checkpoint that it reads: every response decoded."""
+    allocations = checkpoint.allocations
+    return replace(
+        checkpoint,
+        allocations=tuple(replace(a, edits=response(a.response).edits) if a.response else a for a in allocations),
+    )
 
 
 def pod(uid: str, *containers: Container, gpu: int = 0, nic: int = 0, **state: Any) -> Pod:
@@ -100,8 +131,8 @@ class Scenario:
         self.now = until
         return effects + self.happens("tick")
 
-    def answer(self, call: CallAllocate, response: bytes = b"ok") -> list[Effect]:
-        return self.happens("allocated", call.ticket, response)
+    def answer(self, call: CallAllocate, octets: bytes = b"ok") -> list[Effect]:
+        return self.happens("allocated", call.ticket, response(octets))
 
     def fail(self, call: CallAllocate, message: str = "the plugin failed") -> list[Effect]:
         return self.happens("allocate_failed", call.ticket, message)
@@ -159,7 +190,7 @@ def is_saved(effects: Iterable[Effect], *, durable: bool) -> bool:
 def held_by(
     uid: str, *ids: str, name: str = GPU, container: str = "main", response: bytes | None = b"ok"
 ) -> Allocation:
-    """An allocation without NUMA nodes."""
+    """An allocation without NUMA nodes; its response has not been decoded."""
     numa: Mapping[int, tuple[str, ...]] = {-1: tuple(sorted(ids))}
     return Allocation(uid, container, name, numa, response)
 

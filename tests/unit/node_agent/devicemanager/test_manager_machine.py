@@ -21,6 +21,7 @@ from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snaps
 from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.kube.status import node_device_status
 
+from tests.unit.node_agent.devicemanager.scenario import response, with_edits
 from tests.unit.node_agent.kube import crd_rules
 
 NAMES = ("example.com/gpu", "example.com/nic")
@@ -207,7 +208,7 @@ class ManagerMachine(RuleBasedStateMachine):
             case AskPreferred():
                 self.happens("preferred", call.ticket, advice)
             case CallAllocate():
-                self.happens("allocated", call.ticket, b"answer")
+                self.happens("allocated", call.ticket, response(b"answer"))
             case CallPreStart():
                 self.happens("pre_started", call.ticket)
 
@@ -252,14 +253,14 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def the_agent_restarts(self, plugins: int) -> None:
         self.published = None
-        checkpoint = decode(encode(self.manager.checkpoint()))
+        checkpoint = with_edits(decode(encode(self.manager.checkpoint())))
         self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options) for _ in range(2))
         self.endpoints, self.calls = {}, []
         self.plugins_come(plugins)
 
     def the_checkpoint_is_lost(self, plugins: int, comes_first: bool) -> None:
         self.published = None
-        unanswered = [replace(allocation, response=None) for allocation in self.manager.book]
+        unanswered = [replace(allocation, response=None, edits=None) for allocation in self.manager.book]
         self.manager, self.twin = (DeviceManager(self.now, is_recovering=True, **self.options) for _ in range(2))
         self.endpoints, self.calls = {}, []
         if comes_first:

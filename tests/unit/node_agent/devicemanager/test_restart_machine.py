@@ -18,6 +18,8 @@ from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 from nodedevice_agent.devicemanager.state import Checkpoint
 
+from tests.unit.node_agent.devicemanager.scenario import response
+
 NAMES = ("example.com/gpu", "example.com/nic")
 DEVICES = accept(map(Device, ("d0", "d1", "d2")))
 
@@ -45,7 +47,7 @@ class RestartMachine(RuleBasedStateMachine):
     def happens(self, event: str, *args: Any) -> None:
         for effect in getattr(self.manager, event)(*args, self.now):
             if isinstance(effect, CallAllocate):
-                self.happens("allocated", effect.ticket, b"answer")
+                self.happens("allocated", effect.ticket, response(b"answer"))
             elif isinstance(effect, Publish):
                 self.publish(effect.resource_name)
 

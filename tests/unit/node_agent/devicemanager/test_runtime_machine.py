@@ -13,7 +13,6 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
@@ -33,14 +32,9 @@ from tests.unit.node_agent.devicemanager.test_manager_machine import (
     ManagerMachine,
 )
 
-NOTHING = ContainerEdits({}, (), (), {}, ())
 # runtimeRequestTimeout: a start that takes longer is given up
 KUBELET_WAITS_SECONDS = 120.0
 HELD = {REQUIRED_PLUGINS_ANNOTATION: f"[ {NRI_PLUGIN} ]"}
-
-
-def read_answer(response: bytes) -> ContainerEdits:
-    return NOTHING
 
 
 @dataclass(frozen=True)
@@ -83,8 +77,8 @@ class RuntimeMachine(ManagerMachine):
 
     def a_new_agent_begins(self) -> None:
         self.is_connected = False
-        self.events = tuple(RuntimeEvents(manager, read_answer) for manager in (self.manager, self.twin))
-        self.injection = Injection(self.manager, read_answer, lambda name: False)
+        self.events = tuple(RuntimeEvents(manager) for manager in (self.manager, self.twin))
+        self.injection = Injection(self.manager, ())
 
     def the_agent_restarts(self, plugins: int) -> None:
         super().the_agent_restarts(plugins)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 
 import grpc
 import pytest
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.devicemanager.devices import MAX_DEVICES, Device, DeviceList
 from nodedevice_agent.deviceplugin import codec as wire
 from nodedevice_agent.deviceplugin import connection as plugin_connection
@@ -191,7 +192,8 @@ class TestAllocate:
         )
         plugin.knobs.allocate_answer = lambda _: answer
         got = await connection.allocate(("d0", "d1"))
-        assert api_pb2.ContainerAllocateResponse.FromString(got) == answer
+        assert api_pb2.ContainerAllocateResponse.FromString(got.octets) == answer
+        assert got.edits == ContainerEdits({"A": "1", "B": "2"}, cdi_devices=("example.com/gpu=0",))
         (call,) = plugin.calls_of("Allocate")
         assert [list(asked.devices_ids) for asked in call.request.container_requests] == [["d0", "d1"]]
 
@@ -199,7 +201,7 @@ class TestAllocate:
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
         plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse()
-        assert await connection.allocate(("d0",)) == b""
+        assert await connection.allocate(("d0",)) == AllocateResponse(b"", ContainerEdits())
 
     async def test_no_container_response_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         plugin.knobs.allocate_empty = True
@@ -212,7 +214,7 @@ class TestAllocate:
     ) -> None:
         plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse(envs={"A": "x" * size})
         if is_taken:
-            assert len(await connection.allocate(("d0",))) > size
+            assert len((await connection.allocate(("d0",))).octets) > size
         else:
             with pytest.raises(PluginFailed, match=rf"Allocate.*{MAX_ALLOCATION_BYTES} is the most"):
                 await connection.allocate(("d0",))

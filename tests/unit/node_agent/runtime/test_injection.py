@@ -232,10 +232,10 @@ class TestRefused:
         self.refused(scenario, GPU, NIC, "env ANSWER")
 
     def test_an_answer_that_cannot_be_read(self) -> None:
-        scenario = with_plugin()
-        (call,) = calls(scenario.see(pod("p", gpu=1)))
-        scenario.answer(call, b"\xff")
-        self.refused(scenario, "cannot be read")
+        scenario = RuntimeScenario(Checkpoint((held_by("p", "d0", response=b"\xff"),), {GPU: ()}))
+        scenario.plugin(["d0"])
+        scenario.see(pod("p", gpu=1))
+        self.refused(scenario, "cannot be read", "AllocResp cannot be decoded (1 bytes)")
 
 
 class TestPreStart:

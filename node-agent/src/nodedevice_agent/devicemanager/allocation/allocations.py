@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+
 NO_NUMA_NODE = -1
 
 
@@ -17,6 +19,7 @@ class Allocation:
 
     ids_by_numa: NUMA node to device IDs, -1 where a device has none; a device on two nodes stands under both (the kubelet's
     shape). response: the plugin's ContainerAllocateResponse as it came, protobuf bytes; None while it must be asked again.
+    edits: the response, decoded; None where there is none or it cannot be decoded.
     """
 
     pod_uid: str
@@ -24,12 +27,20 @@ class Allocation:
     resource_name: str
     ids_by_numa: Mapping[int, tuple[str, ...]]
     response: bytes | None
+    edits: ContainerEdits | None = field(default=None, repr=False, compare=False)
     # sorted, each once; worked out once: an allocation is asked for them again and again
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         device_ids = tuple(sorted({device_id for ids in self.ids_by_numa.values() for device_id in ids}))
         object.__setattr__(self, "device_ids", device_ids)
+
+    @property
+    def response_problem(self) -> str:
+        """Why the response cannot be used; empty where it can, or where there is none."""
+        if self.response is None or self.edits is not None:
+            return ""
+        return f"AllocResp cannot be decoded ({len(self.response)} bytes)"
 
 
 class AllocationBook:

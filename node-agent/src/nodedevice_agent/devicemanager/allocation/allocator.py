@@ -11,6 +11,7 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation import topology_admission as alignment
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.pending import Waiting, pause_seconds
 from nodedevice_agent.devicemanager.allocation.pod_allocation import Admission
 from nodedevice_agent.devicemanager.allocation.prestart import PreStarts
@@ -128,8 +129,8 @@ class Admissions:
         admission.ticket = None
         return self._choose(admission, admission.need, now, advice=tuple(device_ids))
 
-    def allocated(self, ticket: int, response: bytes, now: float) -> list[Effect]:
-        """Allocate was answered. response: the ContainerAllocateResponse, protobuf bytes."""
+    def allocated(self, ticket: int, response: AllocateResponse, now: float) -> list[Effect]:
+        """Allocate was answered."""
         admission = self._by_ticket.pop(ticket, None)
         if admission is None or admission.need is None:
             return []

@@ -7,7 +7,7 @@ Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerO
 
 import posixpath
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 _ALL_PERMISSIONS = "rwm"
@@ -33,11 +33,11 @@ class DeviceFile:
 class ContainerEdits:
     """cdi_devices: vendor/class=device, each once."""
 
-    envs: Mapping[str, str]
-    mounts: tuple[Mount, ...]
-    devices: tuple[DeviceFile, ...]
-    annotations: Mapping[str, str]
-    cdi_devices: tuple[str, ...]
+    envs: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceFile, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -59,6 +59,17 @@ class ContainerEdits:
             "annotations": dict(self.annotations),
             "cdiDevices": list(self.cdi_devices),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateResponse:
+    """A device plugin's response to Allocate for one container.
+
+    octets: the ContainerAllocateResponse, protobuf bytes, for the checkpoint. edits: the same, decoded.
+    """
+
+    octets: bytes
+    edits: ContainerEdits
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.pods import ContainerKind, Need, Pod
 from nodedevice_agent.devicemanager.resource import Resource
 
@@ -89,12 +90,13 @@ class Admission:
                 resource.reserved[device_id] = self.pod.uid
                 mine.add(device_id)
 
-    def answered(self, resource: Resource, response: bytes) -> None:
+    def answered(self, resource: Resource, response: AllocateResponse) -> None:
         """The plugin has allocated the chosen devices to the current need."""
         need = self.need
         assert need is not None
         ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen))
-        self.answers.append(Allocation(self.pod.uid, need.container, need.resource_name, ids_by_numa, response))
+        container, name = need.container, need.resource_name
+        self.answers.append(Allocation(self.pod.uid, container, name, ids_by_numa, response.octets, response.edits))
         self.ticket = None
         self.advance()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.pending import pause_seconds
 from nodedevice_agent.devicemanager.effects import CallAllocate, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import Resource
@@ -45,13 +46,13 @@ class Reanswers:
             effects.append(CallAllocate(ticket, resource.name, resource.endpoint, allocation.device_ids))
         return effects
 
-    def answered(self, ticket: int, response: bytes, book: AllocationBook) -> list[Effect]:
+    def answered(self, ticket: int, response: AllocateResponse, book: AllocationBook) -> list[Effect]:
         key = self._in_flight.pop(ticket)
         self._retry_at.pop(key, None)
         allocation = book.of(*key)
         if allocation is None:
             return []
-        book.add(replace(allocation, response=response))
+        book.add(replace(allocation, response=response.octets, edits=response.edits))
         # by its answer a container that runs without is told from one that has its devices
         return [SaveCheckpoint(durable=True), Publish(allocation.resource_name)]
 

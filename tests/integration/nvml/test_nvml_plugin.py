@@ -10,7 +10,6 @@ from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml.health.boot_memory import Memory
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.plugins.settings import plugin_settings
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.hosted_manager import hosted
 from tests.integration.nvml.gpu_node import GPU, QUICK, Node, node, plugins
@@ -179,10 +178,10 @@ async def test_what_a_container_gets(tmp_path: Path, monkeypatch: pytest.MonkeyP
     async with node(tmp_path, "t4-pair", monkeypatch, handOver=["env", "deviceNodes", "cdi"]) as here:
         await here.until(lambda r: r.available == 2)
         connection = here.manager.host.newest(GPU, "Allocate")
-        answer = api_pb2.ContainerAllocateResponse.FromString(await connection.allocate((here.uuids[1],)))
-        assert dict(answer.envs) == {"NVIDIA_VISIBLE_DEVICES": here.uuids[1]}
+        answer = (await connection.allocate((here.uuids[1],))).edits
+        assert answer.envs == {"NVIDIA_VISIBLE_DEVICES": here.uuids[1]}
         assert [d.host_path for d in answer.devices] == ["/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"]
-        assert [c.name for c in answer.cdi_devices] == [f"nvidia.com/gpu={here.uuids[1]}"]
+        assert answer.cdi_devices == (f"nvidia.com/gpu={here.uuids[1]}",)
         assert (tmp_path / "plugins" / socket_name(GPU)).is_socket()
 
 

@@ -147,6 +147,14 @@ bench-operator: setup ## The operator at 500 to 5,000 nodes: table, build/bench-
 bench-node: setup ## What the agent costs a real node, beside a bare kubelet; as root: table, build/bench-node.json
 	$(BIN)/python -m hack.bench.node.bench
 
+.PHONY: walks
+walks: setup ## Trace three walks through the programs: files entered, climbs, pass-throughs; build/walks.json (ROOT: another tree)
+	@$(BIN)/python -m hack.measure.walks $(if $(ROOT),--root $(ROOT))
+
+.PHONY: measure
+measure: setup ## Size and shape of folders, files, functions and constructors; build/measure.json (ROOT: another tree)
+	@$(BIN)/python -m hack.measure.tree $(if $(ROOT),--root $(ROOT))
+
 .PHONY: fake-nvml
 fake-nvml: setup ## Build the NVML library that tests and the demo use instead of a driver, once; prints where it is
 	@$(BIN)/python -m hack.fake_nvml.library

@@ -13,13 +13,13 @@ from typing import Any
 from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
-from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.files import restore
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
-from nodedevice_agent.devicemanager.state import CheckpointCorrupt, PluginSocket
+from nodedevice_agent.devicemanager.state import PluginSocket
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
@@ -236,7 +236,7 @@ class Agent:
             await NriPlugin(Bystander(), Path(self._settings.nri_socket), self._settings.nri_index).run()
 
     def _restored_manager(self) -> DeviceManager:
-        """From the checkpoint; one that cannot be read is kept aside and what it held is asked of the API.
+        """From the checkpoint; without a valid one, allocations are recovered from the API.
 
         Raises SettingsError for NUMA nodes that cannot be aligned.
         """
@@ -252,25 +252,12 @@ class Agent:
             Mirror if mirrors else partial(DeviceManager, waits_for_cordons=True, waits_for_runtime=waits_for_runtime)
         )
         new = partial(kind, now, topology=topology, flapping=flapping)
-        try:
-            checkpoint = checkpoint_file.read(self._state_dir)
-        except CheckpointCorrupt as exc:
-            aside = checkpoint_file.set_aside(self._state_dir)
-            metrics.CHECKPOINT_UNREADABLE.set(1)
-            self._notes = (
-                f"the checkpoint could not be read ({exc}); it is kept as {aside.name}, "
-                "and who holds what was taken from the API"
-            )
-            log.error(
-                "checkpoint cannot be read; rebuilding from the API", extra={"error": str(exc), "kept_as": str(aside)}
-            )
+        restored = restore(self._state_dir)
+        self._notes = restored.note
+        if restored.checkpoint is None:
             return new(is_recovering=True)
-        if checkpoint is None:
-            # the first start here, or the state directory was lost with everything in it: the API knows which
-            return new(is_recovering=True)
-        log.info("checkpoint read", extra={"allocations": len(checkpoint.allocations)})
-        self._were_connected = checkpoint.sockets
-        return new(with_edits(checkpoint))
+        self._were_connected = restored.checkpoint.sockets
+        return new(with_edits(restored.checkpoint))
 
 
 def _measure(now: Snapshot) -> None:

@@ -193,8 +193,8 @@ async def test_a_broken_checkpoint_is_set_aside_and_holders_come_back_from_the_a
     await node.delete_pod("two")
     await node.pod("three", limits=[2])
     node.agent.start()
-    line = await node.agent.until_logged("checkpoint cannot be read; rebuilding from the API")
-    assert (Path(line["kept_as"]).read_bytes(), line["level"]) == (broken, "error")
+    line = await node.agent.until_logged("invalid checkpoint; recovering allocations from the API")
+    assert (Path(line["path"]).read_bytes(), line["level"]) == (broken, "error")
     await node.agent.until_logged("serving device plugins")
     await plugin.start(node.plugin_dir)
     await plugin.register()
@@ -202,7 +202,7 @@ async def test_a_broken_checkpoint_is_set_aside_and_holders_come_back_from_the_a
     assert holdings(seen)["one/c0"] == holdings(before)["one/c0"]
     assert is_consistent(seen)
     assert condition(seen, "Registered")["reason"] == "CheckpointUnreadable"
-    assert Path(line["kept_as"]).name in condition(seen, "Registered")["message"]
+    assert Path(line["path"]).name in condition(seen, "Registered")["message"]
     # the answer for the pod that kept its device was lost as well, and is asked for again
     assert holdings(before)["one/c0"] in [list(call.device_ids) for call in plugin.calls_of("Allocate")[2:]]
     node.agent.kill()

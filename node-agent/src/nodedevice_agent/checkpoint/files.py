@@ -1,9 +1,12 @@
 """The checkpoint on disk, with what its journal adds: read, replaced whole or not at all, set aside when it is not believed."""
 
+import logging
 import os
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.journal import replayed
@@ -12,12 +15,43 @@ from nodedevice_agent.checkpoint.validation import refuse_impossible
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
 
+log = logging.getLogger(__name__)
+
 FILE_NAME = "checkpoint.json"
 # Some thousand containers with answers of several KiB each, and the IDs of some hundred thousand devices. What is bigger costs more
 # memory to read than an agent has; it is rebuilt from the API.
 MOST_BYTES = 64 * 1024 * 1024
 # while an agent writes, each attempt may meet another write; there is one a second
 _ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """checkpoint: None where there is none to start from, so that allocations have to be recovered from the API.
+
+    note: why a checkpoint that was there is not used, for a condition's message; "" otherwise.
+    """
+
+    checkpoint: Checkpoint | None
+    note: str = ""
+
+
+def restore(state_dir: Path) -> Restored:
+    """The state to start from. An invalid checkpoint is kept aside and logged. Raises SettingsError where it cannot be moved."""
+    try:
+        checkpoint = read(state_dir)
+    except CheckpointCorrupt as exc:
+        aside = set_aside(state_dir)
+        metrics.CHECKPOINT_UNREADABLE.set(1)
+        extra = {"error": str(exc), "path": str(aside)}
+        log.error("invalid checkpoint; recovering allocations from the API", extra=extra)
+        return Restored(
+            None, f"invalid checkpoint ({exc}); it is kept as {aside.name}, and allocations were recovered from the API"
+        )
+    # without a file this is the first start here, or the state directory was lost with everything in it: the API knows which
+    if checkpoint is not None:
+        log.info("checkpoint restored", extra={"allocations": len(checkpoint.allocations)})
+    return Restored(checkpoint)
 
 
 def read(state_dir: Path) -> Checkpoint | None:

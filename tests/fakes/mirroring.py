@@ -80,16 +80,19 @@ class Mirroring:
 
     async def until_standing(self, resource_name: str, reason: str) -> str:
         """Wait until the condition Injectable has this reason; returns its message."""
-        await self.until(lambda: self.backend.injectable(resource_name)[1] == reason)
-        return self.backend.injectable(resource_name)[2]
+        await self.until(lambda: self.injectable(resource_name)[1] == reason)
+        return self.injectable(resource_name)[2]
+
+    def injectable(self, resource_name: str) -> tuple[str, str, str]:
+        return self.backend.injectable(self.snapshot(resource_name))
 
     def _stands(self, resource_name: str) -> None:
-        self.standings.append(self.backend.injectable(resource_name)[1])
+        self.standings.append(self.injectable(resource_name)[1])
         self._happened.set()
 
     def _changed(self, resource_name: str) -> None:
         if resource_name in self.mirror.resources:
-            self.backend.touched(resource_name)
+            self.backend.resource_changed(resource_name)
         self._happened.set()
 
 

@@ -1,24 +1,17 @@
-"""The agent: brings what the API server tells to the device manager, and what the manager decides to the API server.
-
-The plugins' half of it is edges/plugin_host.
-"""
+"""Composes the agent of one node: the device manager, its plugin host, the publisher, and the backend of the runtime."""
 
 import asyncio
 import logging
 import platform
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import restore
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.resource import EndpointState
-from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.devicemanager.state import PluginSocket
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -26,11 +19,9 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.kube.client import Cluster
-from nodedevice_agent.kube.lease import keep_lease
-from nodedevice_agent.kube.nodedevice import NodeDevice
-from nodedevice_agent.kube.pods import watch_pods
-from nodedevice_agent.kube.rebuild import recover_checkpoint
-from nodedevice_agent.kube.status import node_device_status
+from nodedevice_agent.kube.lease import LeaseKeeper
+from nodedevice_agent.kube.pods import PodWatch
+from nodedevice_agent.kube.publisher import Publisher, RecordOnly
 from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
@@ -48,49 +39,51 @@ _BEAT_SECONDS = 5.0
 
 
 class Agent:
-    """One node's agent. run() until cancelled."""
+    """One node's agent: builds the collaborators, starts their tasks and stops them. run() until cancelled."""
 
     def __init__(
         self, settings: Settings, state_dir: Path, directory: PluginDirectory, cluster: Cluster, health: Health
     ) -> None:
         self._settings = settings
-        self._node_name = settings.node_name
         self._state_dir = state_dir
-        self._cluster = cluster
         self._health = health
         self._notes = ""
         self._were_connected: tuple[PluginSocket, ...] = ()
         self._manager = self._restored_manager()
+        node_name = settings.node_name
+        self._publisher = Publisher(cluster, node_name, health, settings.runtime, self._notes)
         self._host = PluginHost(
-            self._manager, state_dir, directory, self._publish, self._were_connected, self._plugins_said
+            self._manager, state_dir, directory, self._publisher.publish, self._were_connected, self._plugins_said
         )
         self.is_serving = self._host.is_serving
+        self._pods = PodWatch(cluster, node_name, self._host, self._publisher, health)
+        self._lease = LeaseKeeper(
+            cluster, settings.leases_namespace, node_name, platform.node(), self._host.refusals, health
+        )
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
         self._kubelet = self._kubelet_backend(directory)
         self._nri = self._nri_backend()
-        self._objects: dict[str, NodeDevice] = {}
         metrics.INFO.labels(__version__, settings.runtime).set(1)
-        self._tasks: asyncio.TaskGroup
 
     async def run(self) -> None:
         try:
-            async with asyncio.TaskGroup() as self._tasks:
-                start = self._tasks.create_task
+            async with asyncio.TaskGroup() as tasks:
+                start = tasks.create_task
                 start(self._beat())
+                self._publisher.start(tasks, self._host, self._kubelet or self._nri or RecordOnly(self._manager))
                 if self._kubelet is not None:
-                    await self._kubelet.start(self._tasks)
-                for resource_name in self._manager.resources:
-                    self._publish(resource_name)
+                    await self._kubelet.start(tasks)
+                self._publisher.publish_all()
                 # before plugins are back: what is in the checkpoint can be given at once
                 start(self._runtime_plugin())
-                await self._host.start(self._tasks)
+                await self._host.start(tasks)
                 if self._pod_resources is not None:
                     await self._pod_resources.start()
                 if self._watcher is not None:
                     start(self._watcher.run())
-                start(self._follow_cluster())
-                start(self._keep_lease())
+                start(self._pods.run())
+                start(self._lease.run())
         finally:
             if self._pod_resources is not None:
                 await self._pod_resources.stop()
@@ -101,86 +94,6 @@ class Agent:
             self._health.is_missing("plugin directory", problem)
         else:
             self._health.is_there("plugin directory")
-
-    # -- the cluster ------------------------------------------------------------------------------------------------
-
-    async def _follow_cluster(self) -> None:
-        if self._manager.is_recovering:
-            known = await recover_checkpoint(self._cluster, self._node_name)
-            if known.registered:
-                log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
-            self._host.do(self._manager.recovered(known, self._host.now()))
-        manager = self._manager
-        await watch_pods(
-            self._cluster,
-            self._node_name,
-            synced=lambda pods: self._synced(manager.pods_synced(pods, self._host.now())),
-            seen=lambda pod: self._host.do(manager.pod_seen(pod, self._host.now())),
-            gone=lambda uid: self._host.do(manager.pod_gone(uid, self._host.now())),
-        )
-
-    def _synced(self, effects: list[Effect]) -> None:
-        self._health.is_there("pods")
-        self._host.do(effects)
-        self._touch_all()
-
-    async def _keep_lease(self) -> None:
-        namespace, refusals = self._settings.leases_namespace, self._host.refusals
-        await keep_lease(self._cluster, namespace, self._node_name, platform.node(), refusals, self._lease_said)
-
-    def _lease_said(self, is_renewed: bool) -> None:
-        if is_renewed:
-            self._health.is_there("api server")
-        else:
-            self._health.is_missing("api server", "the lease cannot be renewed")
-
-    # -- what is published -------------------------------------------------------------------------------------------------
-
-    def _publish(self, resource_name: str) -> None:
-        found = self._objects.get(resource_name)
-        if found is None:
-            found = self._objects[resource_name] = NodeDevice(
-                self._cluster,
-                self._node_name,
-                resource_name,
-                desired=lambda standing, wall_time: self._status(resource_name, standing, wall_time),
-                cordoned=lambda ids: self._host.do(self._manager.cordoned(resource_name, ids, self._host.now())),
-                saved=self._host.saved,
-            )
-            self._tasks.create_task(found.run())
-        found.touch()
-        if self._kubelet is not None:
-            self._kubelet.touched(resource_name)
-
-    def _status(self, resource_name: str, standing: dict[str, Any], wall_time: str) -> dict[str, Any] | None:
-        nri, kubelet = self._nri, self._kubelet
-        is_settled = nri is None or nri.is_settled
-        if is_settling(self._manager, resource_name) or not self._health.is_ready("pods") or not is_settled:
-            return None
-        now = snapshot(self._manager, resource_name) if nri is None else nri.snapshot(resource_name)
-        _measure(now)
-        injectable = nri.injectable(now) if nri is not None else None
-        return node_device_status(
-            now,
-            standing,
-            wall_time=wall_time,
-            version=__version__,
-            runtime=self._settings.runtime,
-            notes=self._notes or (kubelet.notes if kubelet is not None else ""),
-            injectable=kubelet.injectable(resource_name) if kubelet is not None else injectable,
-        )
-
-    def _touch_all(self) -> None:
-        for found in self._objects.values():
-            found.touch()
-
-    def _touch(self, resource_name: str) -> None:
-        """What is said of this resource may have changed, and nothing of the resource itself."""
-        found = self._objects.get(resource_name)
-        if found is not None:
-            found.touch()
-
-    # -- start ----------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
         while True:
@@ -213,7 +126,7 @@ class Agent:
             return None
         kubelet = KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
         grace_seconds = self._settings.runtime_grace_seconds
-        return KubeletBackend(self._manager, self._host, kubelet, self._touch, grace_seconds)
+        return KubeletBackend(self._manager, self._host, kubelet, self._publisher.refresh, grace_seconds)
 
     def _nri_backend(self) -> NriBackend | None:
         settings = self._settings
@@ -225,7 +138,7 @@ class Agent:
             settings.nri_index,
             Path(settings.kubelet_dir),
             settings.runtime_grace_seconds,
-            self._touch_all,
+            self._publisher.refresh_all,
         )
 
     async def _runtime_plugin(self) -> None:
@@ -258,11 +171,3 @@ class Agent:
             return new(is_recovering=True)
         self._were_connected = restored.checkpoint.sockets
         return new(with_edits(restored.checkpoint))
-
-
-def _measure(now: Snapshot) -> None:
-    for state in ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available"):
-        metrics.RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
-    metrics.PODS_WAITING.labels(now.resource_name).set(len(now.waiting))
-    metrics.ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
-    metrics.ALLOCATIONS.say(now)

@@ -1,15 +1,62 @@
-"""The agent's Prometheus metrics. Labels are bounded: resource names are few on a node, reasons are words of ours.
+"""The agent's Prometheus metrics. Labels are bounded: resource names are few on a node, reasons are a fixed list.
 
-Of this node alone, and without its name: whoever scrapes adds it to everything that comes from here. Who holds what is told by
-pod, as a node has at most some hundred.
+They cover this node alone and do not name it: the scraper adds the node to every series. Allocations are labelled by pod, as a
+node has a few hundred at most.
 """
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+from collections.abc import Iterator
+from typing import Final
 
-from nodedevice_agent.allocation_metrics import AllocationCollector
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily
+
+from nodedevice_agent.devicemanager.resource import EndpointState
+from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 # a second series beside each counter, which nobody asks for: at thousands of nodes they add up
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+# Containers of a resource. A kubelet runs 110 pods by default; past this the numbers are whole and the names are cut.
+MOST_CONTAINERS: Final = 1000
+
+# namespace, pod, container, resource name
+_Holder = tuple[str, str, str, str]
+
+
+class AllocationCollector:
+    """How many devices each container of this node holds, by the last snapshot of each resource.
+
+    A pod that is gone from the snapshot is gone from here too: gauges with labels would have to be taken away one by one.
+    The registry collects at every scrape, from another thread.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[_Holder, int]] = {}
+
+    def update(self, now: Snapshot) -> None:
+        """Replace what is known of this resource. Pods that are over are left out, as nobody counts them."""
+        held: dict[_Holder, int] = {}
+        for one in now.held[:MOST_CONTAINERS]:
+            if one.releasing:
+                continue
+            # of a pod that the API forgot only the uid is left
+            namespace, name = (one.pod.namespace, one.pod.name) if one.pod is not None else ("", one.allocation.pod_uid)
+            key = (namespace, name, one.allocation.container, now.resource_name)
+            held[key] = held.get(key, 0) + len(one.allocation.device_ids)
+        # replaced whole, never changed: the other thread may be reading it
+        self._held = {**self._held, now.resource_name: held}
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "nodedevice_agent_allocated_devices",
+            "Devices that containers of this node hold.",
+            labels=("namespace", "pod", "container", "resource_name"),
+        )
+        for held in self._held.values():
+            for labels, count in held.items():
+                family.add_metric(labels, count)
+        yield family
+
 
 INFO = Gauge(
     "nodedevice_agent_info", "1; the release this is, and how devices reach containers.", ["version", "runtime"]
@@ -114,3 +161,12 @@ def begin(resource_name: str, *, pre_start_required: bool) -> None:
     if pre_start_required:
         PRE_START_SECONDS.labels(resource_name)
         PRE_START_FAILED.labels(resource_name)
+
+
+def observe(now: Snapshot) -> None:
+    """A resource as it is published."""
+    for state in ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available"):
+        RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
+    PODS_WAITING.labels(now.resource_name).set(len(now.waiting))
+    ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
+    ALLOCATIONS.update(now)

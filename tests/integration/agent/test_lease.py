@@ -12,20 +12,40 @@ from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import Cluster
+from nodedevice_agent.kube.lease import LeaseKeeper
+from nodedevice_agent.lib.probes import Health
 from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 
 from hack.cluster.errors import CommandError
 from tests.integration.agent_process import AgentNode, until
 
 
+class RecordedHealth(Health):
+    """`renewals`: whether each renewal reached the API server."""
+
+    def __init__(self) -> None:
+        super().__init__("api server")
+        self.renewals: list[bool] = []
+
+    def is_there(self, what: str) -> None:
+        self.renewals.append(True)
+
+    def is_missing(self, what: str, why: str) -> None:
+        self.renewals.append(False)
+
+
 class Beating:
-    """A lease being kept; `said` has whether each renewal reached the API server."""
+    """A lease being renewed; `renewals`: whether each of them reached the API server."""
 
     def __init__(self, node: AgentNode) -> None:
         self.node = node
-        self.said: list[bool] = []
         self.time = 1000.0
         self.refusals = Refusals(lambda: self.time)
+        self.health = RecordedHealth()
+        self.renewals = self.health.renewals
+
+    def keeper(self, cluster: Cluster) -> LeaseKeeper:
+        return LeaseKeeper(cluster, AGENTS_NAMESPACE, self.node.name, "host-a", self.refusals, self.health)
 
     def lease(self) -> dict[str, Any]:
         """Empty while there is none."""
@@ -69,9 +89,7 @@ async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> Asy
     monkeypatch.setattr(lease, "_RETRY_SECONDS", 0.1)
     cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
     beating = Beating(agent_node)
-    keeping = asyncio.create_task(
-        lease.keep_lease(cluster, AGENTS_NAMESPACE, agent_node.name, "host-a", beating.refusals, beating.said.append)
-    )
+    keeping = asyncio.create_task(beating.keeper(cluster).run())
     yield beating
     keeping.cancel()
     with suppress(asyncio.CancelledError):
@@ -84,7 +102,7 @@ async def test_is_made_and_renewed(beating: Beating) -> None:
     assert (first["holderIdentity"], first["leaseDurationSeconds"]) == ("host-a", 60)
     second = await beating.until_renewed()
     assert second["acquireTime"] == first["acquireTime"]
-    assert set(beating.said) == {True}
+    assert set(beating.renewals) == {True}
 
 
 async def test_is_made_again_when_somebody_deletes_it(beating: Beating) -> None:
@@ -120,7 +138,7 @@ async def test_refused_registrations_are_told_on_it_soon_until_they_are_old(
 ) -> None:
     await beating.until_renewed()
     await beating.kubectl("annotate", "lease", beating.node.name, "somebody=was here")
-    await until(lambda: beating.said[-1:] == [True], lambda: f"renewed: {beating.said}")
+    await until(lambda: beating.renewals[-1:] == [True], lambda: f"renewed: {beating.renewals}")
     beating.refusals.add("ResourceName", ValueError("b is\nno name"))
     beating.refusals.add("Dialling", ValueError("a has no socket"))
     await until(lambda: beating.refused() == "a has no socket\nb is no name", lambda: f"told: {beating.refused()}")
@@ -136,13 +154,11 @@ async def test_a_refusal_does_not_wait_for_the_next_beat(
     monkeypatch.setattr(lease, "_NEWS_SECONDS", 0.1)
     cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
     beating = Beating(agent_node)
-    keeping = asyncio.create_task(
-        lease.keep_lease(cluster, AGENTS_NAMESPACE, agent_node.name, "host-a", beating.refusals, beating.said.append)
-    )
-    await until(lambda: beating.said == [True], lambda: "it is made, and the next beat is far")
+    keeping = asyncio.create_task(beating.keeper(cluster).run())
+    await until(lambda: beating.renewals == [True], lambda: "it is made, and the next beat is far")
     beating.refusals.add("Version", ValueError("v1alpha1 is too old"))
-    await until(lambda: beating.refused() != "", lambda: f"told: {beating.said}")
-    assert beating.said == [True, True]
+    await until(lambda: beating.refused() != "", lambda: f"told: {beating.renewals}")
+    assert beating.renewals == [True, True]
     keeping.cancel()
     with suppress(asyncio.CancelledError):
         await keeping
@@ -165,7 +181,7 @@ async def test_a_policy_that_refuses_what_is_told_does_not_keep_it_from_beating(
     beating.refusals.add("Version", ValueError("too old"))
     await until(lambda: not beating.refusals.is_news.is_set(), lambda: "it was tried to tell")
     await beating.until_renewed()
-    assert set(beating.said) == {True}
+    assert set(beating.renewals) == {True}
     assert await asyncio.to_thread(beating.refused) == ""
 
 
@@ -173,8 +189,8 @@ async def test_an_outage_is_told_and_ends(beating: Beating) -> None:
     await beating.until_renewed()
     await asyncio.to_thread(beating.node.control_plane.stop_apiserver)
     try:
-        await until(lambda: beating.said[-1] is False, lambda: f"told of: {beating.said}")
+        await until(lambda: beating.renewals[-1] is False, lambda: f"told of: {beating.renewals}")
     finally:
         await asyncio.to_thread(beating.node.control_plane.start_apiserver)
-    await until(lambda: beating.said[-1] is True, lambda: f"over: {beating.said}")
+    await until(lambda: beating.renewals[-1] is True, lambda: f"over: {beating.renewals}")
     await beating.until_renewed()

@@ -120,7 +120,7 @@ async def test_a_status_that_somebody_edits_is_put_right(node: AgentNode, edit: 
     before = await node.until_numbers(total=2, allocated=0, available=2)
     await node.edit({"status": edit}, subresource="status")
     await node.until(lambda seen: _untimed(seen) == _untimed(before))
-    line = await node.agent.until_logged("status was changed by somebody else; it is put right")
+    line = await node.agent.until_logged("NodeDevice status was modified by another client; restoring it")
     assert line["nodedevice"] == node_device_name(node.name, GPU)
 
 
@@ -146,7 +146,7 @@ async def test_conditions_of_others_are_left_alone(node: AgentNode) -> None:
     await plugin.set_health("d0", healthy=False)
     seen = await node.until_numbers(total=2, allocated=0, available=1)
     assert condition(seen, "Ready") == foreign
-    assert node.agent.lines("status was changed by somebody else; it is put right") == []
+    assert node.agent.lines("NodeDevice status was modified by another client; restoring it") == []
 
 
 async def test_an_object_that_somebody_deletes_is_made_again(node: AgentNode) -> None:

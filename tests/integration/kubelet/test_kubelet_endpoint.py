@@ -161,7 +161,7 @@ async def test_a_resource_whose_plugin_is_gone_for_good_is_taken_back(
     agent.host.do(agent.mirror.tick(agent.host.now() + STOP_GRACE_PERIOD_SECONDS))
     await kubelet.until_hung_up()
     assert not (agent.kubelet_dir / "device-plugins" / endpoint_name(GPU)).exists()
-    assert agent.backend.injectable(GPU)[1] == Reason.NOTHING_FOR_KUBELET
+    assert agent.injectable(GPU)[1] == Reason.NOTHING_FOR_KUBELET
 
 
 async def test_a_list_that_the_kubelet_would_not_take_is_not_sent(

@@ -6,7 +6,6 @@ The transport is exchanged for one that answers as told, so that all of the agen
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import httpx2
@@ -69,6 +68,22 @@ def connect(answers: Answers) -> Cluster:
     config = KubeConfig.from_one(cluster=ClusterConfig("http://127.0.0.1:1"), user=User())
     client: AsyncClient = AsyncClient(config=config, transport=answers, trust_env=False, field_manager="fuzz")
     return Cluster(client, "http://127.0.0.1:1")
+
+
+class StatusOf:
+    """A StatusSource: what this manager would publish."""
+
+    def __init__(self, manager: DeviceManager) -> None:
+        self._manager = manager
+
+    async def saved(self) -> None:
+        """Nothing is on disk."""
+
+    def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any]:
+        return status_of(self._manager, resource_name, observed)
+
+    def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
+        self._manager.cordoned(resource_name, device_ids, 1.0)
 
 
 @pytest.fixture
@@ -248,12 +263,6 @@ def test_any_node_device_that_stands(fuzz: Fuzzer, runner: asyncio.Runner) -> No
     answers = Answers()
     cluster = connect(answers)
 
-    async def saved() -> None:
-        pass
-
-    def cordoned(manager: DeviceManager, ids: frozenset[str]) -> None:
-        manager.cordoned(GPU, ids, 1.0)
-
     async def one(found: Any) -> None:
         answers.tell(as_json({**found, "items": [found]}))
         try:
@@ -261,14 +270,7 @@ def test_any_node_device_that_stands(fuzz: Fuzzer, runner: asyncio.Runner) -> No
         except ApiError:
             return
         manager = manager_with_devices(waits_for_cordons=True)
-        node_device = NodeDevice(
-            cluster,
-            "node-a",
-            GPU,
-            desired=lambda standing, wall_time: status_of(manager, GPU, standing),
-            cordoned=partial(cordoned, manager),
-            saved=saved,
-        )
+        node_device = NodeDevice(cluster, "node-a", GPU, StatusOf(manager))
         running = asyncio.create_task(node_device.run())
         patched = asyncio.create_task(answers.patched.wait())
         await asyncio.wait([running, patched], return_when=asyncio.FIRST_COMPLETED)

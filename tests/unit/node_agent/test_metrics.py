@@ -1,6 +1,6 @@
 """Who holds what, as Prometheus is told: what is so now, and nothing of what was."""
 
-from nodedevice_agent.allocation_metrics import MOST_CONTAINERS, AllocationCollector
+from nodedevice_agent.metrics import MOST_CONTAINERS, AllocationCollector
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, pod
 
@@ -19,7 +19,7 @@ def test_by_pod_and_container_and_resource() -> None:
     scenario.plugin(device_ids(2), NIC, 2)
     scenario.run(pod("a", container("one", gpu=2, nic=1), container("two", gpu=1)), pod("b", nic=1))
     for name in (GPU, NIC):
-        collector.say(scenario.snapshot(name))
+        collector.update(scenario.snapshot(name))
     assert told(collector) == {
         ("default", "a", "one", GPU): 2,
         ("default", "a", "two", GPU): 1,
@@ -32,9 +32,9 @@ def test_a_pod_that_is_gone_is_gone_from_here() -> None:
     scenario, collector = Scenario(), AllocationCollector()
     scenario.plugin(device_ids(2))
     scenario.run(pod("a", gpu=1), pod("b", gpu=1))
-    collector.say(scenario.snapshot())
+    collector.update(scenario.snapshot())
     scenario.gone("a")
-    collector.say(scenario.snapshot())
+    collector.update(scenario.snapshot())
     assert told(collector) == {("default", "b", "main", GPU): 1}
 
 
@@ -43,9 +43,9 @@ def test_of_a_resource_nothing_is_said_twice_and_of_others_nothing_is_lost() -> 
     scenario.plugin(device_ids(1))
     scenario.plugin(device_ids(1), NIC, 2)
     scenario.run(pod("a", gpu=1, nic=1))
-    collector.say(scenario.snapshot(GPU))
-    collector.say(scenario.snapshot(NIC))
-    collector.say(scenario.snapshot(GPU))
+    collector.update(scenario.snapshot(GPU))
+    collector.update(scenario.snapshot(NIC))
+    collector.update(scenario.snapshot(GPU))
     assert len(told(collector)) == 2
 
 
@@ -54,7 +54,7 @@ def test_as_many_containers_as_were_promised() -> None:
     count = MOST_CONTAINERS + 5
     scenario.plugin(device_ids(count))
     scenario.run(*(pod(f"p{number:04}", gpu=1) for number in range(count)))
-    collector.say(scenario.snapshot())
+    collector.update(scenario.snapshot())
     assert len(told(collector)) == MOST_CONTAINERS
 
 

@@ -7,7 +7,6 @@ operator sees the Lease grow old. Registrations that were refused are told on it
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -21,6 +20,7 @@ from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import ApiError, ApiForbidden, ApiNotFound
 from nodedevice_agent.kube.client import Cluster
 from nodedevice_agent.kube.retry import complain
+from nodedevice_agent.lib.probes import Health
 
 log = logging.getLogger(__name__)
 
@@ -32,37 +32,71 @@ _NEWS_SECONDS = 2.0
 _CONFLICT = 409
 
 
-async def keep_lease(
-    cluster: Cluster,
-    namespace: str,
-    node_name: str,
-    identity: str,
-    refusals: Refusals,
-    said: Callable[[bool], None],
-) -> None:
-    """Renew until cancelled. said: called with whether the last renewal reached the API server."""
-    lease: Lease | None = None
-    is_failing, is_said, may_tell = False, False, True
-    while True:
-        pause = jittered(RENEW_SECONDS, _JITTER)
-        told = refusals.told() if may_tell else ""
-        try:
-            lease = await _renew(cluster, namespace, node_name, identity, told, lease)
-            if is_said:
-                log.info("lease renewed again", extra={"lease": node_name})
-            is_failing = is_said = False
-        except ApiError as exc:
-            if told and isinstance(exc, ApiForbidden):
-                # by a policy older than this agent: that it lives is more than what it has to tell
-                log.warning("refused registrations cannot be told on the lease", extra={"error": str(exc)})
-                lease, may_tell = None, False
-                continue
-            is_said = is_said or complain("lease cannot be renewed; trying again", exc, lease=node_name)
-            is_failing, pause = True, _RETRY_SECONDS
-            if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):
-                lease = None
-        said(not is_failing)
-        await _pause(pause, refusals.is_news)
+class LeaseKeeper:
+    """Renews one agent's Lease. run() until cancelled."""
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, node_name: str, identity: str, refusals: Refusals, health: Health
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._node_name = node_name
+        self._identity = identity
+        self._refusals = refusals
+        self._health = health
+        # as written last; None: to be read or created first
+        self._lease: Lease | None = None
+        self._may_report = True
+        self._is_failing = self._is_logged = False
+
+    async def run(self) -> None:
+        while True:
+            reported = self._refusals.told() if self._may_report else ""
+            try:
+                self._lease = await self._renewed(reported)
+                self._succeeded()
+            except ApiError as exc:
+                if reported and isinstance(exc, ApiForbidden):
+                    # by a policy older than this agent: that it lives is more than what it has to tell
+                    log.warning("refused registrations cannot be told on the lease", extra={"error": str(exc)})
+                    self._lease, self._may_report = None, False
+                    continue
+                self._failed(exc)
+            pause = _RETRY_SECONDS if self._is_failing else jittered(RENEW_SECONDS, _JITTER)
+            await _pause(pause, self._refusals.is_news)
+
+    def _succeeded(self) -> None:
+        if self._is_logged:
+            log.info("lease renewed again", extra={"lease": self._node_name})
+        self._is_failing = self._is_logged = False
+        self._health.is_there("api server")
+
+    def _failed(self, exc: ApiError) -> None:
+        self._is_logged = self._is_logged or complain(
+            "lease cannot be renewed; trying again", exc, lease=self._node_name
+        )
+        self._is_failing = True
+        if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):
+            self._lease = None
+        self._health.is_missing("api server", "the lease cannot be renewed")
+
+    async def _renewed(self, refusals: str) -> Lease:
+        now, lease, identity = datetime.now(UTC), self._lease, self._identity
+        if lease is None:
+            owner = OwnerReference("v1", "Node", self._node_name, await self._cluster.node_uid(self._node_name))
+            try:
+                lease = await self._cluster.get_lease(self._namespace, self._node_name)
+            except ApiNotFound:
+                metadata = ObjectMeta(name=self._node_name, namespace=self._namespace, ownerReferences=[owner])
+                lease = Lease(metadata=metadata, spec=_spec(now, identity))
+                _tell(lease, refusals)
+                return await self._cluster.create_lease(lease)
+            _own(lease, owner)
+        _tell(lease, refusals)
+        acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
+        lease.spec = _spec(now, identity)
+        lease.spec.acquireTime = acquired
+        return await self._cluster.replace_lease(lease)
 
 
 async def _pause(seconds: float, is_news: asyncio.Event) -> None:
@@ -70,27 +104,6 @@ async def _pause(seconds: float, is_news: asyncio.Event) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, seconds - _NEWS_SECONDS)):
             await is_news.wait()
-
-
-async def _renew(
-    cluster: Cluster, namespace: str, node_name: str, identity: str, refusals: str, lease: Lease | None
-) -> Lease:
-    now = datetime.now(UTC)
-    if lease is None:
-        owner = OwnerReference("v1", "Node", node_name, await cluster.node_uid(node_name))
-        try:
-            lease = await cluster.get_lease(namespace, node_name)
-        except ApiNotFound:
-            lease = Lease(metadata=ObjectMeta(name=node_name, namespace=namespace, ownerReferences=[owner]))
-            _tell(lease, refusals)
-            lease.spec = _spec(now, identity)
-            return await cluster.create_lease(lease)
-        _own(lease, owner)
-    _tell(lease, refusals)
-    acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
-    lease.spec = _spec(now, identity)
-    lease.spec.acquireTime = acquired
-    return await cluster.replace_lease(lease)
 
 
 def _own(lease: Lease, node: OwnerReference) -> None:

@@ -9,24 +9,20 @@ has come back or the object was deleted.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from nodedevice_api.names import node_device_name
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiError, ApiNotFound, ApiRefused
 from nodedevice_agent.kube.client import Cluster, NodeDeviceObject
-from nodedevice_agent.kube.contention import Contest
 from nodedevice_agent.kube.observed_status import cordoned_ids, well_formed
 from nodedevice_agent.kube.retry import complain, forever, pause_seconds
 
 log = logging.getLogger(__name__)
-
-# What the status is to be, given the one that stands and the wall time; None while the last published one holds.
-Desired = Callable[[dict[str, Any], str], dict[str, Any] | None]
 
 PAUSE_SECONDS = 0.05
 # An object costs the API server by its size: with more devices listed, changes are gathered for longer.
@@ -35,36 +31,84 @@ _REFUSED_PAUSE_SECONDS = 60.0
 # of writes whose answers did not come: one that is heard of late is still ours
 _MOST_SENT = 3
 
+WINDOW_SECONDS = 60.0
+# edits within the window that are undone at once: a hand that edits, and edits again
+FREE_EDITS = 3
+# new allocations wait as long to be published
+_LONGEST_CONTENTION_PAUSE_SECONDS = 10.0
+
+
+class StatusSource(Protocol):
+    """What a NodeDevice publishes, and receives the cordons that are read from it."""
+
+    async def saved(self) -> None:
+        """Wait until every allocation so far is on disk: before that none may be published."""
+
+    def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any] | None:
+        """The status to be written over the observed one; None while the last published one stays."""
+
+    def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
+        """The administrator's cordons, all of them."""
+
+
+class Contention:
+    """Another client that keeps changing the status of one NodeDevice.
+
+    Its first few edits are undone at once, the next with growing pauses: two agents with one node name would otherwise write
+    as fast as the API server answers, without end. Keeps count; writes nothing.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._clock = clock
+        # within the window
+        self._edited_at: list[float] = []
+        self._logged_at = -WINDOW_SECONDS
+
+    def edited(self) -> None:
+        """One more edit: each of the first few is logged, then one line a minute."""
+        now = self._clock()
+        self._edited_at = [*self._recent(), now]
+        if len(self._edited_at) <= FREE_EDITS:
+            log.warning(
+                "NodeDevice status was modified by another client; restoring it", extra={"nodedevice": self._name}
+            )
+        elif now - self._logged_at >= WINDOW_SECONDS:
+            self._logged_at = now
+            log.error(
+                "conflict: another client keeps modifying the NodeDevice status; stop any other agent that has this --node-name",
+                extra={"nodedevice": self._name, "edits_in_the_last_minute": len(self._edited_at)},
+            )
+
+    def pause_seconds(self) -> float:
+        """Before the next write."""
+        excess = len(self._recent()) - FREE_EDITS
+        return min(pause_seconds(excess), _LONGEST_CONTENTION_PAUSE_SECONDS) if excess > 0 else 0.0
+
+    def _recent(self) -> list[float]:
+        earliest = self._clock() - WINDOW_SECONDS
+        return [at for at in self._edited_at if at > earliest]
+
 
 class NodeDevice:
     """One resource's object. run() until cancelled; touch() when something may have changed."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        node_name: str,
-        resource_name: str,
-        desired: Desired,
-        cordoned: Callable[[frozenset[str]], None],
-        saved: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, cluster: Cluster, node_name: str, resource_name: str, source: StatusSource) -> None:
         self.name = node_device_name(node_name, resource_name)
         self._cluster = cluster
         self._node_name = node_name
         self._resource_name = resource_name
-        self._desired = desired
-        self._cordoned = cordoned
-        self._saved = saved
+        self._source = source
         self._dirty = asyncio.Event()
         self._synced = asyncio.Event()
         # the API server is known to answer again, or the object is gone: no reason to wait out the pause after a failure
         self._hurry = asyncio.Event()
-        self._standing: dict[str, Any] | None = None
+        self._observed: dict[str, Any] | None = None
         self._version = 0
         # our own word: what is known to have stood, then what was sent since and may stand; empty while nothing is known
         self._ours: tuple[dict[str, Any], ...] = ()
         self._is_owned = True
-        self._contest = Contest(self.name)
+        self._contention = Contention(self.name)
         # since when something may be unpublished (monotonic seconds)
         self._touched_at: float | None = None
 
@@ -105,17 +149,17 @@ class NodeDevice:
             self._ours = ()
             self._hurry.set()
         elif self._is_edited(found.status):
-            self._contest.edited()
+            self._contention.edited()
             # counted once, until it is right again
             self._ours = ()
         self._is_owned = found is None or _has_owner(found, self._node_name)
-        self._standing = found.status if found is not None else None
-        self._cordoned(cordoned_ids(found.spec) if found is not None else frozenset())
+        self._observed = found.status if found is not None else None
+        self._source.cordoned(self._resource_name, cordoned_ids(found.spec) if found is not None else frozenset())
         self.touch()
 
     def _is_edited(self, status: dict[str, Any]) -> bool:
         """Whether it is none of ours. What we write may be heard of before the answer comes; a new object has none."""
-        if not self._ours or not status or status == self._standing:
+        if not self._ours or not status or status == self._observed:
             return False
         found = well_formed(status)
         return all(_owned(found, ours) != ours for ours in self._ours)
@@ -134,8 +178,8 @@ class NodeDevice:
                 if await self._publish():
                     if touched_at is not None:
                         metrics.PUBLISH_SECONDS.observe(time.monotonic() - touched_at)
-                    listed = len(well_formed(self._standing or {}).get("devices", ()))
-                    pause = max(PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed, self._contest.pause_seconds())
+                    listed = len(well_formed(self._observed or {}).get("devices", ()))
+                    pause = max(PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed, self._contention.pause_seconds())
                 failures, is_said = 0, False
             except ApiRefused as exc:
                 # the same object again would be refused again: wait for a change, and look once a minute
@@ -159,15 +203,15 @@ class NodeDevice:
 
     async def _publish(self) -> bool:
         """Write what differs from what stands. Returns whether anything was written."""
-        await self._saved()
-        standing = self._standing
-        before = well_formed(standing or {})
-        status = self._desired(before, _wall_time())
+        await self._source.saved()
+        observed = self._observed
+        before = well_formed(observed or {})
+        status = self._source.desired_status(self._resource_name, before, _wall_time())
         if status is None:
             return False
-        if standing is None or not self._is_owned:
+        if observed is None or not self._is_owned:
             await self._create()
-        if standing is not None and before == standing and _owned(standing, status) == status:
+        if observed is not None and before == observed and _owned(observed, status) == status:
             self._ours = (status,)
             return False
         if self._ours:
@@ -178,7 +222,7 @@ class NodeDevice:
             # deleted a moment ago; the watch will say so as well
             await self._create()
             written = await self._apply(status)
-        self._standing, self._version, self._ours = written.status, _version(written), (status,)
+        self._observed, self._version, self._ours = written.status, _version(written), (status,)
         return True
 
     async def _create(self) -> None:
@@ -195,15 +239,15 @@ class NodeDevice:
         return written
 
 
-def _owned(standing: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+def _owned(observed: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
     """What stands, less what other writers added, in our order: to be compared with what is wanted."""
-    found = {c.get("type"): c for c in standing.get("conditions", ())}
+    found = {c.get("type"): c for c in observed.get("conditions", ())}
     ours = [_same_keys(found.get(wanted["type"], {}), wanted) for wanted in status["conditions"]]
-    return {**_same_keys(standing, status), "conditions": ours}
+    return {**_same_keys(observed, status), "conditions": ours}
 
 
-def _same_keys(standing: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in standing.items() if key in wanted}
+def _same_keys(observed: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in observed.items() if key in wanted}
 
 
 def _has_owner(found: NodeDeviceObject, node_name: str) -> bool:

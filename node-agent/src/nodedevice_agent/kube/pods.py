@@ -6,15 +6,18 @@ of a container that asks for any, what it sets itself and a device plugin must n
 
 import logging
 import re
-from collections.abc import Callable
 from decimal import Decimal, Overflow
 
 from nodedevice_api.resource_names import is_extended_resource
 
 from nodedevice_agent.devicemanager.allocation.container_edits import place
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, OwnSettings, Pod
+from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import Cluster, ContainerSpec, EnvVar, PodObject
+from nodedevice_agent.kube.publisher import Publisher
+from nodedevice_agent.kube.rebuild import recover_checkpoint
 from nodedevice_agent.kube.retry import forever
+from nodedevice_agent.lib.probes import Health
 
 log = logging.getLogger(__name__)
 
@@ -28,25 +31,38 @@ _SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi":
 _MOST = Decimal(2**63 - 1)
 
 
-async def watch_pods(
-    cluster: Cluster,
-    node_name: str,
-    synced: Callable[[list[Pod]], None],
-    seen: Callable[[Pod], None],
-    gone: Callable[[str], None],
-) -> None:
-    """Tell of this node's pods until cancelled. synced comes first, and again after each break."""
+class PodWatch:
+    """Feeds the device manager with this node's pods. run() until cancelled."""
 
-    async def on_list(pods: list[PodObject]) -> None:
-        synced([from_api(pod) for pod in pods])
+    def __init__(
+        self, cluster: Cluster, node_name: str, host: PluginHost, publisher: Publisher, health: Health
+    ) -> None:
+        self._cluster = cluster
+        self._node_name = node_name
+        self._host = host
+        self._manager = host.manager
+        self._publisher = publisher
+        self._health = health
 
-    async def on_change(event: str, pod: PodObject) -> None:
-        if event == "DELETED":
-            gone(from_api(pod).uid)
-        else:
-            seen(from_api(pod))
+    async def run(self) -> None:
+        """Recover a lost checkpoint first: the pods are compared with its allocations."""
+        if self._manager.is_recovering:
+            known = await recover_checkpoint(self._cluster, self._node_name)
+            if known.registered:
+                log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
+            self._host.do(self._manager.recovered(known, self._host.now()))
+        fields = {"spec.nodeName": self._node_name}
+        await forever("pods", lambda: self._cluster.follow(PodObject, fields, self._synced, self._changed))
 
-    await forever("pods", lambda: cluster.follow(PodObject, {"spec.nodeName": node_name}, on_list, on_change))
+    async def _synced(self, pods: list[PodObject]) -> None:
+        """The complete list: first of all, and again after each break of the watch."""
+        self._health.is_there("pods")
+        self._host.do(self._manager.pods_synced([from_api(pod) for pod in pods], self._host.now()))
+        self._publisher.refresh_all()
+
+    async def _changed(self, event: str, found: PodObject) -> None:
+        pod, now = from_api(found), self._host.now()
+        self._host.do(self._manager.pod_gone(pod.uid, now) if event == "DELETED" else self._manager.pod_seen(pod, now))
 
 
 def from_api(pod: PodObject) -> Pod:

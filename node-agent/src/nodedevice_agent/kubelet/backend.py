@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.advertised import offer
 from nodedevice_agent.kubelet.condition import KubeletStanding, Stand, injectable
@@ -21,10 +22,12 @@ log = logging.getLogger(__name__)
 
 
 class KubeletBackend:
-    """start() before plugins are served, touched() for each resource that may have changed.
+    """start() before plugins are served, resource_changed() for each resource that may have changed.
 
     news: a condition has changed. grace_seconds: for how long a kubelet that starts anew is not told to be away.
     """
+
+    is_settled = True
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class KubeletBackend:
         tasks.create_task(self._reader.run())
         log.info("the kubelet allocates", extra={"directory": str(self._directory.path)})
 
-    def touched(self, resource_name: str) -> None:
+    def resource_changed(self, resource_name: str) -> None:
         """This resource's devices or allocations may have changed."""
         endpoint = self._endpoints.get(resource_name)
         if endpoint is None:
@@ -72,9 +75,12 @@ class KubeletBackend:
         if self._mirror.is_outdated:
             self._reader.poke()
 
-    def injectable(self, resource_name: str) -> tuple[str, str, str]:
+    def snapshot(self, resource_name: str) -> Snapshot:
+        return snapshot(self._mirror, resource_name)
+
+    def injectable(self, now: Snapshot) -> tuple[str, str, str]:
         """Status, reason and message of the condition Injectable."""
-        endpoint = self._endpoints.get(resource_name)
+        endpoint = self._endpoints.get(now.resource_name)
         return injectable(endpoint.standing if endpoint else KubeletStanding(Stand.NOTHING_TO_SHOW))
 
     @property

@@ -25,6 +25,8 @@ class NriBackend:
     grace_seconds: how long the runtime may be away before nothing is advertised any more.
     """
 
+    notes = ""
+
     def __init__(
         self,
         host: PluginHost,
@@ -52,6 +54,9 @@ class NriBackend:
     def is_settled(self) -> bool:
         """Whether it is known if there is a runtime; until then what was published last holds."""
         return self._link.said is not None
+
+    def resource_changed(self, resource_name: str) -> None:
+        """The runtime asks when it creates a container; nothing is announced to it."""
 
     def snapshot(self, resource_name: str) -> Snapshot:
         """With which containers run without their devices; each is told of once, as are those that run on with theirs."""

@@ -13,9 +13,12 @@ from lightkube.config.models import User
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.kube import lease, retry
 from nodedevice_agent.kube.client import Cluster, PodObject
-from nodedevice_agent.kube.lease import keep_lease
+from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDevice
 from nodedevice_agent.kube.retry import forever, until_done
+from nodedevice_agent.lib.probes import Health
+
+from tests.unit.node_agent.kube.status_source import FixedStatus
 
 SERVER = "https://10.1.2.3:6443"
 LOST = ("WARNING", "api server: connection lost; trying again")
@@ -76,15 +79,12 @@ async def all_of_them(cluster: Cluster) -> None:
     async def nothing(*_: object) -> None:
         pass
 
-    def wants(name: str) -> NodeDevice:
-        return NodeDevice(cluster, "n1", name, lambda _, now: {"conditions": []}, lambda _: None, nothing)
-
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(until_done("reading the node", lambda: cluster.node_uid("n1")))
         tasks.create_task(forever("pods", lambda: cluster.follow(PodObject, {}, nothing, nothing)))
-        tasks.create_task(keep_lease(cluster, "ns", "n1", "me", Refusals(), lambda is_renewed: None))
+        tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Refusals(), Health()).run())
         for name in ("example.com/a", "example.com/b"):
-            tasks.create_task(wants(name).run())
+            tasks.create_task(NodeDevice(cluster, "n1", name, FixedStatus()).run())
 
 
 async def test_it_is_said_once_with_its_address_and_once_when_it_is_back(

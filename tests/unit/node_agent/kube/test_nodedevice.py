@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
-from nodedevice_agent.kube import contention as contest
 from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube import retry
 from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.contention import Contest
-from nodedevice_agent.kube.nodedevice import NodeDevice
+from nodedevice_agent.kube.nodedevice import Contention, NodeDevice
+
+from tests.unit.node_agent.kube.status_source import FixedStatus
 
 GPU = "example.com/gpu"
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
@@ -86,12 +86,7 @@ class FakeCluster:
 
 @asynccontextmanager
 async def published(cluster: FakeCluster) -> AsyncIterator[NodeDevice]:
-    status = {"total": 1, "conditions": []}
-
-    async def saved() -> None:
-        pass
-
-    made = NodeDevice(cast(Cluster, cluster), "n1", GPU, lambda _, now: status, lambda _: None, saved)
+    made = NodeDevice(cast(Cluster, cluster), "n1", GPU, FixedStatus(total=1))
     running = asyncio.create_task(made.run())
     made.touch()
     try:
@@ -108,8 +103,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(node_devices, "pause_seconds", lambda failures: NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
-    monkeypatch.setattr(contest, "pause_seconds", lambda excess: NEVER_SECONDS)
-    monkeypatch.setattr(contest, "_LONGEST_PAUSE_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(node_devices, "_LONGEST_CONTENTION_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(retry, "pause_seconds", lambda failures: 0)
     return FakeCluster()
 
@@ -153,36 +147,38 @@ async def test_a_deleted_object_is_made_anew_at_once(cluster: FakeCluster, failu
     assert cluster.found.status["total"] == 1
 
 
-PUT_RIGHT = "status was changed by somebody else; it is put right"
-CONTEST = "somebody else keeps changing the status; end any other agent that has this --node-name"
+RESTORED = "NodeDevice status was modified by another client; restoring it"
+CONFLICT = (
+    "conflict: another client keeps modifying the NodeDevice status; stop any other agent that has this --node-name"
+)
 
 
-async def test_who_writes_after_each_write_is_not_answered_without_end(
+async def test_a_client_that_writes_after_each_write_is_answered_with_growing_pauses(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.is_contested = True
     async with published(cluster):
-        await cluster.until_attempts(contest.FREE + 1)
+        await cluster.until_attempts(node_devices.FREE_EDITS + 1)
         for _ in range(100):
             await asyncio.sleep(0)
         # the pause begins with the write that follows the first edit too many
-        assert cluster.attempts <= contest.FREE + 2
-    assert [record.getMessage() for record in caplog.records] == [PUT_RIGHT] * contest.FREE + [CONTEST]
+        assert cluster.attempts <= node_devices.FREE_EDITS + 2
+    assert [record.getMessage() for record in caplog.records] == [RESTORED] * node_devices.FREE_EDITS + [CONFLICT]
 
 
-def test_a_contest_is_said_once_a_minute_and_ends_when_the_edits_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_contention_is_logged_once_a_minute_and_ends_with_the_edits(caplog: pytest.LogCaptureFixture) -> None:
     now = 1000.0
-    found = Contest("n1.gpu", lambda: now)
-    for _ in range(contest.FREE):
+    found = Contention("n1.gpu", lambda: now)
+    for _ in range(node_devices.FREE_EDITS):
         found.edited()
         assert found.pause_seconds() == 0
     for _ in range(240):
         now += 1
         found.edited()
-        assert retry.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= contest._LONGEST_PAUSE_SECONDS
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [PUT_RIGHT] * contest.FREE + [CONTEST] * 4
-    now += contest.WINDOW_SECONDS
+        assert retry.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= node_devices._LONGEST_CONTENTION_PAUSE_SECONDS
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == [RESTORED] * node_devices.FREE_EDITS + [CONFLICT] * 4
+    now += node_devices.WINDOW_SECONDS
     assert found.pause_seconds() == 0
     found.edited()
-    assert caplog.records[-1].getMessage() == PUT_RIGHT
+    assert caplog.records[-1].getMessage() == RESTORED

@@ -4,24 +4,21 @@ The file's keys are the flags' names in camelCase, and `plugins` for the built-i
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import yaml
 from nodedevice_api import names
+from nodedevice_common import settings_loader
 from nodedevice_common.logs import LogFormat, LogLevel
 
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.setting_problems import explained
 
 Runtime = Literal["none", "nri", "kubelet", "auto"]
 TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 TopologyScope = Literal["container", "pod"]
-
-# of another's error, which may quote a whole file
-_MOST_SHOWN = 500
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -75,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     plugins: PluginSettings = msgspec.field(default_factory=PluginSettings)
 
 
-def load(file: Path | None, given: dict[str, Any]) -> Settings:
+def load(file: Path | None, given: Mapping[str, Any]) -> Settings:
     """Settings to run the agent with: as combined, and of a node. Raises SettingsError that names the key."""
     settings = combined(file, given)
     if not settings.node_name:
@@ -91,50 +88,12 @@ def load(file: Path | None, given: dict[str, Any]) -> Settings:
     return settings
 
 
-def combined(file: Path | None, given: dict[str, Any]) -> Settings:
-    """Settings of the file, with what flags and environment gave (by field name) laid over it; which node it is need not be said.
+def combined(file: Path | None, given: Mapping[str, Any]) -> Settings:
+    """Settings of the file, with flags and environment (by field name) on top; --node-name may be missing.
 
     Raises SettingsError that names the key.
     """
-    return msgspec.structs.replace(_read(file) if file else Settings(), **given)
-
-
-def _read(file: Path) -> Settings:
     try:
-        raw = _parsed(file.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise SettingsError(f"config file {file}: {exc.strerror}") from exc
-    except Exception as exc:
-        # odd dates, empty numbers and deep nesting leave the YAML library by half a dozen other exceptions
-        raise SettingsError(f"config file {file} is not YAML: {' '.join(str(exc).split())[:_MOST_SHOWN]}") from exc
-    try:
-        return msgspec.convert(raw if raw is not None else {}, Settings)
-    except msgspec.ValidationError as exc:
-        problem = str(exc)
-        # a value as long as that is quoted in it, and the place, at its end, is cut off
-        said = problem[:_MOST_SHOWN] if len(problem) > _MOST_SHOWN else explained(problem, raw, Settings)
-        raise SettingsError(f"config file {file}: {said}") from exc
-    except (RecursionError, UnicodeError) as exc:
-        raise SettingsError(f"config file {file}: {str(exc)[:_MOST_SHOWN]}") from exc
-
-
-def _parsed(text: str) -> Any:
-    """What is JSON is read as JSON: a program may have written it, and not all of it means the same in YAML, such as 1e-5."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return yaml.load(text, Loader=_EachKeyOnce)
-
-
-class _EachKeyOnce(yaml.SafeLoader):
-    """The library keeps the last of two equal keys, and devices listed under the first would be missing without a word."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        seen: set[str] = set()
-        for key in keys:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(None, None, f"key `{key.value}` is there twice", key.start_mark)
-            seen.add(key.value)
-        return node
+        return settings_loader.load(Settings, file, given)
+    except settings_loader.SettingProblem as exc:
+        raise SettingsError(str(exc)) from exc

@@ -3,7 +3,6 @@
 The file is YAML or JSON with the same names in camelCase. A key that is not known is an error: a typo must not be a default.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 from msgspec import Meta
 from nodedevice_api import names
 from nodedevice_api.resource_names import resource_name_problem
+from nodedevice_common import settings_loader
 from nodedevice_common.logs import LogFormat, LogLevel
 from nodedevice_common.probes import parse_address
 
@@ -22,10 +22,6 @@ from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, SHORTEST_
 
 # What the API server takes for the name of a namespace: anything else would be a path of its own.
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-# where a sentence of msgspec says that the trouble is: `$.heldDevicePolicy[...]`
-_PLACE = re.compile(r" - at `\$\.(?P<key>\w+)[^`]*`$")
-_UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]+)`")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -83,16 +79,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError("httpAddress", f"{self.http_address!r} is not host:port, such as 0.0.0.0:8080") from exc
 
 
-def load(file: Path | None, overrides: dict[str, Any]) -> Settings:
-    """Settings from the file, with `overrides` (by field name; None: not given) on top.
+def load(file: Path | None, given: Mapping[str, Any]) -> Settings:
+    """Settings from the file, with `given` (flags and environment by field name; None: not given) on top.
 
     Raises SettingsError where the file cannot be read, has an unknown key or a value of the wrong kind.
     """
-    given = _read(file) if file is not None else {}
-    fields = {field.name: field.encode_name for field in msgspec.structs.fields(Settings)}
-    flags = {fields[name]: name for name, value in overrides.items() if value is not None}
-    given.update({key: overrides[name] for key, name in flags.items()})
-    settings = _convert(given, str(file) if file is not None else "settings", flags)
+    try:
+        settings = settings_loader.load(Settings, file, given)
+    except settings_loader.SettingProblem as exc:
+        raise SettingsError(exc.source, exc.problem) from exc
     _check(settings)
     return settings
 
@@ -109,66 +104,3 @@ def _check(settings: Settings) -> None:
         problem = resource_name_problem(resource)
         if problem:
             raise SettingsError("heldDevicePolicy", f"{resource!r}: {problem}; * is every other resource")
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = _parsed(file.read_bytes())
-    except OSError as exc:
-        raise SettingsError(str(file), f"cannot be read ({exc.strerror})") from exc
-    except Exception as exc:
-        # odd dates and empty numbers leave the YAML library by exceptions of other kinds
-        raise SettingsError(str(file), f"is no YAML ({' '.join(str(exc).split())})") from exc
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise SettingsError(str(file), "must be a mapping of settings, such as `logLevel: debug`")
-    return {str(key): value for key, value in content.items()}
-
-
-def _parsed(content: bytes) -> Any:
-    """What is JSON is read as JSON: a program may have written it, and not all of it means the same in YAML, such as 1e-5."""
-    try:
-        return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.yaml.decode(content)
-
-
-def _convert(given: dict[str, Any], source: str, flags: Mapping[str, str]) -> Settings:
-    """flags: of the settings that did not come from `source`, the field names by key. Raises SettingsError."""
-    try:
-        return msgspec.convert(given, Settings)
-    except msgspec.ValidationError as exc:
-        problem = str(exc)
-        place = _PLACE.search(problem)
-        if place is None or _UNKNOWN_KEY.search(problem):
-            raise SettingsError(source, _explain(problem)) from exc
-        key = place["key"]
-        if key in flags:
-            source = f"--{flags[key].replace('_', '-')} (NODEDEVICE_{flags[key].upper()})"
-            problem = problem[: place.start()]
-        raise SettingsError(source, _item(key, given[key]) + problem) from exc
-
-
-def _item(key: str, value: Any) -> str:
-    """Which item of a mapping cannot be used; nothing where the value is none."""
-    if not isinstance(value, dict):
-        return ""
-    kind = next(field.type for field in msgspec.structs.fields(Settings) if field.encode_name == key)
-    for name, one in value.items():
-        try:
-            msgspec.convert({name: one}, kind)
-        except msgspec.ValidationError:
-            return f"{name}: "
-    return ""
-
-
-def _explain(problem: str) -> str:
-    """msgspec's sentence, with the nearest known key where it is about an unknown one."""
-    unknown = _UNKNOWN_KEY.search(problem)
-    if unknown is None:
-        return problem
-    known = sorted(field.encode_name for field in msgspec.structs.fields(Settings))
-    near = difflib.get_close_matches(unknown["key"], known, n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-    return f"unknown setting {unknown['key']}; {remedy}"

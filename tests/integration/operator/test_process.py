@@ -43,11 +43,11 @@ def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProc
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param("httpAdress: x", "unknown setting httpAdress; did you mean httpAddress?", id="typo"),
+        pytest.param("httpAdress: x", "unknown field `httpAdress`; did you mean httpAddress?", id="typo"),
         pytest.param("logLevel: loud", "logLevel", id="value"),
         pytest.param("httpAddress: nowhere", "'nowhere' is not host:port", id="address"),
         pytest.param("- a", "must be a mapping", id="list"),
-        pytest.param("{", "is no YAML", id="no YAML"),
+        pytest.param("{", "is not YAML", id="no YAML"),
     ],
 )
 def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path, content: str, said: str) -> None:

@@ -47,8 +47,8 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("http_address: a:1", "unknown setting http_address; did you mean httpAddress?"),
-        ("zzz: 1", "unknown setting zzz; known are agentGraceSeconds,"),
+        ("http_address: a:1", "unknown field `http_address`; did you mean httpAddress?"),
+        ("zzz: 1", "unknown field `zzz`; known are agentGraceSeconds,"),
         ("logFormat: xml", "Invalid enum value 'xml'"),
         ("kubeconfig: 1", "Expected `str | null`, got `int` - at `$.kubeconfig`"),
         ("httpAddress: ':99999'", "':99999' is not host:port"),
@@ -62,12 +62,15 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
             "heldDevicePolicy: '': must be domain/name, such as vendor.com/gpu; * is every other",
         ),
         ("heldDevicePolicy: {Vendor.com/gpu: evict}", "the part before the slash must be a lower-case DNS name"),
-        ("heldDevicePolicy: {a.b/c: report, a.b/d: bar}", "operator.yaml: a.b/d: Invalid enum value 'bar'"),
+        (
+            "heldDevicePolicy: {a.b/c: report, a.b/d: bar}",
+            "Invalid enum value 'bar' - at `$.heldDevicePolicy[...]`, of a.b/d; choose one of evict, report",
+        ),
         ("heldDevicePolicy: {a.b/c: report, 7: evict}", "heldDevicePolicy"),
-        ("a: b: c", "is no YAML"),
-        ("a: 2001-99-99", "is no YAML (month must be in 1..12"),
-        ("a: !!int ''", "is no YAML"),
-        ("[" * 3000, "is no YAML"),
+        ("a: b: c", "is not YAML"),
+        ("a: 2001-99-99", "is not YAML (month must be in 1..12"),
+        ("a: !!int ''", "is not YAML"),
+        ("[" * 3000, "is not YAML"),
         ("text", "must be a mapping"),
     ],
 )
@@ -85,7 +88,7 @@ def test_errors_name_the_key(tmp_path: Path, content: str, said: str) -> None:
     [
         (
             ["--held-device-policy", "a.b/c=evict", "--held-device-policy", "a.b/d=bar"],
-            "--held-device-policy (NODEDEVICE_HELD_DEVICE_POLICY): a.b/d: Invalid enum value 'bar'",
+            "--held-device-policy (NODEDEVICE_HELD_DEVICE_POLICY): Invalid enum value 'bar', of a.b/d; choose one of evict, report",
         ),
         (
             ["--agent-poll-seconds", "0"],

@@ -73,4 +73,4 @@ def test_flag_over_environment_over_configuration(node: Path) -> None:
 def test_a_configuration_that_cannot_be_read_is_one_line(tmp_path: Path, args: tuple[str, ...]) -> None:
     refused = CliRunner().invoke(main, [*args, "--config", str(tmp_path / "none.yaml")])
     assert (refused.exit_code, refused.output.count("\n")) == (1, 1)
-    assert f"config file {tmp_path / 'none.yaml'}: No such file" in refused.output
+    assert f"config file {tmp_path / 'none.yaml'}: cannot be read (No such file" in refused.output

@@ -1,0 +1,50 @@
+"""Flag over file over default, and errors that name the place and the remedy; the programs' tests have many more."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pytest
+from nodedevice_common.settings_loader import SettingProblem, load
+
+
+class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    poll_seconds: float = 10.0
+    mode: Literal["fast", "slow"] | None = None
+    policy: dict[str, Literal["report", "evict"]] = {}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "example.yaml"
+
+
+def test_given_values_win_over_the_file_and_the_file_over_defaults(file: Path) -> None:
+    file.write_text("pollSeconds: 1\nmode: fast\n")
+    assert load(Example, file, {"mode": "slow", "policy": None}) == Example(1.0, "slow")
+    assert load(Example, None, {}) == Example()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param("polSeconds: 1", "unknown field `polSeconds`; did you mean pollSeconds?", id="typo"),
+        pytest.param("mode: late", "Invalid enum value 'late' - at `$.mode`; choose one of fast, slow", id="choice"),
+        pytest.param("policy: {a: evict, b: 1}", "- at `$.policy[...]`, of b; choose one of evict, report", id="value"),
+        pytest.param("policy: {a: evict, 1: evict}", "the key 1; write it in quotes", id="key"),
+        pytest.param("mode: fast\nmode: slow", "is not YAML (duplicate key `mode`", id="duplicate"),
+    ],
+)
+def test_a_mistake_in_the_file_names_file_place_and_remedy(file: Path, content: str, problem: str) -> None:
+    file.write_text(content)
+    with pytest.raises(SettingProblem) as refused:
+        load(Example, file, {})
+    assert str(refused.value).startswith(f"config file {file}: ")
+    assert problem in refused.value.problem
+
+
+def test_a_mistake_in_a_flag_names_the_flag_and_its_variable(file: Path) -> None:
+    file.write_text("mode: fast\n")
+    with pytest.raises(SettingProblem) as refused:
+        load(Example, file, {"poll_seconds": "often"})
+    assert str(refused.value) == "--poll-seconds (NODEDEVICE_POLL_SECONDS): Expected `float`, got `str`"

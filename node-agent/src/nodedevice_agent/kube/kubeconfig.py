@@ -6,42 +6,17 @@ content, which may be a secret.
 
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import yaml
 from lightkube import KubeConfig
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, SingleConfig
 from lightkube.core.exceptions import ConfigError
+from nodedevice_common import kubeconfig as kubeconfigs
+from nodedevice_common.kubeconfig import KubeconfigProblem
 
 from nodedevice_agent.errors import SettingsError
 
-_REMEDY = "mend it, or give another with --kubeconfig"
-
-
-class _Entry(msgspec.Struct):
-    name: str
-
-
-class _Cluster(_Entry):
-    cluster: dict[str, Any]
-
-
-class _Context(_Entry):
-    context: dict[str, Any]
-
-
-class _User(_Entry):
-    user: dict[str, Any]
-
-
-class _Kubeconfig(msgspec.Struct, rename="kebab"):
-    """As far as the library takes it for granted."""
-
-    clusters: list[_Cluster]
-    contexts: list[_Context]
-    current_context: str
-    users: list[_User] = []
+_REMEDY = "correct it, or name another one with --kubeconfig"
 
 
 def read(kubeconfig: Path | None) -> SingleConfig:
@@ -50,11 +25,14 @@ def read(kubeconfig: Path | None) -> SingleConfig:
         return _of_pod()
     file = (kubeconfig or Path(os.environ.get("KUBECONFIG") or "~/.kube/config")).expanduser()
     try:
-        found = _parsed(file)
-        config = KubeConfig.from_dict(found, fname=file).get()
+        raw, form = kubeconfigs.read(file)
+        if form.current_context is None:
+            raise unusable(file, "it has no current-context")
+        lists = {key: raw.get(key) or [] for key in ("clusters", "contexts", "users")}
+        config = KubeConfig.from_dict({**raw, **lists}, fname=file).get()
     except LookupError as exc:
         raise unusable(file, f"its current context names {exc}, which is not in it") from exc
-    except (ConfigError, msgspec.ValidationError, TypeError, ValueError) as exc:
+    except (KubeconfigProblem, ConfigError, msgspec.ValidationError, TypeError, ValueError) as exc:
         raise unusable(file, str(exc)) from exc
     if config is None or config.user is None:
         raise unusable(file, "no current context with a user")
@@ -78,26 +56,6 @@ def _of_pod() -> SingleConfig:
         raise unusable(None, str(exc)) from exc
     assert config is not None
     return config
-
-
-def _parsed(file: Path) -> dict[str, Any]:
-    """Raises SettingsError."""
-    try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise unusable(file, exc.strerror or str(exc)) from exc
-    except yaml.MarkedYAMLError as exc:
-        line = f" in line {exc.problem_mark.line + 1}" if exc.problem_mark else ""
-        raise unusable(file, f"it is not YAML: {exc.problem}{line}") from exc
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
-        raise unusable(file, "it is not YAML") from exc
-    if raw is None:
-        raise unusable(file, "it is empty")
-    try:
-        msgspec.convert(raw, _Kubeconfig)
-    except msgspec.ValidationError as exc:
-        raise unusable(file, f"it is no kubeconfig: {exc}") from exc
-    return dict(raw)
 
 
 def _check(file: Path, config: SingleConfig) -> None:

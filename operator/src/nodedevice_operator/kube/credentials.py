@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import yaml
 from kubernetes import config
 from kubernetes.client.configuration import Configuration
+from nodedevice_common.kubeconfig import KubeconfigProblem, read
 
 from nodedevice_operator.errors import CredentialsError
 
@@ -21,44 +21,7 @@ from nodedevice_operator.errors import CredentialsError
 _TOKEN_LIFE_SECONDS: Final = 60.0
 _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # What the package lets out for a file that is no kubeconfig.
-_UNUSABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, msgspec.MsgspecError)
-
-
-class _Cluster(msgspec.Struct):
-    server: str | None = None
-
-
-class _Context(msgspec.Struct):
-    user: str | None = None
-    namespace: str | None = None
-
-
-class _User(msgspec.Struct, rename="camel"):
-    token_file: str | None = None
-
-
-class _NamedCluster(msgspec.Struct):
-    name: str
-    cluster: _Cluster | None = None
-
-
-class _NamedContext(msgspec.Struct):
-    name: str
-    context: _Context | None = None
-
-
-class _NamedUser(msgspec.Struct):
-    name: str
-    user: _User | None = None
-
-
-class _Kubeconfig(msgspec.Struct, rename="kebab"):
-    """A kubeconfig, as far as its form matters here."""
-
-    clusters: list[_NamedCluster] | None = None
-    contexts: list[_NamedContext] | None = None
-    users: list[_NamedUser] | None = None
-    current_context: str | None = None
+_UNUSABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, KubeconfigProblem)
 
 
 class Credentials:
@@ -159,16 +122,9 @@ def _of_kubeconfig(configuration: Configuration, files: str) -> Credentials:
     if not paths:
         raise CredentialsError("there is no such file")
     # first of all: the package takes its form for granted
-    contents = [msgspec.yaml.decode(path.read_bytes(), type=_Kubeconfig | None) for path in paths]
+    contents = [read(path)[1] for path in paths]
     loaders: Any = config  # without types of its own
     loaders.load_kube_config(config_file=files, client_configuration=configuration)
-    return Credentials(configuration, *_of_context(paths[0], contents[0] or _Kubeconfig()))
-
-
-def _of_context(path: Path, content: _Kubeconfig) -> tuple[Path | None, str | None]:
-    """The token file and the namespace of the current context, where it has them; of several kubeconfigs, in the first."""
-    contexts = {each.name: each.context for each in content.contexts or ()}
-    users = {each.name: each.user for each in content.users or ()}
-    context = contexts.get(content.current_context or "") or _Context()
-    named = (users.get(context.user or "") or _User()).token_file
-    return (path.parent / named) if named else None, context.namespace
+    # of several kubeconfigs, the first one counts
+    context, user = contents[0].current()
+    return Credentials(configuration, paths[0].parent / user.token_file if user.token_file else None, context.namespace)

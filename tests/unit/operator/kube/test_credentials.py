@@ -33,7 +33,7 @@ NO_CERTIFICATE = base64.b64encode(b"no certificate").decode()
     ("content", "problem"),
     [
         pytest.param("just words", "got `str`", id="plain text"),
-        pytest.param("a: [", "while parsing", id="no YAML"),
+        pytest.param("a: [", "it is not YAML", id="no YAML"),
         pytest.param("", "is empty", id="empty"),
         pytest.param("{}", "current-context", id="nothing in it"),
         pytest.param(kubeconfig({}, {}, clusters=5), "$.clusters", id="a number of clusters"),

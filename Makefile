@@ -88,8 +88,8 @@ unit: setup ## The fast tests: first verdict in seconds
 	$(BIN)/pytest -q -m "not cluster" tests/unit tests/conformance
 
 .PHONY: conformance
-conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, every line of its behaviour
-	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q tests/conformance
+conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, which rows of its behaviour tests show
+	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q --kubelet-rows tests/conformance tests/unit tests/integration
 
 .PHONY: test
 test: setup ## All tests, fast ones first; a real control plane is built once and started for them

@@ -11,10 +11,18 @@ from hack.cluster.build.binaries import find
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import reach_loopback_directly
+from tests.conformance.report import KubeletRows
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kubelet-rows", action="store_true", help="run the tests that show rows of the kubelet's behaviour"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
     reach_loopback_directly()
+    config.pluginmanager.register(KubeletRows(is_strict=config.getoption("--kubelet-rows")), "kubelet-rows")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest sorts out what -m deselects

@@ -1,38 +1,41 @@
-"""Every line of the kubelet's behaviour is accounted for, by a test that is there or a reason that is given."""
+"""Every row of the kubelet's behaviour is accounted for: by a test that carries it, or by a reason."""
 
 import re
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conformance.rows import FILES, ROOT, Kind, Row, exists, has_run, is_on_a_node
-from tests.conformance.rows_behaviour import BEHAVIOUR
-from tests.conformance.rows_scenarios import SCENARIOS
-from tests.conformance.rows_weak_spots import WEAK_SPOTS
+from tests.conformance.report import KubeletRows, marked
+from tests.conformance.rows import ROWS, TABLES, Kind, Row
 from tests.oracle import differences
 
-_TABLES = {"behaviour": (BEHAVIOUR, 73), "scenario": (SCENARIOS, 106), "weak spot": (WEAK_SPOTS, 29)}
-_ALL = [pytest.param(row, id=f"{name}-{row.number}") for name, (rows, _) in _TABLES.items() for row in rows]
-_TITLES = re.findall(r"^## (.+)$", (ROOT / "docs" / "differences.md").read_text(), re.MULTILINE)
+_DIFFERENCES = Path(__file__).parents[2] / "docs/differences.md"
+_ROW = "behaviour 1"
+_TITLES = re.findall(r"^## (.+)$", _DIFFERENCES.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize(("rows", "count"), _TABLES.values(), ids=_TABLES)
-def test_every_line_is_there_once(rows: tuple[Row, ...], count: int) -> None:
-    assert [row.number for row in rows] == list(range(1, count + 1))
+def test_every_row_is_there() -> None:
+    assert {name: list(rows) for name, rows in TABLES.items()} == {
+        "behaviour": list(range(1, 74)),
+        "scenario": list(range(1, 107)),
+        "weak spot": list(range(1, 30)),
+    }
 
 
-@pytest.mark.parametrize("row", _ALL)
-def test_line_is_accounted_for(row: Row) -> None:
-    if row.kind is not Kind.KUBELETS:
-        assert row.tests, "a line that is kept is shown by a test"
-        assert [test for test in row.tests if not exists(test)] == []
+@pytest.mark.parametrize(("name", "row"), ROWS.items(), ids=ROWS)
+def test_row_is_accounted_for(name: str, row: Row) -> None:
+    files = marked().get(name, [])
+    if row.kind is Kind.KUBELETS:
+        assert row.note, "a row that is not ours gives the reason"
+        assert not files
     else:
-        assert row.note, "a line that is not kept says why"
-        assert not row.tests
+        assert files, "a row that is ours is carried by a test"
     if row.kind is Kind.STRONGER:
         assert row.note in _TITLES
     if row.kind is Kind.ON_A_NODE:
-        assert any(map(is_on_a_node, row.tests)), "it says so"
+        assert any("real_node" in file.parts for file in files)
 
 
 def test_allowances_are_paragraphs() -> None:
@@ -46,24 +49,27 @@ def test_no_paragraph_is_there_twice() -> None:
     assert [title for title, count in Counter(_TITLES).items() if count > 1] == []
 
 
-@pytest.mark.parametrize("test", ["case:0", "pods:test_nothing", "pods:TestEnd.test_nothing", "machine:runTest"])
-def test_a_test_that_is_not_there_is_noticed(test: str) -> None:
-    assert not exists(test)
-
-
 @pytest.mark.parametrize(
-    ("test", "node", "is_it"),
-    [
-        ("names:test_takes", "::test_takes", True),
-        ("names:test_takes", "::test_takes[plain]", True),
-        ("names:test_takes", "::test_takes_more", False),
-        ("names:TestRoom", "::TestRoom::test_there_is", True),
-        ("names:TestRoom.test_there_is", "::TestRoom::test_there_is[full]", True),
-        ("names:TestRoom.test_there_is", "::TestRoom::test_there_is_none[x]", False),
-        ("case:1", "::test_row[12-newer]", False),
-        ("case:12", "::test_row[12-newer]", True),
-    ],
+    ("outcome", "is_strict", "status"),
+    [("passed", True, 0), ("failed", True, 1), ("skipped", True, 1), ("skipped", False, 0)],
 )
-def test_which_ids_are_of_a_test(test: str, node: str, *, is_it: bool) -> None:
-    file = FILES["named" if test.startswith("case:") else "names"]
-    assert has_run(test, [f"{file}{node}"]) == is_it
+def test_a_run_for_the_rows_fails_where_one_was_not_shown(
+    request: pytest.FixtureRequest, outcome: Any, *, is_strict: bool, status: int
+) -> None:
+    rows = KubeletRows(is_strict=is_strict)
+    item = pytest.Function.from_parent(request.node.parent, name="of_a_row", callobj=lambda: None)
+    item.add_marker(pytest.mark.kubelet(_ROW))
+    session: Any = type("Session", (), {"items": [item], "config": request.config, "exitstatus": 0})()
+    rows.pytest_collection_modifyitems(session.items, request.config)
+    rows.pytest_collection_finish(session)
+    rows.pytest_runtest_logreport(pytest.TestReport(item.nodeid, item.location, {}, outcome, None, "call"))
+    rows.pytest_sessionfinish(session)
+    assert session.exitstatus == status
+    assert rows.shown() == ({_ROW} if outcome == "passed" else set())
+
+
+def test_a_row_that_is_not_there_is_noticed(request: pytest.FixtureRequest) -> None:
+    item = pytest.Function.from_parent(request.node.parent, name="of_a_row", callobj=lambda: None)
+    item.add_marker(pytest.mark.kubelet("behaviour 74"))
+    with pytest.raises(pytest.UsageError, match="no row behaviour 74"):
+        KubeletRows(is_strict=False).pytest_collection_modifyitems([item], request.config)

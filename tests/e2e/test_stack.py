@@ -71,6 +71,7 @@ def test_a_plugin_of_somebody_else(stack: Stack, nodes: Observer) -> None:
         plugin.kill()
 
 
+@pytest.mark.kubelet("scenario 95")
 async def test_registration_that_is_refused_harms_nobody(stack: Stack) -> None:
     plugin = FakePlugin("example.kubernetes.io/gpu", {"d0": FakeDevice()})
     await plugin.start(stack.agents[NODE_B].plugin_dir)
@@ -83,6 +84,7 @@ async def test_registration_that_is_refused_harms_nobody(stack: Stack) -> None:
     stack.wait_for("an Event tells of it", lambda: "RegistrationRefused" in _event_reasons(stack, NODE_B))
 
 
+@pytest.mark.kubelet("scenario 85")
 def test_pods_share_what_may_be_shared_and_nothing_else(stack: Stack) -> None:
     """More pods than devices, of two resources, through the real scheduler: each device has one pod."""
     stack.control_plane.add_namespace("crowd")

@@ -33,6 +33,7 @@ def _pod(count: int) -> Admit:
     return Admit((Ctr("app", {GPU: count}),))
 
 
+@pytest.mark.kubelet("behaviour 42", "behaviour 53", "weak spot 4")
 def test_a_waiting_pod_is_served_by_itself(both: Both) -> None:
     """A refused pod waits: rows 42 and 53."""
 
@@ -51,6 +52,7 @@ def test_a_waiting_pod_is_served_by_itself(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("behaviour 46")
 def test_advice_that_fails_is_done_without(both: Both) -> None:
     """Advice that fails refuses no pod: row 46."""
 
@@ -64,6 +66,7 @@ def test_advice_that_fails_is_done_without(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("behaviour 49", "weak spot 2")
 def test_an_empty_answer_leaks_nothing(both: Both) -> None:
     """Nothing leaks when an allocation fails: row 49. The kubelet keeps the devices of a pod that it has refused."""
 
@@ -80,6 +83,7 @@ def test_an_empty_answer_leaks_nothing(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("behaviour 20")
 def test_an_id_counts_once(both: Both) -> None:
     """A device ID counts once: row 20."""
 
@@ -110,6 +114,7 @@ def test_only_the_word_healthy_means_healthy(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("behaviour 39", "scenario 32")
 def test_a_limit_of_zero_asks_for_nothing(both: Both) -> None:
     """A limit of 0 asks for nothing: row 39."""
 
@@ -122,6 +127,7 @@ def test_a_limit_of_zero_asks_for_nothing(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("behaviour 36", "behaviour 37")
 def test_a_changed_request_is_refused(both: Both) -> None:
     """Alike: row 37; what the container has, it keeps."""
 
@@ -136,6 +142,7 @@ def test_a_changed_request_is_refused(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("behaviour 12", "weak spot 8")
 def test_a_plugin_may_register_twice(both: Both) -> None:
     """A plugin may register again while it is connected: row 12, weak spot 8."""
 
@@ -158,6 +165,7 @@ def test_a_plugin_may_register_twice(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("weak spot 29")
 def test_a_refused_endpoint_is_never_dialled(both: Both) -> None:
     """A socket lies in the plugin directory itself: weak spot 29."""
 
@@ -179,6 +187,7 @@ def test_a_refused_endpoint_is_never_dialled(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("weak spot 10")
 def test_a_list_of_five_mebibytes(both: Both) -> None:
     """Device lists up to 131,072 devices: weak spot 10. The kubelet's stream ends at 4 MiB, and with it the resource."""
 
@@ -196,6 +205,7 @@ def test_a_list_of_five_mebibytes(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("behaviour 30", "weak spot 17")
 def test_a_pods_end_is_on_disk(both: Both) -> None:
     """Devices are free as soon as the pod is over: row 66, weak spot 17."""
 
@@ -212,6 +222,7 @@ def test_a_pods_end_is_on_disk(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("behaviour 26", "scenario 14")
 def test_each_goes_on_with_the_others_checkpoint(both: Both) -> None:
     """Alike: row 26 and section 3, both ways: an agent takes over from a kubelet, and gives back."""
 
@@ -238,6 +249,7 @@ def test_each_goes_on_with_the_others_checkpoint(both: Both) -> None:
     both.play(play, _NONE)
 
 
+@pytest.mark.kubelet("scenario 62", "scenario 63")
 @pytest.mark.parametrize(
     ("name", "by_kubelet", "by_us"),
     [
@@ -270,6 +282,7 @@ async def _is_read_by(kubelet: Kubelet, path: Path) -> bool:
     return True
 
 
+@pytest.mark.kubelet("behaviour 65", "weak spot 12")
 def test_a_held_device_that_is_no_longer_listed_still_shows(both: Both) -> None:
     """A device that vanishes while it is held harms nobody: row 65. It counts in total, and in allocated."""
 

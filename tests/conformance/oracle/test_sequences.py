@@ -15,6 +15,20 @@ from tests.oracle.strategies import SEED, SEQUENCES
 _KINDS = {"advised": strategies.advised(), "alike": strategies.alike(), "aligned": strategies.aligned()}
 
 
+@pytest.mark.kubelet(
+    "behaviour 21",
+    "behaviour 33",
+    "behaviour 41",
+    "behaviour 44",
+    "scenario 6",
+    "scenario 7",
+    "scenario 8",
+    "scenario 9",
+    "scenario 22",
+    "scenario 56",
+    "scenario 57",
+    "scenario 98",
+)
 @pytest.mark.parametrize("cases", _KINDS.values(), ids=_KINDS)
 def test_random_sequences_end_alike(cases: SearchStrategy[Case], compare: Compare) -> None:
     @seed(SEED)

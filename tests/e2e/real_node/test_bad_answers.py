@@ -64,6 +64,7 @@ def test_it_is_said_and_harms_nobody(nri_node: NodeUnderTest, bad: Bad) -> None:
         _delete(nri_node, rw, "bad", "good")
 
 
+@pytest.mark.kubelet("weak spot 24")
 def test_two_plugins_that_want_different_things(nri_node: NodeUnderTest) -> None:
     rw, ro = nri_node.kinds["rw"], nri_node.kinds["ro"]
     asked = {rw.resource: 1, ro.resource: 1}

@@ -9,6 +9,7 @@ from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Seen, container, pod
 
 
+@pytest.mark.kubelet("scenario 27")
 def test_nodes_environment_and_mounts(any_node: NodeUnderTest) -> None:
     rw = any_node.kinds["rw"]
     any_node.run(pod("whole", [container("main", {rw.resource: 2}, [*_look(any_node)])]))
@@ -49,6 +50,7 @@ def test_what_the_pod_sets_itself(any_node: NodeUnderTest) -> None:
     any_node.delete("own")
 
 
+@pytest.mark.kubelet("scenario 84")
 def test_by_cdi(any_node: NodeUnderTest) -> None:
     cdi = any_node.kinds["cdi"]
     any_node.run(pod("cdi", [container("main", {cdi.resource: 1}, [*_look(any_node), "-open", cdi.path_of("cdi-0")])]))
@@ -76,6 +78,7 @@ def test_each_container_has_its_own(any_node: NodeUnderTest) -> None:
     any_node.delete("three")
 
 
+@pytest.mark.kubelet("behaviour 31")
 def test_an_init_containers_devices_are_used_again(any_node: NodeUnderTest) -> None:
     """Three devices, of which the init container asks all: what comes after it gets them, too."""
     rw = any_node.kinds["rw"]
@@ -87,6 +90,7 @@ def test_an_init_containers_devices_are_used_again(any_node: NodeUnderTest) -> N
     any_node.delete("reuse")
 
 
+@pytest.mark.kubelet("behaviour 32", "scenario 92")
 def test_a_sidecar_keeps_its_device(any_node: NodeUnderTest) -> None:
     rw = any_node.kinds["rw"]
     init = [
@@ -100,6 +104,7 @@ def test_a_sidecar_keeps_its_device(any_node: NodeUnderTest) -> None:
     any_node.delete("side")
 
 
+@pytest.mark.kubelet("scenario 85")
 def test_a_container_that_starts_again_has_the_same(any_node: NodeUnderTest) -> None:
     rw = any_node.kinds["rw"]
     any_node.run(pod("again", [container("main", {rw.resource: 1})]))

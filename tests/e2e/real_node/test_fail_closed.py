@@ -41,6 +41,7 @@ def test_pods_that_ask_are_marked_for_the_runtime(nri_node: NodeUnderTest) -> No
     nri_node.delete("asks", "plain")
 
 
+@pytest.mark.kubelet("weak spot 27")
 @pytest.mark.parametrize("away", [_killed, _stopped], ids=["killed", "stopped"])
 def test_no_container_starts_without_its_device(nri_node: NodeUnderTest, away: Away) -> None:
     rw = nri_node.kinds["rw"]

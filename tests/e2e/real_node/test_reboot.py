@@ -4,6 +4,7 @@ With NRI every pod comes back and waits for its devices. Where the kubelet alloc
 resource is registered again; so docs/runtimes.md says.
 """
 
+import pytest
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION
 
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
@@ -27,6 +28,7 @@ def test_what_comes_back_has_a_device_of_its_own(our_node: NodeUnderTest) -> Non
     our_node.delete("last")
 
 
+@pytest.mark.kubelet("scenario 93", "weak spot 4")
 def test_plugins_that_are_late(our_node: NodeUnderTest) -> None:
     """The agent is up long before its plugin: no container starts in between."""
     rw = our_node.kinds["rw"]

@@ -37,6 +37,7 @@ def _all_three(of: NodeUnderTest) -> None:
     of.wait_agent()
 
 
+@pytest.mark.kubelet("behaviour 41", "scenario 86", "scenario 89", "scenario 90")
 @pytest.mark.parametrize("restart", [_agent, _containerd, _kubelet, _all_three], ids=lambda found: found.__name__[1:])
 def test_what_runs_goes_on_and_what_comes_gets_another(our_node: NodeUnderTest, restart: Restart) -> None:
     rw = our_node.kinds["rw"]

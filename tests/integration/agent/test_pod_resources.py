@@ -116,6 +116,7 @@ def on(device_id: str, *nodes: int) -> list[dict[str, Any]]:
     return [{**plain, "topology": {"nodes": [{"ID": str(n)} if n else {}]}} for n in nodes] or [plain]
 
 
+@pytest.mark.kubelet("scenario 76", "scenario 77", "scenario 83", "scenario 92")
 async def test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers(
     manager: HostedManager, monitor: Monitor
 ) -> None:
@@ -133,6 +134,7 @@ async def test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers(
     assert await monitor.alpha_pods() == {"podResources": [alpha]}
 
 
+@pytest.mark.kubelet("scenario 72")
 async def test_entries_vanish_when_the_pod_ends_and_asking_changes_nothing(
     manager: HostedManager, monitor: Monitor
 ) -> None:
@@ -151,6 +153,7 @@ async def test_entries_vanish_when_the_pod_ends_and_asking_changes_nothing(
         await monitor.pod("train")
 
 
+@pytest.mark.kubelet("behaviour 73", "scenario 75")
 async def test_an_unknown_pod_is_an_error_in_the_kubelets_words(manager: HostedManager, monitor: Monitor) -> None:
     manager.pods(POD)
     with pytest.raises(grpc.aio.AioRpcError) as failed:
@@ -159,6 +162,7 @@ async def test_an_unknown_pod_is_an_error_in_the_kubelets_words(manager: HostedM
     assert failed.value.details() == "pod train in namespace elsewhere not found"
 
 
+@pytest.mark.kubelet("scenario 105")
 async def test_more_than_the_burst_is_rejected_in_the_kubelets_words(monitor: Monitor) -> None:
     answers = await asyncio.gather(*(monitor.list_at_once() for _ in range(30)), return_exceptions=True)
     rejected = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
@@ -178,6 +182,7 @@ async def test_until_the_pods_are_known_there_is_no_wrong_answer(manager: Hosted
     assert len((await monitor.allocatable())["devices"]) == 3
 
 
+@pytest.mark.kubelet("scenario 106")
 async def test_calls_and_errors_are_counted(monitor: Monitor) -> None:
     def count(version: str, method: str) -> tuple[float, float]:
         errors = metrics.POD_RESOURCES_ERRORS.labels(version, method, "UNKNOWN")._value.get()

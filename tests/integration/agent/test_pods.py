@@ -16,6 +16,7 @@ def node(agent_node: AgentNode) -> AgentNode:
     return agent_node
 
 
+@pytest.mark.kubelet("weak spot 13")
 @pytest.mark.parametrize("how", ["deleted", "completed"])
 async def test_a_pod_gets_devices_and_gives_them_back(node: AgentNode, how: str) -> None:
     plugin = await node.plugin(3)
@@ -101,6 +102,7 @@ async def test_a_plugin_that_fails_is_asked_again_until_it_works(node: AgentNode
     assert seen["waiting"] == []
 
 
+@pytest.mark.kubelet("weak spot 3")
 async def test_a_plugin_that_hangs_holds_up_nobody_else(node: AgentNode) -> None:
     hanging = await node.plugin(1)
     other = "example.com/other"

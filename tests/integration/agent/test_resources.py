@@ -38,6 +38,7 @@ async def test_a_registration_shows_and_belongs_to_the_node(node: AgentNode) -> 
     assert managers == {("nodedevice-agent", None), ("nodedevice-agent", "status")}
 
 
+@pytest.mark.kubelet("scenario 96")
 async def test_changes_show(node: AgentNode) -> None:
     plugin = await node.plugin(2)
     await node.until_numbers(total=2, allocated=0, available=2)
@@ -48,6 +49,7 @@ async def test_changes_show(node: AgentNode) -> None:
     await node.until_numbers(total=5, allocated=0, available=5)
 
 
+@pytest.mark.kubelet("scenario 101")
 async def test_a_plugin_that_goes_and_one_that_comes_back(node: AgentNode) -> None:
     plugin = await node.plugin(2)
     await node.until_numbers(total=2, allocated=0, available=2)
@@ -59,6 +61,7 @@ async def test_a_plugin_that_goes_and_one_that_comes_back(node: AgentNode) -> No
     await node.until_numbers(total=2, allocated=0, available=2)
 
 
+@pytest.mark.kubelet("weak spot 7")
 async def test_a_new_version_of_a_plugin_takes_over_without_a_gap(node: AgentNode) -> None:
     old = await node.plugin(2)
     await node.until_numbers(total=2, allocated=0, available=2)

@@ -52,6 +52,7 @@ def is_available(manager: HostedManager, count: int) -> bool:
     return manager.available(RESOURCE) == count
 
 
+@pytest.mark.kubelet("weak spot 9")
 async def test_a_plugin_that_never_registers_again_survives_every_restart(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
         await plugin.start(manager.plugin_dir)
@@ -72,6 +73,7 @@ async def test_a_plugin_that_never_registers_again_survives_every_restart(tmp_pa
     assert len(plugin.calls_of("Allocate")) == 1
 
 
+@pytest.mark.kubelet("behaviour 2")
 async def test_a_plugin_whose_socket_vanishes_registers_again_without_a_flap(
     tmp_path: Path, plugin: FakePlugin
 ) -> None:
@@ -93,6 +95,7 @@ async def test_a_plugin_whose_socket_vanishes_registers_again_without_a_flap(
     assert PluginSocket(RESOURCE, plugin.socket_name) in sockets(tmp_path)
 
 
+@pytest.mark.kubelet("scenario 41", "weak spot 8")
 async def test_only_one_connection_is_left_when_a_plugin_registers_again(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
         await plugin.start(manager.plugin_dir)
@@ -164,6 +167,7 @@ async def test_nothing_is_removed_where_another_manager_serves(
     await other.stop()
 
 
+@pytest.mark.kubelet("scenario 2")
 async def test_two_agents_never_share_a_directory(tmp_path: Path) -> None:
     async with hosted(tmp_path):
         with pytest.raises(DirectoryServed, match="lock"):

@@ -169,6 +169,7 @@ def flipped(content: bytes) -> bytes:
     return content[:place] + b"d1" + content[place + 2 :]
 
 
+@pytest.mark.kubelet("weak spot 6")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -244,6 +245,7 @@ async def test_a_broken_checkpoint_and_no_api_server_and_another_restart(node: A
     assert holdings(seen)["two/c0"] == holdings(before)["two/c0"]
 
 
+@pytest.mark.kubelet("weak spot 6")
 async def test_a_checkpoint_that_is_gone_is_taken_from_the_api_too(node: AgentNode) -> None:
     plugin = await node.plugin(3)
     for name in ("one", "two"):

@@ -45,6 +45,7 @@ async def manager(tmp_path: Path, registry: Path) -> AsyncIterator[HostedManager
         yield manager
 
 
+@pytest.mark.kubelet("behaviour 11", "scenario 64", "scenario 68")
 async def test_a_socket_that_appears_registers_and_one_that_goes_deregisters(
     manager: HostedManager, registry: Path
 ) -> None:
@@ -59,6 +60,7 @@ async def test_a_socket_that_appears_registers_and_one_that_goes_deregisters(
     await registrant.stop()
 
 
+@pytest.mark.kubelet("scenario 3", "scenario 67")
 async def test_sockets_that_were_there_before_and_in_folders_are_found(tmp_path: Path, registry: Path) -> None:
     early = Registrant(registry / "early.sock", a_plugin("a"))
     deep = Registrant(registry / "vendor" / "deep" / "reg.sock", a_plugin("b", resource_name="example.com/deep"))
@@ -100,6 +102,7 @@ async def test_several_sockets_of_one_resource_are_all_kept(manager: HostedManag
     await manager.until(lambda: manager.available(RESOURCE) == 0)
 
 
+@pytest.mark.kubelet("scenario 5", "scenario 66")
 async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(manager: HostedManager, registry: Path) -> None:
     old = Registrant(registry / "fake.sock", a_plugin("a", "b"))
     await old.start()
@@ -148,6 +151,7 @@ async def test_other_kinds_of_plugins_are_left_alone(manager: HostedManager, reg
     await other.stop()
 
 
+@pytest.mark.kubelet("behaviour 11")
 @pytest.mark.parametrize(
     ("announced", "told"),
     [
@@ -189,6 +193,7 @@ async def test_the_endpoint_may_be_another_socket(
     await plugin.stop()
 
 
+@pytest.mark.kubelet("scenario 68")
 async def test_what_failed_is_tried_again(
     manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +207,7 @@ async def test_what_failed_is_tried_again(
     await registrant.stop()
 
 
+@pytest.mark.kubelet("scenario 65", "scenario 69")
 async def test_one_operation_at_a_time_and_nobody_waits_for_anothers(manager: HostedManager, registry: Path) -> None:
     slow = Registrant(registry / "slow.sock", a_plugin("a", resource_name="example.com/slow"))
     slow.info_gate = asyncio.Event()

@@ -125,6 +125,7 @@ def test_registers_lists_and_allocates(node: PluginNode) -> None:
     assert _answers(node) == _expected(node, first, second)
 
 
+@pytest.mark.kubelet("scenario 84")
 @pytest.mark.parametrize("node", [_AS_SAMPLE_WITH_CDI], indirect=True)
 def test_cdi_devices_are_those_in_the_plugins_own_file(node: PluginNode) -> None:
     node.wait_running()
@@ -136,6 +137,7 @@ def test_cdi_devices_are_those_in_the_plugins_own_file(node: PluginNode) -> None
     assert not CDI_FILE.exists(), "the plugin wrote on this machine instead of in its mount namespace"
 
 
+@pytest.mark.kubelet("scenario 89")
 @each
 def test_the_plugin_is_killed_and_started_again(node: PluginNode) -> None:
     node.wait_running()
@@ -152,6 +154,7 @@ def test_the_plugin_is_killed_and_started_again(node: PluginNode) -> None:
     assert _answers(node) == _expected(node, first, second)
 
 
+@pytest.mark.kubelet("scenario 86")
 @each
 def test_the_agent_is_killed_and_started_again(node: PluginNode) -> None:
     """First it dials the plugin on its own; then the plugin, each by its own way to notice, registers with it again."""
@@ -172,6 +175,7 @@ def test_the_agent_is_killed_and_started_again(node: PluginNode) -> None:
     assert node.plugin.log.read_text().count(node.of.registered) < 10
 
 
+@pytest.mark.kubelet("scenario 90")
 @each
 def test_both_are_killed_and_started_again(node: PluginNode) -> None:
     """As when a machine loses its power: nobody is there to be dialled, and old sockets lie about."""

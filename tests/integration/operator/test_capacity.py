@@ -41,6 +41,7 @@ def until_shown(node: PlayedNode, number: int, since: float) -> float:
     return (time.monotonic() - since) * 1000
 
 
+@pytest.mark.kubelet("scenario 78", "scenario 98", "weak spot 19")
 def test_each_change_of_the_numbers_reaches_the_node(advertised: PlayedNode) -> None:
     took = []
     for broken in (1, 3, 4, 2, 0):
@@ -117,6 +118,7 @@ def test_a_name_that_was_there_first_is_never_forced(installed: ControlPlane, no
     assert not [event for event in forced if "/nodes/" in event["requestURI"]]
 
 
+@pytest.mark.kubelet("behaviour 24", "behaviour 25", "scenario 79", "scenario 80", "weak spot 18")
 def test_a_gone_resource_leaves_the_node_and_what_is_held_stays(node: PlayedNode) -> None:
     held = {"podUID": "uid-a", "container": "main", "deviceIDs": ["gpu-0"]}
     node.publish(healthy=4)

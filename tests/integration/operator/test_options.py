@@ -115,6 +115,7 @@ def told(node: PlayedNode, namespace: str, reason: str) -> list[str]:
     return [str(event.message) for event in node.client.list(Event, namespace=namespace) if event.reason == reason]
 
 
+@pytest.mark.kubelet("weak spot 11")
 def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
     cluster: ControlPlane, operator: OperatorProcess, node: PlayedNode, namespace: str
 ) -> None:

@@ -26,6 +26,7 @@ _MOST_NODES = 3
 _SHOWN = 20
 
 
+@pytest.mark.kubelet("scenario 87")
 async def test_no_kill_loses_or_doubles_anything(
     installed: ControlPlane, namespace: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:

@@ -136,6 +136,7 @@ async def test_pods_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureF
         print(f"\n{CYCLES} pods: {before} -> {after}")
 
 
+@pytest.mark.kubelet("scenario 41", "weak spot 8")
 async def test_registering_again_leaves_nothing_behind(tmp_path: Path) -> None:
     plugin = FakePlugin(RESOURCE, {"dev-0": FakeDevice()})
     async with hosted(tmp_path) as manager:

@@ -17,6 +17,7 @@ def test_idle_time_saves_up_no_more_than_a_burst() -> None:
     assert sum(bucket.take(3600.0) for _ in range(50)) == 10
 
 
+@pytest.mark.kubelet("scenario 105")
 @given(st.lists(st.floats(0, 1), max_size=200))
 def test_never_more_than_the_burst_and_the_rate_allow(pauses: list[float]) -> None:
     bucket, now, passed = TokenBucket(per_second=100, burst=10, now=0.0), 0.0, 0

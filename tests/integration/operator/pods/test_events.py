@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from lightkube.resources.core_v1 import Event
 
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -51,6 +52,7 @@ def test_devices_that_break_together_are_told_together(node: PlayedNode) -> None
     node.wait_events("EndpointRunning", about=node.nd_name())
 
 
+@pytest.mark.kubelet("weak spot 11")
 def test_the_pod_that_holds_a_broken_device_is_told_too(installed: ControlPlane, node: PlayedNode, pods: Pods) -> None:
     uid = pods.run("pod-a", node.name)
     held = [pods.holds("pod-a", uid, "gpu-3")]

@@ -21,6 +21,7 @@ from tests.integration.operator_process import (
 )
 
 
+@pytest.mark.kubelet("behaviour 68", "scenario 102", "weak spot 13")
 def test_life_of_a_pod_with_devices(installed: ControlPlane, node: PlayedNode, pods: Pods) -> None:
     uid = pods.run("pod-a", node.name)
     node.publish(healthy=4, allocations=[pods.holds("pod-a", uid, "gpu-0", "gpu-1")])

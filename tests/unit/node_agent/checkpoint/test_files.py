@@ -40,6 +40,7 @@ def holder(state_dir: Path) -> str:
 
 
 class TestReading:
+    @pytest.mark.kubelet("scenario 62")
     def test_there_is_none(self, tmp_path: Path) -> None:
         assert checkpoint_file.read(tmp_path) is None
 

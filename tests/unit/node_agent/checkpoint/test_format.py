@@ -47,6 +47,7 @@ def test_the_checksum_is_the_kubelets(name: str) -> None:
     assert checksum(whole["Data"]) == whole["Checksum"]
 
 
+@pytest.mark.kubelet("scenario 17")
 @pytest.mark.parametrize("name", VERSION_2)
 def test_a_kubelets_file_is_written_again_byte_for_byte(name: str) -> None:
     assert encode(decode(sample(name))) == sample(name)
@@ -60,6 +61,7 @@ def test_version_1_reads_as_numa_node_0() -> None:
     assert b"EXAMPLECOMDEVICEA_DEVA3_TTY10" in first.response
 
 
+@pytest.mark.kubelet("scenario 104")
 def test_no_numa_node_reads_as_minus_1() -> None:
     (only,) = decode(sample("v2-one-pod-no-numa")).allocations
     assert only.ids_by_numa == {-1: ("tegra",)}
@@ -212,6 +214,7 @@ CHECKPOINTS = st.builds(
 )
 
 
+@pytest.mark.kubelet("scenario 17")
 @given(CHECKPOINTS)
 def test_what_is_written_is_read_back(written: Checkpoint) -> None:
     assert decode(encode(written)) == written

@@ -245,6 +245,7 @@ class TestContainers:
         gpu = holding(EVERYTHING)
         return Checkpoint((*gpu.allocations, nic), gpu.registered)
 
+    @pytest.mark.kubelet("scenario 27")
     def test_what_a_container_starts_with(self, file: Path) -> None:
         file.write_text(encode(self.checkpoint()))
         (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]

@@ -11,6 +11,7 @@ from nodedevice_agent.devicemanager.devices import MAX_DEVICES, MAX_ID_CHARACTER
 SICK = False
 
 
+@pytest.mark.kubelet("weak spot 29")
 @pytest.mark.parametrize(
     ("listed", "accepted"),
     [
@@ -91,6 +92,7 @@ def test_nothing_is_known_at_first() -> None:
     assert accept([]) is NOTHING
 
 
+@pytest.mark.kubelet("weak spot 29")
 @given(st.lists(st.builds(Device, st.text(max_size=MAX_ID_CHARACTERS + 5), st.booleans())))
 def test_whatever_is_listed_gives_a_short_printable_refusal_and_possible_ids(listed: list[Device]) -> None:
     accepted = accept(listed)

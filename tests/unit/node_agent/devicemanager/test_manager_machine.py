@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -369,4 +370,4 @@ class ManagerMachine(RuleBasedStateMachine):
 
 
 ManagerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestDeviceManager = ManagerMachine.TestCase
+TestDeviceManager = pytest.mark.kubelet("weak spot 1", "weak spot 22")(ManagerMachine.TestCase)

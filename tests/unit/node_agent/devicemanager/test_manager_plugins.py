@@ -28,6 +28,7 @@ def numbers(scenario: Scenario, name: str = GPU) -> tuple[int, int, int]:
 
 
 class TestRegistration:
+    @pytest.mark.kubelet("behaviour 15", "scenario 99")
     def test_a_new_resource_is_saved_and_published_and_has_no_device_yet(self) -> None:
         scenario = Scenario()
         effects = scenario.connect()
@@ -60,6 +61,7 @@ class TestRegistration:
             seen.append(numbers(scenario))
         assert seen == [(2, 2, 2), (2, 1, 1), (1, 1, 1), (0, 0, 0)]
 
+    @pytest.mark.kubelet("behaviour 18")
     def test_the_same_list_again_is_nothing(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
@@ -75,6 +77,7 @@ class TestRegistration:
         assert scenario.disconnect(NIC) == []
         assert numbers(scenario) == (1, 1, 1)
 
+    @pytest.mark.kubelet("scenario 10")
     def test_resources_are_independent(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(3))
@@ -82,6 +85,7 @@ class TestRegistration:
         scenario.disconnect(NIC, 2)
         assert (numbers(scenario), numbers(scenario, NIC)) == ((3, 3, 3), (1, 0, 0))
 
+    @pytest.mark.kubelet("behaviour 27", "scenario 24")
     def test_a_pod_that_asks_for_an_unknown_name_is_told_of_once_and_served_when_a_plugin_comes(self) -> None:
         scenario = Scenario()
         (said,) = scenario.see(pod("p", gpu=1))
@@ -105,6 +109,7 @@ class TestRegistrationAgain:
         scenario.lists(["d9"], endpoint=2)
         assert numbers(scenario) == (1, 1, 1)
 
+    @pytest.mark.kubelet("scenario 4")
     def test_the_newest_is_asked(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
@@ -113,6 +118,7 @@ class TestRegistrationAgain:
         (call,) = calls(scenario.advise(question))
         assert (question.endpoint, call.endpoint) == (2, 2)
 
+    @pytest.mark.kubelet("behaviour 13", "weak spot 7")
     def test_the_end_of_an_old_connection_harms_nobody(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
@@ -121,6 +127,7 @@ class TestRegistrationAgain:
         assert numbers(scenario) == (2, 2, 2)
         assert scenario.manager.next_deadline() is None
 
+    @pytest.mark.kubelet("behaviour 12")
     def test_an_old_connection_no_longer_changes_the_list(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
@@ -164,6 +171,7 @@ class TestRegistrationAgain:
 
 
 class TestStop:
+    @pytest.mark.kubelet("behaviour 14", "scenario 13", "scenario 40", "scenario 100")
     def test_all_devices_of_a_stopped_plugin_are_unhealthy_and_counted(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
@@ -171,6 +179,7 @@ class TestStop:
         assert (published(effects), is_saved(effects, durable=False)) == ({GPU}, True)
         assert (numbers(scenario), scenario.snapshot().state) == ((2, 0, 0), EndpointState.STOPPED)
 
+    @pytest.mark.kubelet("behaviour 16", "scenario 12")
     def test_nobody_is_asked_while_it_is_away_and_pods_are_served_when_it_is_back(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
@@ -180,6 +189,7 @@ class TestStop:
         scenario.answer_all(scenario.plugin(["d0"], endpoint=2))
         assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {})
 
+    @pytest.mark.kubelet("behaviour 23", "scenario 11", "scenario 101")
     def test_grace_ends_after_five_minutes_as_an_event(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
@@ -193,6 +203,7 @@ class TestStop:
         assert scenario.manager.next_deadline() is None
         assert scenario.passes(GRACE_SECONDS) == []
 
+    @pytest.mark.kubelet("scenario 40")
     def test_a_gone_resource_is_in_the_checkpoint_only_while_somebody_holds_a_device(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
@@ -224,6 +235,7 @@ class TestStop:
         assert numbers(scenario) == (1, 1, 1)
         assert set(scenario.manager.checkpoint().registered) == {GPU}
 
+    @pytest.mark.kubelet("weak spot 27")
     def test_a_connected_plugin_without_a_list_counts_nothing_as_healthy(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])

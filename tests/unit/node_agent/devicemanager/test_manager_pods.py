@@ -33,6 +33,7 @@ def asked(scenario: Scenario, uid: str = "p", gpu: int = 1) -> CallAllocate:
 
 
 class TestServed:
+    @pytest.mark.kubelet("behaviour 50")
     def test_a_pod_is_saved_durably_before_anything_is_published(self) -> None:
         scenario = with_plugin()
         effects = scenario.answer(asked(scenario))
@@ -57,6 +58,7 @@ class TestServed:
         scenario.run(pod("p", gpu=1))
         assert scenario.see(pod("p", gpu=1)) == []
 
+    @pytest.mark.kubelet("weak spot 3")
     def test_while_one_plugin_is_asked_other_pods_are_served(self) -> None:
         scenario = with_plugin()
         hanging = asked(scenario)
@@ -83,6 +85,7 @@ class TestServed:
 
 
 class TestWhatHappensMeanwhile:
+    @pytest.mark.kubelet("weak spot 25")
     @pytest.mark.parametrize(
         "devices",
         [
@@ -123,6 +126,7 @@ class TestWhatHappensMeanwhile:
         (again,) = calls(scenario.answer(second))
         assert (again.resource_name, again.device_ids) == (GPU, ("d1",))
 
+    @pytest.mark.kubelet("weak spot 25")
     def test_the_pod_waits_when_no_other_device_is_left(self) -> None:
         scenario = with_plugin(1)
         call = asked(scenario)
@@ -131,6 +135,7 @@ class TestWhatHappensMeanwhile:
         assert (scenario.held(), scenario.reasons()) == ({}, {"p": "NotEnoughDevices"})
         assert scenario.manager.resources[GPU].reserved == {}
 
+    @pytest.mark.kubelet("behaviour 48")
     def test_the_plugin_goes(self) -> None:
         scenario = with_plugin()
         call = asked(scenario)
@@ -174,6 +179,7 @@ class TestWhatHappensMeanwhile:
 
 
 class TestAllocateFails:
+    @pytest.mark.kubelet("behaviour 53")
     def test_pauses_grow_to_a_minute(self) -> None:
         scenario = with_plugin()
         call, pauses = asked(scenario), []
@@ -231,6 +237,7 @@ class TestAllocateFails:
 
 
 class TestEnd:
+    @pytest.mark.kubelet("behaviour 66", "weak spot 17")
     @pytest.mark.parametrize("how", ["over", "gone", "not in a complete list"])
     def test_devices_are_free_at_once_and_that_is_saved(self, how: str) -> None:
         scenario = with_plugin(1)
@@ -259,6 +266,7 @@ class TestEnd:
         assert calls(scenario.lists(device_ids(3))) == []
         assert scenario.reasons() == {}
 
+    @pytest.mark.kubelet("behaviour 70", "scenario 88")
     def test_a_pod_that_was_over_when_first_seen_gets_nothing(self) -> None:
         scenario = with_plugin()
         assert scenario.see(pod("p", gpu=1, is_over=True)) == []
@@ -270,6 +278,7 @@ class TestEnd:
         assert published(scenario.gone("p")) == {GPU, NIC}
         assert (scenario.held(), scenario.held(NIC)) == ({}, {})
 
+    @pytest.mark.kubelet("weak spot 23")
     def test_a_held_device_that_is_no_longer_listed_counts_until_the_end(self) -> None:
         scenario = with_plugin(2)
         scenario.run(pod("p", gpu=1))
@@ -279,6 +288,7 @@ class TestEnd:
         scenario.gone("p")
         assert scenario.snapshot().total == 1
 
+    @pytest.mark.kubelet("behaviour 40", "scenario 97")
     def test_a_broken_held_device_keeps_its_pod(self) -> None:
         scenario = with_plugin(1)
         scenario.run(pod("p", gpu=1))

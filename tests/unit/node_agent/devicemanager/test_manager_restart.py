@@ -33,11 +33,13 @@ def restarted_with_one_pod(**options: Any) -> Scenario:
 
 
 class TestFromCheckpoint:
+    @pytest.mark.kubelet("behaviour 71")
     def test_the_holders_are_the_same_before_anything_else_happens(self) -> None:
         scenario = restarted_with_one_pod()
         assert scenario.held() == {"p/main": ("d0",)}
         assert scenario.snapshot().state is EndpointState.STOPPED
 
+    @pytest.mark.kubelet("weak spot 19")
     def test_what_was_published_holds_until_the_plugin_lists(self) -> None:
         scenario = restarted_with_one_pod()
         assert is_settling(scenario.manager, GPU)
@@ -46,6 +48,7 @@ class TestFromCheckpoint:
         assert published(scenario.lists(device_ids(3))) == {GPU}
         assert not is_settling(scenario.manager, GPU)
 
+    @pytest.mark.kubelet("scenario 94")
     def test_what_was_published_holds_ten_seconds_at_most(self) -> None:
         scenario = restarted_with_one_pod()
         assert scenario.manager.next_deadline() == scenario.now + SETTLE_SECONDS
@@ -61,6 +64,7 @@ class TestFromCheckpoint:
         scenario = before.restarted()
         assert published(scenario.plugin([])) == {GPU}
 
+    @pytest.mark.kubelet("behaviour 26")
     def test_the_grace_period_begins_again(self) -> None:
         scenario = restarted_with_one_pod()
         scenario.passes(299)
@@ -68,6 +72,7 @@ class TestFromCheckpoint:
         scenario.passes(1)
         assert scenario.snapshot().state is EndpointState.GONE
 
+    @pytest.mark.kubelet("scenario 87")
     def test_held_devices_are_not_given_out_again(self) -> None:
         scenario = restarted_with_one_pod()
         scenario.plugin(device_ids(3))
@@ -75,6 +80,7 @@ class TestFromCheckpoint:
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1", "d2")}
         assert scenario.reasons() == {"r": "NotEnoughDevices"}
 
+    @pytest.mark.kubelet("behaviour 64")
     def test_the_plugin_is_not_asked_again(self) -> None:
         scenario = restarted_with_one_pod()
         assert calls(scenario.see(pod("p", gpu=1))) == []
@@ -89,12 +95,14 @@ class TestFromCheckpoint:
         assert seen is not None
         assert seen.name == "p"
 
+    @pytest.mark.kubelet("behaviour 67", "scenario 91")
     def test_a_pod_that_is_gone_meanwhile_gives_its_devices_back(self) -> None:
         scenario = restarted_with_one_pod()
         effects = scenario.happens("pods_synced", [])
         assert (published(effects), is_saved(effects, durable=False)) == ({GPU}, True)
         assert scenario.held() == {}
 
+    @pytest.mark.kubelet("behaviour 38", "scenario 93")
     def test_a_pod_that_was_waiting_waits_again(self) -> None:
         before = Scenario()
         before.plugin(["d0"])
@@ -151,6 +159,7 @@ def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint
 
 
 class TestLostCheckpoint:
+    @pytest.mark.kubelet("weak spot 6")
     def test_nothing_is_given_out_or_published_before_the_api_is_read(self) -> None:
         scenario = lost(GPU)
         assert calls(scenario.see(pod("q", gpu=1))) == []
@@ -168,6 +177,7 @@ class TestLostCheckpoint:
         assert scenario.held() == {"p/main": ("d1",), "q/main": ("d0",)}
         assert not is_settling(scenario.manager, GPU)
 
+    @pytest.mark.kubelet("behaviour 60")
     def test_the_answer_is_asked_for_again_and_saved(self) -> None:
         scenario = lost(GPU)
         (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
@@ -208,6 +218,7 @@ class TestLostCheckpoint:
         (call,) = calls(scenario.plugin(["d0"], endpoint=2))
         assert call.endpoint == 2
 
+    @pytest.mark.kubelet("behaviour 61")
     def test_a_pod_that_ended_needs_no_answer(self) -> None:
         scenario = lost(GPU)
         (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))

@@ -1,5 +1,6 @@
 """A plugin that is connected again right after a restart and then makes its socket anew: nothing is published in between."""
 
+import pytest
 from nodedevice_agent.devicemanager.effects import Publish
 from nodedevice_agent.devicemanager.manager import SETTLE_SECONDS
 from nodedevice_agent.devicemanager.snapshot import is_settling
@@ -15,6 +16,7 @@ def restarted() -> Scenario:
     return scenario
 
 
+@pytest.mark.kubelet("weak spot 19")
 def test_its_end_is_awaited_as_its_coming_was() -> None:
     scenario = restarted()
     scenario.passes(1.0)

@@ -12,6 +12,7 @@ from nodedevice_agent.devicemanager.registration import (
 GOOD = {"version": "v1beta1", "resource_name": "example.com/gpu", "endpoint": "gpu.sock"}
 
 
+@pytest.mark.kubelet("behaviour 6")
 @pytest.mark.parametrize(
     "change",
     [
@@ -27,6 +28,7 @@ def test_takes(change: dict[str, str]) -> None:
     check_registration(**GOOD | change)
 
 
+@pytest.mark.kubelet("behaviour 5", "behaviour 6")
 @pytest.mark.parametrize(
     ("change", "reason", "said"),
     [

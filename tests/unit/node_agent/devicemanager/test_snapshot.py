@@ -13,6 +13,7 @@ def test_a_name_that_was_never_known_is_an_error() -> None:
         snapshot(Scenario().manager, GPU)
 
 
+@pytest.mark.kubelet("behaviour 19")
 def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
     scenario = Scenario(waits_for_runtime=True)
     scenario.plugin([*device_ids(6), Device("sick", healthy=False)])
@@ -82,6 +83,7 @@ def test_what_will_not_be_free_is_not_awaited() -> None:
     assert scenario.snapshot().reserved == 1
 
 
+@pytest.mark.kubelet("behaviour 69", "weak spot 12")
 def test_devices_of_a_stopped_plugin_say_why() -> None:
     scenario = Scenario()
     scenario.plugin([Device("d0", numa_nodes=(1,))])

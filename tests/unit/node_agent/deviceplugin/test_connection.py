@@ -48,6 +48,7 @@ async def first_list(connection: PluginConnection) -> DeviceList:
 
 
 class TestDeviceLists:
+    @pytest.mark.kubelet("scenario 44")
     async def test_come_whole_and_in_order(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         async with aclosing(cast("Any", connection.device_lists())) as lists:
             seen = [(await next_list(lists)).devices]
@@ -77,6 +78,7 @@ class TestDeviceLists:
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health="Healthy", topology=topology)]
         assert (await first_list(connection)).devices["d0"].numa_nodes == (1, 3)
 
+    @pytest.mark.kubelet("weak spot 10")
     async def test_a_hundred_thousand_devices_come_in_one_message(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
@@ -145,12 +147,14 @@ class TestDeviceLists:
                 await plugin.end_streams()
         assert seen == (0 if how == "never listed" else 1)
 
+    @pytest.mark.kubelet("scenario 99")
     async def test_break_with_what_the_plugin_said(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", FAILURE
         with pytest.raises(PluginFailed, match=r"ListAndWatch.*example\.com/fake failed: INTERNAL: out of order"):
             async for _ in connection.device_lists():
                 pass
 
+    @pytest.mark.kubelet("scenario 100")
     async def test_break_when_the_process_is_gone(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         async with aclosing(cast("Any", connection.device_lists())) as lists:
             await next_list(lists)
@@ -184,6 +188,7 @@ class TestDeviceLists:
 
 
 class TestAllocate:
+    @pytest.mark.kubelet("scenario 45")
     async def test_asks_for_one_container_and_keeps_the_answer_as_it_came(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
@@ -208,6 +213,7 @@ class TestAllocate:
         with pytest.raises(PluginFailed, match=r"Allocate.*0 container responses for one container"):
             await connection.allocate(("d0",))
 
+    @pytest.mark.kubelet("weak spot 28")
     @pytest.mark.parametrize(("size", "is_taken"), [(MAX_ALLOCATION_BYTES - 64, True), (MAX_ALLOCATION_BYTES, False)])
     async def test_an_answer_has_a_bound(
         self, plugin: FakePlugin, connection: PluginConnection, size: int, *, is_taken: bool
@@ -224,6 +230,7 @@ class TestAllocate:
         with pytest.raises(PluginFailed, match=r"Allocate.*INTERNAL: out of order"):
             await connection.allocate(("d0",))
 
+    @pytest.mark.kubelet("weak spot 3")
     async def test_a_plugin_that_hangs_is_given_up(
         self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -240,6 +247,7 @@ class TestAllocate:
 
 
 class TestPreferred:
+    @pytest.mark.kubelet("behaviour 8", "scenario 46")
     async def test_asks_as_it_is_told(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         assert await connection.preferred(("d0", "d1", "d2"), ("d0",), 2) == ("d0", "d2")
         (call,) = plugin.calls_of("GetPreferredAllocation")
@@ -267,6 +275,7 @@ class TestPreferred:
         with pytest.raises(PluginFailed, match="GetPreferredAllocation"):
             await connection.preferred(("d0",), (), 1)
 
+    @pytest.mark.kubelet("weak spot 26")
     async def test_a_plugin_that_hangs_is_given_up(
         self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -66,6 +66,7 @@ async def test_a_defect_in_following_one_plugin_ends_that_plugin_alone(
     await manager.until(lambda: manager.available(ODD) == 1)
 
 
+@pytest.mark.kubelet("weak spot 28")
 async def test_one_socket_has_so_many_connections_and_no_more(manager: HostedManager, start: Any) -> None:
     odd, good = await start(ODD), await start(GOOD)
     for number in range(MAX_CONNECTIONS_OF_A_SOCKET):

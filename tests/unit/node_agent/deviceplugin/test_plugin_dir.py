@@ -31,6 +31,7 @@ def left_behind(path: Path) -> None:
         owner.bind(str(path))
 
 
+@pytest.mark.kubelet("scenario 1")
 def test_is_made_for_root_alone_to_write(tmp_path: Path) -> None:
     path = tmp_path / "a/b"
     with PluginDirectory.take(path) as taken:
@@ -38,6 +39,7 @@ def test_is_made_for_root_alone_to_write(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o027 == 0
 
 
+@pytest.mark.kubelet("behaviour 3")
 def test_clearing_removes_sockets_and_nothing_else(tmp_path: Path) -> None:
     for name in ("old.sock", "kubelet.sock"):
         left_behind(tmp_path / name)
@@ -109,12 +111,14 @@ def test_another_agent_is_refused_until_the_first_lets_go(tmp_path: Path) -> Non
     PluginDirectory.take(tmp_path).close()
 
 
+@pytest.mark.kubelet("behaviour 4", "scenario 2")
 def test_closing_twice_is_closing(tmp_path: Path) -> None:
     taken = PluginDirectory.take(tmp_path)
     taken.close()
     taken.close()
 
 
+@pytest.mark.kubelet("behaviour 3")
 def test_a_directory_that_another_manager_serves_is_left_alone(tmp_path: Path, sockets: ExitStack) -> None:
     listening(sockets, tmp_path / "kubelet.sock")
     left_behind(tmp_path / "plugin.sock")
@@ -136,6 +140,7 @@ def test_a_manager_that_is_too_busy_to_accept_is_one_too(tmp_path: Path, sockets
         PluginDirectory.take(tmp_path)
 
 
+@pytest.mark.kubelet("behaviour 1")
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -71,6 +71,7 @@ async def test_only_its_owner_may_write_to_the_socket(manager: Manager) -> None:
     assert (manager.folder / "kubelet.sock").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.kubelet("behaviour 7", "behaviour 8", "scenario 43")
 async def test_is_answered_when_the_plugin_has_told_its_options(manager: Manager, plugin: FakePlugin) -> None:
     plugin.pre_start_required = True
     await plugin.register()
@@ -81,6 +82,7 @@ async def test_is_answered_when_the_plugin_has_told_its_options(manager: Manager
     assert connection.options.get_preferred_allocation_available
 
 
+@pytest.mark.kubelet("behaviour 5")
 @pytest.mark.parametrize(
     ("said", "status", "words"),
     [
@@ -118,6 +120,7 @@ async def test_what_is_wrong_is_refused_and_said(
     assert len(manager.connections) == 1
 
 
+@pytest.mark.kubelet("behaviour 9", "scenario 95")
 async def test_a_plugin_that_refuses_to_tell_its_options(manager: Manager, plugin: FakePlugin) -> None:
     plugin.knobs.options_error = RpcFailure(details="no\noptions " + "x" * 5000)
     code, details = await refusal(plugin)
@@ -143,6 +146,7 @@ async def test_a_plugin_that_hangs_holds_up_nobody(
     await other.stop()
 
 
+@pytest.mark.kubelet("behaviour 10")
 async def test_a_socket_whose_process_is_gone(
     manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +158,7 @@ async def test_a_socket_whose_process_is_gone(
     assert "no answer on dead.sock" in details
 
 
+@pytest.mark.kubelet("scenario 42")
 async def test_a_plugin_that_gives_up_waiting_leaves_nothing_open(
     manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_terminating_is_what_has_a_deletion_time() -> None:
     assert (seen.is_terminating, seen.is_over) == (True, False)
 
 
+@pytest.mark.kubelet("behaviour 52", "scenario 38", "scenario 39")
 def test_a_name_that_a_pod_has_through_dra_is_passed_over() -> None:
     """Row 52: only for the container and the name that a claim serves."""
     mapping = {"containerName": "a", "resourceName": "v.com/x", "requestName": "container-0-request-0"}

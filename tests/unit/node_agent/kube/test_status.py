@@ -283,6 +283,7 @@ class TestBounds:
         assert len(json.dumps(shown["devices"]).encode()) <= MAX_LIST_BYTES + 3 * 256
         assert shown["devicesOmitted"] + len(shown["devices"]) == 256
 
+    @pytest.mark.kubelet("weak spot 28")
     def test_one_pod_with_a_hundred_thousand_devices_fits(self) -> None:
         scenario = Scenario()
         scenario.plugin([f"d{index:06}" for index in range(100_000)])

@@ -100,6 +100,7 @@ def test_the_same_asked_for_twice_is_given_once() -> None:
     assert len(made.linux.devices) == len(made.mounts) == 1
 
 
+@pytest.mark.kubelet("weak spot 23")
 @pytest.mark.parametrize(
     ("wanted", "named"),
     [

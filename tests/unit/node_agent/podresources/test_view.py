@@ -15,10 +15,12 @@ def told(scenario: Scenario, name: str) -> PodDevices | None:
     return pod_resources.pod(scenario.manager, "default", name)
 
 
+@pytest.mark.kubelet("scenario 71")
 def test_no_pods() -> None:
     assert pod_resources.pods(Scenario().manager) == []
 
 
+@pytest.mark.kubelet("scenario 71")
 def test_pods_without_devices_are_told_with_their_containers() -> None:
     scenario = Scenario()
     scenario.see(pod("b", container("x"), container("y")), pod("a"))
@@ -51,6 +53,7 @@ def test_one_entry_per_resource_device_and_numa_node() -> None:
     )
 
 
+@pytest.mark.kubelet("behaviour 72", "scenario 73")
 def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
     scenario = Scenario()
     scenario.plugin(["g0", "g1", "g2"])
@@ -60,6 +63,7 @@ def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
     assert [(c.name, c.kind, len(c.devices)) for c in found.containers] == [("proxy", SIDECAR, 1), ("app", APP, 1)]
 
 
+@pytest.mark.kubelet("behaviour 73")
 @pytest.mark.parametrize("event", ["over", "gone", "missing from the next list"])
 def test_a_pod_that_ended_is_unknown(event: str) -> None:
     scenario = Scenario()
@@ -82,6 +86,7 @@ def test_a_pod_is_asked_for_by_namespace_and_name() -> None:
     assert pod_resources.pod(scenario.manager, "default", "q") is None
 
 
+@pytest.mark.kubelet("behaviour 28", "scenario 15")
 @pytest.mark.parametrize(
     ("listed", "cordoned", "expected"),
     [
@@ -100,6 +105,7 @@ def test_allocatable(listed: list[str | Device], cordoned: list[str], expected: 
     assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, device_id) for device_id in expected]
 
 
+@pytest.mark.kubelet("scenario 74")
 def test_allocatable_tells_each_numa_node_of_each_resource() -> None:
     scenario = Scenario()
     scenario.plugin(["n0"], name=NIC, endpoint=2)
@@ -110,6 +116,7 @@ def test_allocatable_tells_each_numa_node_of_each_resource() -> None:
     assert pod_resources.allocatable(scenario.manager) == expected[:2]
 
 
+@pytest.mark.kubelet("scenario 16")
 def test_a_device_that_recovers_is_allocatable_again() -> None:
     scenario = Scenario()
     scenario.plugin([Device("g0", healthy=False)])

@@ -174,6 +174,7 @@ class TestRefused:
         scenario.run(pod("p", gpu=1))
         self.refused(scenario, GPU, "no device plugin has registered")
 
+    @pytest.mark.kubelet("weak spot 27")
     def test_no_device_is_free(self) -> None:
         scenario = with_plugin(1)
         scenario.run(pod("q", gpu=1), pod("p", gpu=1))
@@ -222,6 +223,7 @@ class TestRefused:
         scenario.answer_all(effects)
         assert isinstance(scenario.ask("p"), Given)
 
+    @pytest.mark.kubelet("weak spot 24")
     def test_two_plugins_want_one_thing(self) -> None:
         scenario = with_plugin()
         scenario.plugin(["n0"], NIC, endpoint=2)

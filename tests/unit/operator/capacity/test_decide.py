@@ -14,6 +14,7 @@ from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, advertising, node_device, settle
 
 
+@pytest.mark.kubelet("behaviour 19", "scenario 96")
 @pytest.mark.parametrize(
     ("fields", "shown"),
     [
@@ -56,6 +57,7 @@ def test_a_second_object_for_the_same_resource_is_ignored() -> None:
     assert model.node.seen(GPU).capacity == 2
 
 
+@pytest.mark.kubelet("behaviour 24")
 def test_a_gone_resource_leaves_and_comes_back() -> None:
     model = advertising(4)
     settle(model, [node_device(endpoint="Gone")])

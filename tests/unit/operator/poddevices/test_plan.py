@@ -41,6 +41,7 @@ def made_of(want: Wanted, uid: str = "pd-1") -> PodDeviceRecord:
     return PodDeviceRecord(want.namespace, want.name, uid, 1, content.node, content.pod_uid, content.fingerprint())
 
 
+@pytest.mark.kubelet("behaviour 69")
 def test_all_containers_and_resources_of_a_pod_sorted() -> None:
     gpus = publishes(
         holds("gpu-1", "gpu-0", container="z"), holds("gpu-0", container="init"), gpu_0=HEALTHY, gpu_1=HEALTHY
@@ -55,6 +56,7 @@ def test_all_containers_and_resources_of_a_pod_sorted() -> None:
     assert (content.pod_uid, content.owner_uid, content.node) == ("uid-a", "uid-a", "node-a")
 
 
+@pytest.mark.kubelet("behaviour 68", "scenario 36", "scenario 103", "weak spot 12")
 @pytest.mark.parametrize(
     ("device", "shown", "health"),
     [

@@ -27,6 +27,7 @@ def test_refuses_a_device_of_another_pod_and_enters_nothing() -> None:
     assert filled.pod_uids() == {"a"}
 
 
+@pytest.mark.kubelet("scenario 53")
 def test_the_same_id_of_two_resources_are_two_devices() -> None:
     filled = book(("a", "main", ("d0",)))
     filled.add(held_by("b", "d0", name=NIC))
@@ -51,6 +52,7 @@ def test_releasing_is_said_once_and_ends_with_the_release() -> None:
     assert not filled.is_releasing("a")
 
 
+@pytest.mark.kubelet("scenario 53")
 def test_holders_is_a_view_that_cannot_be_written() -> None:
     filled = book(("a", "main", ("d0",)))
     with pytest.raises(TypeError):
@@ -62,6 +64,7 @@ def test_entries_of_a_resource_are_sorted_by_pod_and_container() -> None:
     assert [(a.pod_uid, a.container) for a in filled.of_resource(GPU)] == [("a", "b"), ("a", "z"), ("b", "main")]
 
 
+@pytest.mark.kubelet("scenario 47")
 @pytest.mark.parametrize(
     ("numa_nodes", "sorted_ids"),
     [

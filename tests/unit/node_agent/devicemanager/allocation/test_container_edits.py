@@ -31,15 +31,18 @@ NIC = ContainerEdits(
 )
 
 
+@pytest.mark.kubelet("scenario 49")
 def test_nothing_is_nothing() -> None:
     assert merged({}) == (NOTHING, ())
     assert merged({"vendor.com/gpu": NOTHING}) == (NOTHING, ())
 
 
+@pytest.mark.kubelet("scenario 50")
 def test_one_answer_is_taken_as_it_is() -> None:
     assert merged({"vendor.com/gpu": GPU}) == (GPU, ())
 
 
+@pytest.mark.kubelet("behaviour 62", "scenario 51")
 def test_two_resources_are_put_together_in_order_of_their_names() -> None:
     both = ContainerEdits(
         {"GPU": "0", "NIC": "1"},
@@ -51,6 +54,7 @@ def test_two_resources_are_put_together_in_order_of_their_names() -> None:
     assert merged({"vendor.com/nic": NIC, "vendor.com/gpu": GPU}) == (both, ())
 
 
+@pytest.mark.kubelet("scenario 52")
 def test_a_cdi_device_named_twice_is_there_once_and_no_conflict() -> None:
     cdi = replace(NOTHING, cdi_devices=("vendor.com/gpu=0", "vendor.com/gpu=0"))
     edits, conflicts = merged({"vendor.com/gpu": cdi, "vendor.com/other": cdi})
@@ -61,6 +65,7 @@ def test_the_same_said_twice_is_no_conflict() -> None:
     assert merged({"vendor.com/gpu": GPU, "vendor.com/other": GPU}) == (GPU, ())
 
 
+@pytest.mark.kubelet("behaviour 62", "weak spot 24")
 def test_where_they_contradict_the_first_by_name_has_its_way_and_it_is_told() -> None:
     other = ContainerEdits(
         {"GPU": "7"},

@@ -32,6 +32,7 @@ def with_plugin(count: int = 4, **options: Any) -> Scenario:
     return scenario
 
 
+@pytest.mark.kubelet("behaviour 31", "behaviour 32")
 @pytest.mark.parametrize(
     ("containers", "held"),
     [
@@ -76,6 +77,7 @@ def test_init_sidecar_and_app_containers(containers: list[Container], held: dict
     assert scenario.reasons() == {}
 
 
+@pytest.mark.kubelet("behaviour 35")
 def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None:
     scenario = with_plugin(4)
     scenario.run(pod("p", init("i", 4), container("a", gpu=1)), pod("q", gpu=1))
@@ -84,6 +86,7 @@ def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None
     assert scenario.held() == {"q/main": ("d0",)}
 
 
+@pytest.mark.kubelet("behaviour 29")
 def test_asks_for_one_resource_after_another_in_the_kubelets_order() -> None:
     scenario = with_plugin()
     scenario.plugin(["n0", "n1"], NIC, 2)
@@ -116,6 +119,7 @@ def test_an_init_containers_device_that_broke_is_not_used_again() -> None:
 class TestAdvice:
     """GetPreferredAllocation: advice, not an order."""
 
+    @pytest.mark.kubelet("behaviour 45")
     @pytest.mark.parametrize(
         ("advice", "chosen"),
         [
@@ -139,6 +143,7 @@ class TestAdvice:
         (call,) = calls(scenario.advise(question, *advice))
         assert call.device_ids == chosen
 
+    @pytest.mark.kubelet("behaviour 44")
     def test_is_asked_with_what_is_free_what_must_be_in_it_and_the_whole_size(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(4), options=ADVISING)
@@ -159,6 +164,7 @@ class TestAdvice:
         assert questions(effects := scenario.answer(call)) == []
         assert calls(effects)[0].device_ids == ("d0",)
 
+    @pytest.mark.kubelet("scenario 26", "weak spot 1")
     def test_device_taken_while_the_plugin_thinks_is_not_given_twice(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2), options=ADVISING)
@@ -168,6 +174,7 @@ class TestAdvice:
         (for_q,) = calls(scenario.advise(second, "d1"))
         assert (for_p.device_ids, for_q.device_ids) == (("d1",), ("d0",))
 
+    @pytest.mark.kubelet("scenario 26", "weak spot 22")
     def test_pod_that_ended_while_the_plugin_thinks_is_forgotten(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(1), options=ADVISING)
@@ -227,6 +234,7 @@ class TestNotEnough:
         scenario.answer_all(scenario.gone("z"))
         assert scenario.held() == {"y/main": ("d0",)}
 
+    @pytest.mark.kubelet("behaviour 47", "weak spot 1")
     def test_a_failing_pod_takes_back_all_and_only_what_it_reserved(self) -> None:
         scenario = with_plugin(3)
         scenario.plugin(["n0"], NIC, 2)
@@ -255,6 +263,7 @@ class TestNotEnough:
         assert len(winner) == 1
         assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
 
+    @pytest.mark.kubelet("weak spot 26")
     def test_two_pods_that_want_the_same_pair_of_advising_plugins_never_hold_each_other_up(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"], options=ADVISING)
@@ -311,6 +320,7 @@ class TestHeldAlready:
         assert not is_saved(effects, durable=True)
         assert again.held() == {"p/main": ("d0",)}
 
+    @pytest.mark.kubelet("behaviour 37")
     def test_a_changed_request_is_refused_and_said(self) -> None:
         scenario = with_plugin(4)
         scenario.run(pod("p", gpu=1))
@@ -321,6 +331,7 @@ class TestHeldAlready:
         assert waiting.message == "container main changed its request from 1 to 3"
         assert scenario.held() == {"p/main": ("d0",)}
 
+    @pytest.mark.kubelet("behaviour 34")
     def test_only_the_missing_containers_are_asked_for(self) -> None:
         scenario = with_plugin(3)
         scenario.run(pod("p", init("i", 2)))

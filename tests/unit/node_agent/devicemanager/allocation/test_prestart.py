@@ -50,6 +50,7 @@ def fails(scenario: Scenario, call: CallPreStart, message: str = "cannot reset")
 
 
 class TestWhen:
+    @pytest.mark.kubelet("behaviour 58", "scenario 31")
     def test_with_the_containers_devices_once_all_is_allocated(self) -> None:
         scenario = asking()
         (gpus,) = calls(scenario.see(pod("p", gpu=2, nic=1)))
@@ -62,6 +63,7 @@ class TestWhen:
     def test_not_for_a_plugin_that_does_not_ask_for_it(self) -> None:
         assert allocated(asking(), pod("p", nic=2)) == []
 
+    @pytest.mark.kubelet("behaviour 58", "scenario 32")
     def test_not_for_a_container_without_devices(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", container("a"), container("b", gpu=1)))
@@ -81,6 +83,7 @@ class TestWhen:
     def test_pods_do_not_wait_for_each_other(self) -> None:
         assert len(allocated(asking(), pod("p", gpu=1), pod("q", gpu=1))) == 2
 
+    @pytest.mark.kubelet("behaviour 57")
     def test_once(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
@@ -120,6 +123,7 @@ class TestFailure:
         assert pre_starts(fails(scenario, call)) == []
         assert len(allocated(scenario, pod("q", gpu=1))) == 1
 
+    @pytest.mark.kubelet("behaviour 59")
     def test_of_a_plugin_that_went_waits_until_it_lists_its_devices_again(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))

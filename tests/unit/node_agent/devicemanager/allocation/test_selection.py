@@ -16,6 +16,7 @@ def aligned(devices: dict[str, Device], ids: tuple[str, ...]) -> dict[int, int]:
     return dict(Counter(node for device_id in ids for node in devices[device_id].numa_nodes))
 
 
+@pytest.mark.kubelet("behaviour 43", "scenario 19")
 @pytest.mark.parametrize(
     ("devices", "count", "affinity", "expected"),
     [
@@ -44,6 +45,7 @@ def test_the_node_with_fewer_free_devices_is_used_up_first() -> None:
     assert choice(devices, 1, (), sorted(devices), frozenset({0, 1})).completed() == ("d3",)
 
 
+@pytest.mark.kubelet("scenario 18")
 def test_a_device_of_two_nodes_is_near_to_both() -> None:
     devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,)), "d2": Device("d2")}
     assert choice(devices, 1, (), sorted(devices), frozenset({1})).completed() == ("d0",)
@@ -72,6 +74,7 @@ HUNDREDS = on(*[0] * 100, *[1] * 100)
 
 
 class TestAdvice:
+    @pytest.mark.kubelet("scenario 56")
     @pytest.mark.parametrize(
         ("affinity", "advice", "expected"),
         [
@@ -96,6 +99,7 @@ class TestAdvice:
         assert (picked.taken, picked.missing) == (("d0", "d1"), 1)
         assert picked.completed(["d3", "d2"]) == ("d0", "d1", "d3")
 
+    @pytest.mark.kubelet("scenario 57")
     @pytest.mark.parametrize(
         ("nodes", "count", "held", "reusable", "available", "must_include"),
         [

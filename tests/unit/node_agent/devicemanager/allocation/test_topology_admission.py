@@ -104,6 +104,7 @@ def occupy_one_on_each_node(scenario: Scenario) -> None:
 
 
 class TestWaiting:
+    @pytest.mark.kubelet("behaviour 54")
     @pytest.mark.parametrize("policy", STRICT)
     def test_says_why_and_is_served_when_a_near_device_comes_free(self, policy: Policy) -> None:
         scenario = machine(policy, [0, 0, 1, 1])
@@ -129,6 +130,7 @@ class TestWaiting:
         scenario.run(pod("p", gpu=2), pod("q", gpu=1))
         assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "TopologyAffinity"})
 
+    @pytest.mark.kubelet("weak spot 2")
     def test_nothing_stays_reserved_of_what_was_only_tried(self) -> None:
         scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 0, 1])
         assert calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=2)))) == []
@@ -151,6 +153,7 @@ class TestInitContainers:
 
 
 class TestPodScope:
+    @pytest.mark.kubelet("scenario 55")
     @pytest.mark.parametrize(
         ("policy", "is_served"),
         [(Policy.BEST_EFFORT, True), (Policy.RESTRICTED, True), (Policy.SINGLE_NUMA_NODE, False)],
@@ -173,6 +176,7 @@ class TestPodScope:
             scenario.run(pod("p", *containers))
             assert scenario.held() == {"p/a": expected}
 
+    @pytest.mark.kubelet("scenario 58")
     @pytest.mark.parametrize(
         ("containers", "request_"),
         [
@@ -237,6 +241,7 @@ class TestOthersMeanwhile:
 
 
 class TestRestart:
+    @pytest.mark.kubelet("weak spot 5")
     def test_held_devices_are_not_judged_again(self) -> None:
         scenario = machine(Policy.NONE, [0, 1])
         scenario.run(pod("p", gpu=2))
@@ -290,6 +295,7 @@ pods = st.lists(
 )
 
 
+@pytest.mark.kubelet("scenario 34", "scenario 35")
 @given(
     policy=st.sampled_from(STRICT), scope=st.sampled_from(Scope), wanted=pods, order=st.randoms(use_true_random=False)
 )

@@ -21,6 +21,7 @@ def possible(*masks: int) -> set[Hint]:
     return {Hint(mask, False) for mask in masks}
 
 
+@pytest.mark.kubelet("scenario 54")
 @pytest.mark.parametrize(
     ("devices", "count", "taken", "expected"),
     [
@@ -71,11 +72,13 @@ class TestReusable:
 
 
 class TestWhichNodes:
+    @pytest.mark.kubelet("scenario 59")
     def test_only_those_that_have_devices(self) -> None:
         assert set(hints(on(3, 5), 1, ("d0", "d1"), (), (0, 3, 5, 7)) or ()) == (
             preferred(1 << 3, 1 << 5) | possible(1 << 3 | 1 << 5)
         )
 
+    @pytest.mark.kubelet("scenario 60", "weak spot 21")
     def test_a_machine_of_many_nodes_costs_by_those_that_have_devices(self) -> None:
         # every set of 36 nodes would never end
         assert len(hints(on(0, 1), 1, ("d0", "d1"), (), range(36)) or ()) == 3

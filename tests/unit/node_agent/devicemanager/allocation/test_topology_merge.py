@@ -33,6 +33,7 @@ REFUSED = Merged(None, False)
 ANYWHERE = Merged(None, True)
 
 
+@pytest.mark.kubelet("scenario 61")
 @pytest.mark.parametrize(
     ("said", "best_effort", "restricted", "single"),
     [
@@ -74,6 +75,7 @@ def one_resource(draw: st.DrawFn) -> Hints:
     return tuple(Hint(m, m.bit_count() == size) for m in sorted(masks, key=lambda m: (m.bit_count(), m)))
 
 
+@pytest.mark.kubelet("scenario 61")
 @pytest.mark.parametrize("policy", ALIGNING)
 @given(said=st.lists(one_resource(), max_size=4))
 def test_is_what_comes_of_every_combination(policy: Policy, said: list[Hints]) -> None:

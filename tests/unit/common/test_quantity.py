@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_operator.objects.quantity import MOST, count
+from nodedevice_common.quantity import MOST, count
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,13 @@ from nodedevice_operator.objects.quantity import MOST, count
         ("9" * 5000, MOST),
         (f"0.{'0' * 5000}1e5001", 1),
         ("1e00000000000001", 10),
+        ("1.", 1),
+        (".5k", 500),
+        ("NaN", None),
+        ("Infinity", None),
+        ("1_000", None),
+        ("9" * 9999 + "!", None),
+        ("9" * 1_000_000, None),
     ],
 )
 def test_count(quantity: str, number: int | None) -> None:

@@ -6,9 +6,9 @@ of a container that asks for any, what it sets itself and a device plugin must n
 
 import logging
 import re
-from decimal import Decimal, Overflow
 
 from nodedevice_api.resource_names import is_extended_resource
+from nodedevice_common import quantity as quantities
 
 from nodedevice_agent.devicemanager.allocation.container_edits import place
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, OwnSettings, Pod
@@ -26,9 +26,6 @@ _CONFIG_HASH = "kubernetes.io/config.hash"
 _CONFIG_MIRROR = "kubernetes.io/config.mirror"
 _HASH = re.compile("[0-9a-f]{32}")
 _IS_OVER = ("Succeeded", "Failed")
-_SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-# what a quantity can hold; more than any node has
-_MOST = Decimal(2**63 - 1)
 
 
 class PodWatch:
@@ -127,17 +124,7 @@ def _may_be_missing(env: EnvVar) -> bool:
 
 def _count(quantity: str | int) -> int:
     """A whole number of devices. The API server has refused anything else for an extended resource."""
-    try:
-        # bounded before it becomes an integer, which of 1e999999999 would have a billion digits
-        return int(min(_exactly(quantity), _MOST))
-    except Overflow:
-        return int(_MOST)
-    except (ArithmeticError, ValueError):
-        log.warning("limit cannot be read and counts as none", extra={"limit": str(quantity)[:64]})
-        return 0
-
-
-def _exactly(quantity: str | int) -> Decimal:
-    text = str(quantity)
-    suffix = next((s for s in _SUFFIXES if text.endswith(s)), "")
-    return Decimal(text.removesuffix(suffix)) * _SUFFIXES.get(suffix, 1)
+    number = quantities.count(str(quantity))
+    if number is None:
+        log.warning("limit is not a whole number; counting it as zero", extra={"limit": str(quantity)[:64]})
+    return number or 0

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 from nodedevice_api.names import GROUP
+from nodedevice_common.quantity import count
 
 from nodedevice_operator.objects.meta import ListMetadata, Schema
-from nodedevice_operator.objects.quantity import count
 from nodedevice_operator.objects.shared import OURS, STATUS, shared
 
 # Stands in where a value is there and managedFields names nobody, as on a Node that was made without any.

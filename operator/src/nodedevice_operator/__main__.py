@@ -1,9 +1,7 @@
 """The program nodedevice-operator: settings read, the operator run, and errors said in one line."""
 
 import asyncio
-import atexit
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -87,32 +85,20 @@ def run(config_file: Path | None, **flags: Any) -> None:
     try:
         chosen = settings.load(config_file, flags)
         _set_up_log(chosen)
-        is_busy = asyncio.run(_run(chosen))
+        asyncio.run(_run(chosen))
     except (SettingsError, CredentialsError) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
         sys.exit(_USAGE_ERROR)
     except (Behind, TaskEnded) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
-        _exit_now(_START_ANEW)
-    if is_busy:
-        _exit_now(0)
+        sys.exit(_START_ANEW)
 
 
 def _set_up_log(chosen: settings.Settings) -> None:
     # these log each attempt of each request; what matters of it is logged once, by kube.health
     requests = logging.WARNING if chosen.log_level == "debug" else logging.CRITICAL
-    libraries = {"kopf": requests, "urllib3": requests, "asyncio": logging.WARNING}
+    libraries = {"kopf": requests, "asyncio": logging.WARNING}
     logs.set_up(chosen.log_level, chosen.log_format, libraries)
-
-
-def _exit_now(status: int) -> None:
-    """End the process although a thread still waits for an answer: it would be joined at exit, for as long as its time-out.
-
-    All else that is to be done at exit is done, among it the removal of the certificates that the kubernetes package has put into
-    temporary files.
-    """
-    atexit._run_exitfuncs()
-    os._exit(status)
 
 
 def _policies(given: tuple[str, ...]) -> dict[str, str] | None:
@@ -123,10 +109,8 @@ def _policies(given: tuple[str, ...]) -> dict[str, str] | None:
     return dict(pair.split("=", 1) for pair in given) or None
 
 
-async def _run(chosen: settings.Settings) -> bool:
-    operator = Operator(chosen)
-    await operator.run()
-    return operator.is_busy
+async def _run(chosen: settings.Settings) -> None:
+    await Operator(chosen).run()
 
 
 if __name__ == "__main__":

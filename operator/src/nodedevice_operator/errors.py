@@ -10,6 +10,7 @@ OperatorError
 ├── StillLed           another operator leads and does not end
 └── ApiError           the API server did not do what it was asked
     ├── Unreachable    no answer: nobody there, not trusted, or too slow
+    ├── WatchInterrupted  a watch that was open was cut
     ├── Unavailable    an answer, but not now (429, 5xx)
     │   └── OverBudget  429 of an eviction: a PodDisruptionBudget does not allow it now
     ├── Forbidden      401, 403
@@ -120,6 +121,10 @@ class ApiError(OperatorError):
 
 class Unreachable(ApiError):
     """No answer came. It is not known whether a write was done."""
+
+
+class WatchInterrupted(ApiError):
+    """A watch that was open was cut. Whether the API server is unreachable, the next attempt shows."""
 
 
 class Unavailable(ApiError):

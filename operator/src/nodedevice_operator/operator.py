@@ -29,9 +29,9 @@ from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.api import Cluster
-from nodedevice_operator.kube.client import THREADS, Client
+from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
 from nodedevice_operator.kube.health import ApiHealth, Health
-from nodedevice_operator.kube.write_fence import WriteGate
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import Timing
 from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
@@ -71,9 +71,9 @@ class Operator:
         self._metrics.watch(self._cache)
         self._api_health = ApiHealth(login.server)
         self._health = Health(self._api_health, self._cache.waits_for)
-        self._gate = WriteGate()
-        self._metrics.leader.set_function(lambda: float(self._gate.is_open))
-        self._client = Client(login, self._api_health, self._metrics.writes, self._gate)
+        self._fence = WriteFence()
+        self._metrics.leader.set_function(lambda: float(self._fence.is_open))
+        self._client = Client(login, self._api_health, self._metrics.writes, self._fence)
         self._clients = [self._client]
         self._handover = Handover()
         self._election = self._candidacy(login)
@@ -92,13 +92,13 @@ class Operator:
             settings.agent_poll_seconds,
         )
         self._required_plugins = RequiredPlugins(
-            PolicyObjects(self._client, login),
+            PolicyObjects(self._client),
             WaitingPods(UnboundPods(self._client), is_on=settings.mark_waiting_pods),
             self._cache,
             touch,
             self._metrics,
             is_on=settings.required_plugins,
-            leads=lambda: self._gate.is_open,
+            leads=lambda: self._fence.is_open,
         )
         self._capacity = CapacityWork(
             self._cache, CapacityApi(self._client), self._recorder, self._metrics, self._required_plugins.unguarded
@@ -122,26 +122,21 @@ class Operator:
             settings.held_device_policy,
             delay_seconds=settings.eviction_delay_seconds,
             per_minute=settings.evictions_per_minute,
-            leads=lambda: self._gate.is_open,
+            leads=lambda: self._fence.is_open,
         )
         self._marks = MarkWork(
             self._cache,
             NodeLabelsApi(self._client),
             taint=settings.node_taint,
             labels=settings.node_labels,
-            leads=lambda: self._gate.is_open,
+            leads=lambda: self._fence.is_open,
         )
         self._sync = Sync(self._cache, self._cluster, touch)
         intake = Intake(self._cache, touch, self._hear)
         self._watch = Watch(self._sync, intake, login, self._api_health)
-        self._record_watch = RecordWatch(self._sync, intake, login, self._api_health)
+        self._record_watch = RecordWatch(self._sync, intake, self._client)
         self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
         self._stop = asyncio.Event()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is still out, whose thread would hold up the end of the process."""
-        return any(client.is_busy for client in self._clients)
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT.
@@ -167,19 +162,21 @@ class Operator:
                 task.cancel()
             await asyncio.gather(*tasks, stopped, return_exceptions=True)
             for client in self._clients:
-                client.close()
+                await client.close()
         log.info("stopped")
 
     def _candidacy(self, login: credentials.Credentials) -> Election | None:
         """Our part in the election, with connections of its own: a crowd of other requests must not hold it up."""
         if not self._settings.leader_elect:
-            self._gate.open_for_good()
+            self._fence.open_for_good()
             return None
         timing = Timing(self._settings.leader_lease_seconds)
-        client = Client(login, self._api_health, self._metrics.writes, threads=1, read_seconds=timing.lease_seconds / 2)
+        client = Client(
+            login, self._api_health, self._metrics.writes, concurrent=1, read_seconds=timing.lease_seconds / 2
+        )
         self._clients.append(client)
         namespace = self._settings.namespace or login.namespace or names.SYSTEM_NAMESPACE
-        return Election(LeaderLeases(client, namespace), self._gate, timing, identity(), self._lead)
+        return Election(LeaderLeases(client, namespace), self._fence, timing, identity(), self._lead)
 
     def _tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         election = {} if self._election is None else {"election": self._election.work()}
@@ -196,12 +193,12 @@ class Operator:
             "marks": self._marks.work(),
             **{f"watch-{kind}": self._record_watch.work(kind) for kind in (names.NODE_DEVICES, names.POD_DEVICES)},
             **{f"watch-{kind}": self._required_plugins.watch(kind) for kind in (POLICIES, BINDINGS)},
-            **{f"reconcile-{number}": self._reconciler.work() for number in range(THREADS)},
+            **{f"reconcile-{number}": self._reconciler.work() for number in range(CONCURRENT_REQUESTS)},
         }
 
     async def _look(self, node: str) -> float | None:
         # who does not lead only keeps its caches: all nodes are looked at when that changes; so is a Node that is understood again
-        if not self._gate.is_open:
+        if not self._fence.is_open:
             self._handover.skip(node)
             return None
         return None if self._cache.nodes.is_left_alone(node) else await self._node_work.look(node)
@@ -221,7 +218,7 @@ class Operator:
     def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
         """A NodeDevice changed: have its node looked at, and tell what happened to it."""
         self._leases.spoke(now.node)
-        if self._gate.is_open:
+        if self._fence.is_open:
             self._capacity.heard(now.node)
         self._required_plugins.heard(now)
         self._reconciler.touch(now.node)
@@ -230,7 +227,7 @@ class Operator:
 
     def _tell(self, event: Event) -> None:
         """Post an Event, where we lead; otherwise whoever leads tells the same, if anybody does."""
-        if self._gate.is_open:
+        if self._fence.is_open:
             self._recorder.post(event)
         else:
             self._handover.hold(event)

@@ -77,7 +77,7 @@ async def _check(
                     is_told = True
                 await asyncio.sleep(_PAUSE_SECONDS)
     finally:
-        client.close()
+        await client.close()
 
 
 def _tell(line: str) -> None:

@@ -1,7 +1,7 @@
 """Takes back what agents and operators have written in a cluster, in an order in which nobody writes it again.
 
 The chart's workloads end first. Then this holds the Lease by which operators agree on who writes, so that one that runs elsewhere
-waits; every write passes the same gate as an operator's. Each step looks at what is there: run again, it goes on where it ended.
+waits; every write passes the same fence as an operator's. Each step looks at what is there: run again, it goes on where it ended.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from nodedevice_operator.cli.workloads import CHECK_POD, DAEMON_SET, DEPLOYMENT,
 from nodedevice_operator.errors import Conflict, NotFound, StillLed
 from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.credentials import Credentials
-from nodedevice_operator.kube.write_fence import WriteGate
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, Timing
 from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
@@ -66,19 +66,19 @@ class Cleanup:
         self._scope = scope
         self._progress = progress
         self._say = say
-        self._gate = WriteGate()
-        # what opens the gate, and what ends the workloads, passes none
+        self._fence = WriteFence()
+        # what opens the fence, and what ends the workloads, passes none
         self._free = command.client(login)
-        self._gated = command.client(login, self._gate)
-        self._cluster = Cluster(self._gated)
-        self._capacity = CapacityApi(self._gated)
-        self._node_labels = NodeLabelsApi(self._gated)
-        self._pod_devices_api = PodDevicesApi(self._gated)
-        self._leavings = Leavings(self._gated)
-        self._policies = PolicyObjects(self._gated, login)
+        self._fenced = command.client(login, self._fence)
+        self._cluster = Cluster(self._fenced)
+        self._capacity = CapacityApi(self._fenced)
+        self._node_labels = NodeLabelsApi(self._fenced)
+        self._pod_devices_api = PodDevicesApi(self._fenced)
+        self._leavings = Leavings(self._fenced)
+        self._policies = PolicyObjects(self._fenced)
         self._workloads = Workloads(self._free, scope.namespace)
         self._election = Election(
-            LeaderLeases(self._free, scope.namespace), self._gate, _TIMING, f"cleanup_{identity()}", lambda *_: None
+            LeaderLeases(self._free, scope.namespace), self._fence, _TIMING, f"cleanup_{identity()}", lambda *_: None
         )
 
     async def run(self) -> None:
@@ -90,13 +90,13 @@ class Cleanup:
                 await self._lead()
                 await self._take_back()
             finally:
-                await self._election.end(lambda: self._gated.settle(_SETTLE_SECONDS))
+                await self._election.end(lambda: self._fenced.settle(_SETTLE_SECONDS))
                 election.cancel()
                 await asyncio.gather(election, return_exceptions=True)
             await self._progress.patiently(partial(Leavings(self._free).delete_operator_lease, self._scope.namespace))
         finally:
-            self._free.close()
-            self._gated.close()
+            await self._free.close()
+            await self._fenced.close()
 
     async def _end_workloads(self) -> None:
         scope = self._scope
@@ -126,7 +126,7 @@ class Cleanup:
             raise StillLed(self._progress.trouble or "that led last", _LEAD_SECONDS) from exc
 
     async def _led_by_another(self) -> str:
-        if self._gate.is_open:
+        if self._fence.is_open:
             return ""
         return (await LeaderLeases(self._free, self._scope.namespace).read()).holder or "(nobody yet)"
 
@@ -227,7 +227,7 @@ class Cleanup:
             self._say(f"going on although namespace {name} is still being deleted: its conditions say what holds it up")
 
     async def _definitions(self) -> None:
-        definitions = Definitions(self._gated)
+        definitions = Definitions(self._fenced)
         for name in NAMES:
             self._progress.step = f"deleting {name}"
             if await self._progress.patiently(partial(definitions.delete, name)):

@@ -45,7 +45,7 @@ async def _apply(kubeconfig: str | None, allow_downgrade: bool, seconds: float, 
         async with command.within(seconds) as progress:
             await _bring(Definitions(client), progress, allow_downgrade, say)
     finally:
-        client.close()
+        await client.close()
 
 
 async def _bring(

@@ -14,7 +14,7 @@ from nodedevice_operator.errors import ApiError, Overdue, Unavailable, Unreachab
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.write_fence import WriteGate
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.metrics.metrics import Metrics
 
 T = TypeVar("T")
@@ -31,9 +31,9 @@ class _Quiet(ApiHealth):
         """Whoever asked tells it."""
 
 
-def client(login: Credentials, gate: WriteGate | None = None) -> Client:
+def client(login: Credentials, fence: WriteFence | None = None) -> Client:
     """A client for one command. Close it at the end."""
-    return Client(login, _Quiet(login.server), Metrics().writes, gate)
+    return Client(login, _Quiet(login.server), Metrics().writes, fence)
 
 
 class Progress:

@@ -5,39 +5,26 @@ gone since the last list is found by the next one, so nothing is lost whatever h
 """
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import aiohttp
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.errors import (
-    ApiError,
-    CredentialsError,
-    Forbidden,
-    NotUnderstood,
-    Unauthorized,
-    Unavailable,
-    Unreachable,
-)
+from nodedevice_operator.errors import ApiError, NotUnderstood, Unavailable
 from nodedevice_operator.informers.intake import Intake
 from nodedevice_operator.informers.pauses import Pauses
 from nodedevice_operator.informers.relist import Sync
-from nodedevice_operator.kube.client import retry_after_seconds
-from nodedevice_operator.kube.credentials import Credentials
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import item, understood
-from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.objects.meta import Versioned, WatchEvent
 from nodedevice_operator.objects.nodedevice import NodeDevice
 from nodedevice_operator.objects.poddevice import PodDevice
 
 log = logging.getLogger(__name__)
 
-# The API server sends a bookmark each minute when nothing else is to be said; silence beyond that is a dead connection.
-_SILENCE_SECONDS: Final = 90.0
-_CONNECT_SECONDS: Final = 5.0
 _BUSY: Final = 429
 # the version is too old, or the kind itself went away, with all objects
 _NOT_FROM_HERE: Final = frozenset({404, 410})
@@ -51,10 +38,6 @@ class _ListAnew(Exception):
     """The API server cannot go on from the version that we know."""
 
 
-class _Cut(Exception):
-    """A watch that was open was cut, as load balancers do. Whether the API server is away, the next try shows."""
-
-
 @dataclass(slots=True)
 class _Place:
     """Up to which version everything is known (None: a list is due), and how long the next pause is."""
@@ -66,11 +49,10 @@ class _Place:
 class RecordWatch:
     """NodeDevices and PodDevices, one task each."""
 
-    def __init__(self, sync: Sync, intake: Intake, credentials: Credentials, health: ApiHealth) -> None:
+    def __init__(self, sync: Sync, intake: Intake, client: Client) -> None:
         self._sync = sync
         self._intake = intake
-        self._credentials = credentials
-        self._health = health
+        self._client = client
         self._takes: Mapping[str, _Take] = {
             names.NODE_DEVICES: self._take_node_device,
             names.POD_DEVICES: self._take_pod_device,
@@ -78,72 +60,41 @@ class RecordWatch:
 
     async def work(self, kind: str) -> None:
         """List that kind (its plural) and follow it, for ever."""
-        connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context())
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-            place = _Place()
-            while True:
-                if place.version is None:
-                    place.version = await self._sync.list_whole(kind)
-                try:
-                    if not await self._follow(session, kind, place.version, place):
-                        await place.pauses.pause()
-                except _ListAnew:
-                    log.info("watch begins anew with a list", extra={"kind": kind})
+        place = _Place()
+        while True:
+            if place.version is None:
+                place.version = await self._sync.list_whole(kind)
+            try:
+                if not await self._follow(kind, place.version, place):
+                    await place.pauses.pause()
+            except _ListAnew:
+                log.info("watch begins anew with a list", extra={"kind": kind})
+                place.version = None
+                await place.pauses.pause()
+            except NotUnderstood as error:
+                # the same line again would be no better
+                log.warning("watch brings what is not understood", extra={"kind": kind, "problem": error.problem})
+                place.version = None
+                await place.pauses.pause()
+            except ApiError as error:
+                if error.status in _NOT_FROM_HERE:
                     place.version = None
-                    await place.pauses.pause()
-                except NotUnderstood as error:
-                    # the same line again would be no better
-                    log.warning("watch brings what is not understood", extra={"kind": kind, "problem": error.problem})
-                    place.version = None
-                    await place.pauses.pause()
-                except _Cut as error:
-                    log.debug("watch was cut", extra={"kind": kind, "problem": str(error)})
-                    await place.pauses.pause()
-                except ApiError as error:
-                    self._health.failed(error)
-                    log.debug("watch cannot be had", extra={"kind": kind, "problem": error.problem})
-                    await place.pauses.pause(_asked_for(error))
+                log.debug("watch cannot be had", extra={"kind": kind, "problem": error.problem})
+                await place.pauses.pause(_asked_for(error))
 
-    async def _follow(self, session: aiohttp.ClientSession, kind: str, version: int, place: _Place) -> bool:
+    async def _follow(self, kind: str, version: int, place: _Place) -> bool:
         """One watch from that version on, until the API server ends it; whether it brought anything.
 
-        Raises ApiError, _Cut or _ListAnew.
+        Raises ApiError or _ListAnew.
         """
         has_brought = False
-        async for line in self._lines(session, kind, version):
-            self._take(kind, line, place)
-            place.pauses.over()
-            has_brought = True
+        query = {"resourceVersion": str(version)}
+        async with aclosing(self._client.watch(kind, f"/apis/{names.API_VERSION}/{kind}", query)) as lines:
+            async for line in lines:
+                self._take(kind, line, place)
+                place.pauses.over()
+                has_brought = True
         return has_brought
-
-    async def _lines(self, session: aiohttp.ClientSession, kind: str, version: int) -> AsyncIterator[bytes]:
-        """Lines of a watch from that version on. Raises ApiError where it cannot be had, _Cut where it is cut, and _ListAnew."""
-        url = f"{self._credentials.server}/apis/{names.API_VERSION}/{kind}"
-        query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
-        is_open = False
-        try:
-            authorization = self._credentials.authorization()
-            headers = {"Authorization": authorization} if authorization else {}
-            async with session.get(url, params=query, headers=headers) as answer:
-                self._check(kind, answer.status, answer.headers.get("Retry-After"))
-                is_open = True
-                async for line in _split(answer.content):
-                    yield line
-        except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
-            problem = str(exc) or type(exc).__name__
-            raise _Cut(problem) if is_open else Unreachable("watch", kind, problem) from exc
-
-    def _check(self, kind: str, status: int, retry_after: str | None) -> None:
-        if status in _NOT_FROM_HERE:
-            raise _ListAnew
-        if status == 401:
-            self._credentials.refused()
-        if status in (401, 403):
-            raise (Unauthorized if status == 401 else Forbidden)("watch", kind, f"HTTP {status}", status)
-        if status != 200:
-            raise Unavailable("watch", kind, f"HTTP {status}", status, retry_after_seconds(retry_after))
-        self._health.succeeded("watch", kind)
 
     def _take(self, kind: str, line: bytes, place: _Place) -> None:
         """Raises NotUnderstood, or _ListAnew."""
@@ -174,14 +125,3 @@ def _asked_for(error: ApiError) -> float:
     if isinstance(error, Unavailable) and error.status == _BUSY:
         return error.retry_after_seconds or 0.0
     return 0.0
-
-
-async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines of a stream, however long each is and wherever its chunks end."""
-    parts: list[bytes] = []
-    async for chunk in content.iter_any():
-        first, *others = chunk.split(b"\n")
-        parts.append(first)
-        for other in others:
-            yield b"".join(parts)
-            parts = [other]

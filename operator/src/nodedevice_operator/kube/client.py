@@ -1,22 +1,22 @@
-"""One request to the API server: in a thread, counted, and with every failure turned into an error of ours.
+"""Requests to the API server, on one aiohttp session: sent, counted, and every failure turned into an error of ours.
 
-Knows no kinds of objects. The kubernetes package does the transport; its typed API is left alone, as importing that costs
-22 MiB. Errors are told apart by status code and causes, never by their text.
+Knows no kinds of objects. Errors are told apart by status code and causes, never by their text. No request runs in a thread; only
+a host name that has to be resolved does.
 """
 
 import asyncio
 import contextlib
+import os
 import re
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import aiohttp
 import msgspec
 import prometheus_client
-import urllib3
-from kubernetes.client.exceptions import ApiException
-from kubernetes.client.rest import RESTClientObject
+from yarl import URL
 
 from nodedevice_operator.errors import (
     ApiError,
@@ -32,34 +32,43 @@ from nodedevice_operator.errors import (
     Unauthorized,
     Unavailable,
     Unreachable,
+    WatchInterrupted,
 )
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.write_fence import WriteGate, gated_pools
+from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
 from nodedevice_operator.objects.meta import Status
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
-# As many writes side by side as the reconciler has workers; the API server's own fairness does the rest. Where an answer takes half
-# a second, as it does beside 5,000 nodes on a machine too small for them, twenty were 40 changes a second, and 50 came.
-THREADS: Final = 48
+# As many requests side by side as the work queue has workers; the API server's own fairness does the rest. Where a response takes
+# half a second, as it does beside 5,000 nodes on a machine too small for them, twenty were 40 changes a second, and 50 came.
+CONCURRENT_REQUESTS: Final = 48
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 _TERMINATING: Final = "NamespaceTerminating"
 _BUDGET: Final = "DisruptionBudget"
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 15.0
-# Who asks for more than this is not believed: what it guards would be wrong for as long.
+# Below the 90 s after which an API server closes an idle connection: it is not used at the moment at which that happens.
+_IDLE_SECONDS: Final = 60.0
+# The API server sends a bookmark each minute when there is nothing else; silence beyond that is a dead connection.
+_SILENCE_SECONDS: Final = 90.0
+_WATCH: Final = {"watch": "true", "allowWatchBookmarks": "true"}
+# A longer delay is not believed: whatever it is meant to protect would be wrong for as long.
 _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
+
+# A compressed response would cost the CPU of both sides, and they are near each other.
+_HEADERS: Final = {"User-Agent": "nodedevice-operator", "Accept-Encoding": "identity"}
 
 
 class Client:
-    """Requests to one API server. `close` waits for nothing: an answer that is still out is not wanted any more.
+    """Requests and watches of one API server. `close` does not wait for responses that are still missing.
 
     writes: counts write requests by kind, verb and outcome.
-    gate: what every write must pass just before it is sent; None lets all pass.
-    read_seconds: how long an answer may take.
+    fence: what every write must pass just before it is sent; None lets all pass.
+    read_seconds: how long the API server may be silent in a response.
     """
 
     def __init__(
@@ -67,31 +76,21 @@ class Client:
         credentials: Credentials,
         health: ApiHealth,
         writes: prometheus_client.Counter,
-        gate: WriteGate | None = None,
+        fence: WriteFence | None = None,
         *,
-        threads: int = THREADS,
+        concurrent: int = CONCURRENT_REQUESTS,
         read_seconds: float = _READ_SECONDS,
     ) -> None:
         self._credentials = credentials
         self._health = health
         self._writes = writes
-        self._gate = gate
-        self._timeouts = (min(_CONNECT_SECONDS, read_seconds), read_seconds)
-        # otherwise five for each core of this machine, and whoever finds none begins a connection of its own for each request
-        credentials.configuration.connection_pool_maxsize = threads
-        self._rest: Any = RESTClientObject(credentials.configuration)
-        if gate is not None:
-            self._rest.pool_manager.pool_classes_by_scheme = gated_pools(gate)
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="api")
-        self._in_flight = 0
-        self._writes_out = 0
-        self._no_write_is_out = asyncio.Event()
-        self._no_write_is_out.set()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is still out."""
-        return self._in_flight > 0
+        self._fence = fence
+        self._read_seconds = read_seconds
+        self._places = asyncio.Semaphore(concurrent)
+        self._opened: aiohttp.ClientSession | None = None
+        self._pending_writes = 0
+        self._no_pending_write = asyncio.Event()
+        self._no_pending_write.set()
 
     async def request(
         self,
@@ -104,21 +103,20 @@ class Client:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> bytes:
-        """Send one request and return the body of the answer.
+        """Send one request and return the body of the response.
 
         what: the kind, or kind/subresource, for errors and metrics.
-        body: anything JSON can hold. accept: another form of the answer, such as metadata only.
+        body: anything JSON can hold. accept: another form of the response, such as metadata only.
         Raises ApiError, or the kind of it that fits.
         """
-        if verb != "GET" and self._gate is not None:
-            self._gate.check(verb, what)
-        loop = asyncio.get_running_loop()
-        url = f"{self._credentials.server}{path}"
-        if query:
-            url = f"{url}?{urlencode(query)}"
-        self._set_out(verb, 1)
+        if verb != "GET" and self._fence is not None:
+            self._fence.check(verb, what)
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {"Accept": accept} if content is None else {"Accept": accept, "Content-Type": content_type}
+        self._count_pending(verb, 1)
         try:
-            answer = await loop.run_in_executor(self._threads, self._send, verb, what, url, body, content_type, accept)
+            async with self._places:
+                data = await self._send(verb, what, path, query, content, headers)
         except NotLeading:
             raise
         except ApiError as error:
@@ -126,63 +124,137 @@ class Client:
             self._health.failed(error)
             raise
         finally:
-            self._set_out(verb, -1)
+            self._count_pending(verb, -1)
         self._count(verb, what, "ok")
         self._health.succeeded(verb, what)
-        return answer
+        return data
+
+    async def watch(self, kind: str, path: str, query: Mapping[str, str | int]) -> AsyncGenerator[bytes]:
+        """Lines of a watch of that kind, until the API server ends it.
+
+        Raises ApiError where it cannot be opened, and WatchInterrupted where it is cut, as load balancers do.
+        """
+        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS)
+        is_open = False
+        try:
+            async with self._session.get(
+                self._url(path, {**query, **_WATCH}), **self._options({}), timeout=timeout
+            ) as response:
+                if response.status != 200:
+                    raise self._refusal("watch", kind, response, await response.read())
+                is_open = True
+                self._health.succeeded("watch", kind)
+                async for line in lines(response.content):
+                    yield line
+        except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
+            if is_open:
+                raise WatchInterrupted("watch", kind, _problem(exc)) from exc
+            unreachable = Unreachable("watch", kind, _problem(exc))
+            self._health.failed(unreachable)
+            raise unreachable from exc
+        except WatchInterrupted:
+            raise
+        except ApiError as error:
+            if not is_open:
+                self._health.failed(error)
+            raise
 
     async def settle(self, seconds: float) -> bool:
-        """Wait until no write is out any more, but no longer than so many seconds; whether that is so."""
+        """Wait until no write is pending any more, but no longer than so many seconds; whether that is so."""
         try:
             async with asyncio.timeout(seconds):
-                await self._no_write_is_out.wait()
+                await self._no_pending_write.wait()
         except TimeoutError:
             return False
         return True
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        """The one session, opened where the event loop runs."""
+        if self._opened is None:
+            # watches keep connections for themselves, so what is bounded are the requests, not the connections
+            connector = aiohttp.TCPConnector(
+                ssl=self._credentials.ssl_context(), limit=0, keepalive_timeout=_IDLE_SECONDS
+            )
+            self._opened = aiohttp.ClientSession(
+                connector=connector,
+                headers=_HEADERS,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                request_class=fenced_requests(self._fence) if self._fence is not None else aiohttp.ClientRequest,
+            )
+        return self._opened
+
+    async def _send(
+        self,
+        verb: str,
+        what: str,
+        path: str,
+        query: Mapping[str, str | int] | None,
+        content: bytes | None,
+        headers: dict[str, str],
+    ) -> bytes:
+        connect_seconds = min(_CONNECT_SECONDS, self._read_seconds)
+        # a server that takes no byte of a body is not waited for without end; the response to a write is short
+        total = None if content is None else connect_seconds + 2 * self._read_seconds
+        timeout = aiohttp.ClientTimeout(total=total, sock_connect=connect_seconds, sock_read=self._read_seconds)
+        try:
+            async with self._session.request(
+                verb, self._url(path, query), data=content, **self._options(headers), timeout=timeout
+            ) as response:
+                data = await response.read()
+        except NotLeading as closed:
+            raise NotLeading(verb, what, closed.problem) from closed
+        except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
+            raise Unreachable(verb, what, _problem(exc)) from exc
+        if 200 <= response.status <= 299:
+            return data
+        raise self._refusal(verb, what, response, data)
+
+    def _url(self, path: str, query: Mapping[str, str | int] | None) -> URL:
+        # names are quoted already, and no dot in one is to be taken for a step in a path
+        return URL(f"{self._credentials.server}{path}{'?' if query else ''}{urlencode(query or {})}", encoded=True)
+
+    def _options(self, headers: dict[str, str]) -> dict[str, Any]:
+        """What every request is sent with. Raises CredentialsError."""
+        authorization = self._credentials.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        return {"headers": headers, "allow_redirects": False, **self._credentials.transport_options()}
+
+    def _refusal(self, verb: str, what: str, response: aiohttp.ClientResponse, data: bytes) -> ApiError:
+        if response.status == 401:
+            self._credentials.refused()
+        return _refusal(verb, what, response.status, data, response.headers.get("Retry-After"))
 
     def _count(self, verb: str, what: str, outcome: str) -> None:
         if verb != "GET":
             self._writes.labels(kind=what, verb=verb.lower(), outcome=outcome).inc()
 
-    def _set_out(self, verb: str, change: int) -> None:
-        self._in_flight += change
+    def _count_pending(self, verb: str, change: int) -> None:
         if verb == "GET":
             return
-        self._writes_out += change
-        if self._writes_out:
-            self._no_write_is_out.clear()
+        self._pending_writes += change
+        if self._pending_writes:
+            self._no_pending_write.clear()
         else:
-            self._no_write_is_out.set()
+            self._no_pending_write.set()
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _send(self, verb: str, what: str, url: str, body: Any, content_type: str, accept: str) -> bytes:
-        try:
-            headers = {"Accept": accept, "User-Agent": "nodedevice-operator"}
-            authorization = self._credentials.authorization()
-            if authorization:
-                headers["Authorization"] = authorization
-            if body is not None:
-                headers["Content-Type"] = content_type
-            # the package encodes JSON and JSON patches itself, and passes any other type through
-            content = body if body is None or "json" in content_type else msgspec.json.encode(body)
-            answer = self._rest.request(verb, url, headers=headers, body=content, _request_timeout=self._timeouts)
-            data = bytes(answer.read())
-        except NotLeading as closed:
-            raise NotLeading(verb, what, closed.problem) from closed
-        except CredentialsError as exc:
-            raise Unreachable(verb, what, str(exc)) from exc
-        except (urllib3.exceptions.HTTPError, OSError) as exc:
-            raise Unreachable(verb, what, _short(exc)) from exc
-        except ApiException as exc:
-            # what the package makes of a TLS connection that ends in the middle; an answer it passes on as it is
-            raise Unreachable(verb, what, " ".join(str(exc.reason).split())) from exc
-        if 200 <= answer.status <= 299:
-            return data
-        if answer.status == 401:
-            self._credentials.refused()
-        raise _refusal(verb, what, int(answer.status), data, answer.headers.get("Retry-After"))
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines of a stream, however long each is and wherever its chunks end."""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        for other in others:
+            yield b"".join(parts)
+            parts = [other]
+        # a chunk that was there already gives no turn to anybody else
+        await asyncio.sleep(0)
 
 
 def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -> ApiError:
@@ -226,7 +298,9 @@ def retry_after_seconds(header: str | None, stated: float | None = None) -> floa
     return None if stated is None else min(stated, _LONGEST_RETRY_AFTER_SECONDS)
 
 
-def _short(exc: Exception) -> str:
-    """The sentence of an exception without the object addresses that urllib3 puts before it."""
-    text = " ".join(str(exc).split())
-    return text.rpartition(">: ")[2] or type(exc).__name__
+def _problem(exc: BaseException) -> str:
+    """What went wrong, in the system's words: without the addresses that aiohttp puts around them, and never empty."""
+    system = exc.os_error if isinstance(exc, aiohttp.ClientConnectorError) else exc
+    if isinstance(system, OSError) and system.errno and system.errno > 0 and not isinstance(system, ssl.SSLError):
+        return os.strerror(system.errno)
+    return " ".join(str(exc).split()) or type(exc).__name__

@@ -9,6 +9,8 @@ import ssl
 import time
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass
 
 import yaml
 from kubernetes import config
@@ -58,8 +60,19 @@ class Credentials:
         """The API server did not accept the token: read it anew for the next request."""
         self._read_at = float("-inf")
 
+    def transport_options(self) -> dict[str, Any]:
+        """Options of aiohttp for each request: the proxy, and the server name in TLS, that kubeconfig or environment name."""
+        made = self.configuration
+        host = urlsplit(self.server).hostname or ""
+        options: dict[str, Any] = {}
+        if made.proxy and not proxy_bypass(host):
+            options["proxy"] = made.proxy
+        if made.tls_server_name:
+            options["server_hostname"] = made.tls_server_name
+        return options
+
     def ssl_context(self) -> ssl.SSLContext:
-        """TLS as the kubeconfig asks for it, for clients that do not take a kubernetes configuration.
+        """TLS as the kubeconfig asks for it.
 
         Raises CredentialsError where a certificate or a key is none.
         """
@@ -95,8 +108,6 @@ def load(kubeconfig: str | None) -> Credentials:
     Raises CredentialsError when there are none, or they cannot be read.
     """
     configuration = Configuration()
-    # each request is tried once: what to do about a failure is decided where it is known what was asked for
-    configuration.retries = False
     is_in_pod = kubeconfig is None and config.incluster_config.SERVICE_HOST_ENV_NAME in os.environ
     file = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
     try:

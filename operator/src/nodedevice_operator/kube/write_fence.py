@@ -1,6 +1,6 @@
-"""The gate that every write passes: open until a deadline, and checked when its connection is there, just before it is sent.
+"""The fence that every write passes: open until a deadline, and checked when its connection is there, just before its first byte.
 
-Whoever was stopped, suspended or held up on the way to the API server finds it closed. Knows nothing of why it is open.
+A process that was stopped, suspended or delayed on the way to the API server finds the fence closed. Does not know why it is open.
 """
 
 import math
@@ -8,19 +8,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
+import aiohttp
 
 from nodedevice_operator.errors import NotLeading
 
 
 def boot_seconds() -> float:
-    """Seconds of a clock that nobody sets, and that also runs while the machine is suspended."""
+    """Seconds of a clock that cannot be set, and that also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class WriteGate:
-    """Open until a moment; closed at first. May be asked by any thread: there is one number."""
+class WriteFence:
+    """Open until a moment; closed at first. May be read by any thread: it is one number."""
 
     def __init__(self, clock: Callable[[], float] = boot_seconds) -> None:
         self._clock = clock
@@ -45,29 +44,31 @@ class WriteGate:
             raise NotLeading(verb, what, "this operator does not lead, or its time as leader is over")
 
 
-def gated_pools(gate: WriteGate) -> dict[str, type[urllib3.HTTPConnectionPool]]:
-    """Connection pools by scheme, for a urllib3 pool manager, whose connections send no write through a closed gate."""
+def fenced_requests(fence: WriteFence) -> type[aiohttp.ClientRequest]:
+    """A class of requests, for an aiohttp session, that sends no byte of a write through a closed fence.
 
-    class Plain(HTTPConnection):
-        write: tuple[str, str] | None = None
+    aiohttp calls `send` when the request has its connection, and `write_bytes` in a task of its own when there is a body; headers
+    and body leave in one piece in the second. A check raises before anything is written, and aiohttp closes the connection.
+    """
 
-        def request(self, method: str, url: str, *args: Any, **options: Any) -> None:
-            self.write = None if method == "GET" else (method, url)
-            super().request(method, url, *args, **options)
+    class FencedRequest(aiohttp.ClientRequest):
+        def _check(self) -> None:
+            if self.method != "GET":
+                fence.check(self.method, self.url.path)
 
-        def send(self, data: Any) -> None:
-            # each part just before it goes: many threads may come between a question and its use, and half a write is none
-            if self.write is not None:
-                gate.check(*self.write)
-            super().send(data)
+        async def send(self, conn: Any) -> aiohttp.ClientResponse:
+            self._check()
+            return await super().send(conn)
 
-    class Secure(Plain, HTTPSConnection):
-        pass
+        async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
+            try:
+                # again: the loop has turned since `send`, and the process may have been stopped meanwhile
+                self._check()
+            except NotLeading as closed:
+                # who waits for the response gets this error
+                conn.protocol.set_exception(closed)
+                conn.close()
+                return
+            await super().write_bytes(writer, conn, content_length)
 
-    class PlainPool(urllib3.HTTPConnectionPool):
-        ConnectionCls = Plain
-
-    class SecurePool(urllib3.HTTPSConnectionPool):
-        ConnectionCls = Secure
-
-    return {"http": PlainPool, "https": SecurePool}
+    return FencedRequest

@@ -1,4 +1,4 @@
-"""Keeps the Lease that core.election plans for, and the gate open for as long as that allows.
+"""Keeps the Lease that core.election plans for, and the fence open for as long as that allows.
 
 One round after the other: look where another leads, renew where we do. A round that fails changes nothing but that the
 deadline comes nearer. Losing the Lease ends no process: caches stay warm, and only writes wait.
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
-from nodedevice_operator.kube.write_fence import WriteGate, boot_seconds
+from nodedevice_operator.kube.write_fence import WriteFence, boot_seconds
 from nodedevice_operator.leader.election import Candidate, Timing
 from nodedevice_operator.leader.lease import LeaderLeases, now_text
 
@@ -38,14 +38,14 @@ class Election:
     def __init__(
         self,
         leases: LeaderLeases,
-        gate: WriteGate,
+        fence: WriteFence,
         timing: Timing,
         name: str,
         on_lead: Callable[[bool, float], None],
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         self._leases = leases
-        self._gate = gate
+        self._fence = fence
         self._timing = timing
         self._candidate = Candidate(name, timing)
         self._on_lead = on_lead
@@ -70,10 +70,10 @@ class Election:
         until_quiet: waits for writes that are still out, and says whether there are none.
         """
         self._has_ended = True
-        self._gate.close()
+        self._fence.close()
         is_quiet = await until_quiet()
         async with self._round_runs:
-            self._gate.close()
+            self._fence.close()
             if not is_quiet or not self._candidate.holds:
                 return
             try:
@@ -85,7 +85,7 @@ class Election:
         """Look, and write where we may; in how many seconds the next round is due."""
         self._tell_if_over()
         # whose time is over does not even try what it knew then
-        self._is_current = self._is_current and self._gate.is_open
+        self._is_current = self._is_current and self._fence.is_open
         try:
             if not self._is_current:
                 self._candidate = self._candidate.saw(await self._leases.read(), self._clock())
@@ -111,10 +111,10 @@ class Election:
         self._is_current = True
         if self._has_ended:
             return 0.0
-        begins = not self._gate.is_open
+        begins = not self._fence.is_open
         nobody_since = self._deadline if goes_on else before.last_sign_of_life
         self._deadline = sent_at + self._timing.deadline_seconds
-        self._gate.open_until(self._deadline)
+        self._fence.open_until(self._deadline)
         self._told = None
         if begins:
             log.info("leading", extra={"identity": self._candidate.identity, "transitions": written.transitions})
@@ -124,7 +124,7 @@ class Election:
 
     def _stand_by(self) -> None:
         """Another holds the Lease."""
-        self._gate.close()
+        self._fence.close()
         self._led = self._is_current = False
         assert self._candidate.seen is not None
         holder = self._candidate.seen.holder
@@ -133,6 +133,6 @@ class Election:
             self._told = holder
 
     def _tell_if_over(self) -> None:
-        if self._led and not self._gate.is_open and self._told is None:
+        if self._led and not self._fence.is_open and self._told is None:
             log.warning("the Lease was not renewed in time; writes wait until it is")
             self._told = ""

@@ -19,7 +19,7 @@ _WHAT: Final = "leases"
 
 
 class LeaderLeases:
-    """Requests about that Lease. Its client passes no gate: this is what opens it."""
+    """Requests about that Lease. Its client passes no fence: this is what opens it."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client

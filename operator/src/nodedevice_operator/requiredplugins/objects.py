@@ -3,17 +3,14 @@
 Specs are handed over as they are: what they mean is the core's. Rights are for this one name; only making it cannot be limited so.
 """
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-import aiohttp
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.errors import CredentialsError, Forbidden, NotFound, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.kube.client import APPLY, Client
-from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.decode import understood
 from nodedevice_operator.objects.meta import ListMetadata, ResourceList, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, NAME, Spec, body
@@ -22,15 +19,13 @@ _ROOT: Final = f"/apis/{API_VERSION}"
 _JSON_PATCH: Final = "application/json-patch+json"
 # Shorter than the 5 minutes after which some load balancers drop a silent connection.
 _WATCH_SECONDS: Final = 240
-_PATIENCE_SECONDS: Final = 30.0
 
 
 class PolicyObjects:
     """The two objects. `kind` is the plural everywhere."""
 
-    def __init__(self, client: Client, credentials: Credentials) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._credentials = credentials
 
     async def served(self) -> frozenset[str]:
         """Plurals that the API server serves in the group and version of these objects. Raises NotFound where it knows neither."""
@@ -69,27 +64,17 @@ class PolicyObjects:
 
         Raises ApiError where the watch cannot be had or is cut; after either, read again.
         """
-        url = f"{self._credentials.server}{_ROOT}/{kind}"
-        query = {"watch": "true", "fieldSelector": _BY_NAME, "resourceVersion": version}
-        query["timeoutSeconds"] = str(_WATCH_SECONDS)
-        timeout = aiohttp.ClientTimeout(total=_WATCH_SECONDS + _PATIENCE_SECONDS, sock_connect=_PATIENCE_SECONDS)
-        try:
-            authorization = self._credentials.authorization()
-            headers = {"Authorization": authorization} if authorization else {}
-            connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context())
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-                session.get(url, params=query, headers=headers) as answer,
-            ):
-                _check(kind, answer.status)
-                async for line in _lines(answer.content):
-                    event = understood("watch", kind, line, _Event)
-                    if event.type == "ERROR":
-                        return
-                    spec = understood("watch", kind, event.object, _Object).spec
-                    yield None if event.type == "DELETED" else spec
-        except (aiohttp.ClientError, TimeoutError, OSError, CredentialsError) as exc:
-            raise Unreachable("watch", kind, str(exc) or type(exc).__name__) from exc
+        query: dict[str, str | int] = {"fieldSelector": _BY_NAME, "resourceVersion": version}
+        query["timeoutSeconds"] = _WATCH_SECONDS
+        async with contextlib.aclosing(self._client.watch(kind, f"{_ROOT}/{kind}", query)) as lines:
+            async for line in lines:
+                event = understood("watch", kind, line, _Event)
+                if event.type == "ERROR":
+                    return
+                if event.type == "BOOKMARK":
+                    continue
+                spec = understood("watch", kind, event.object, _Object).spec
+                yield None if event.type == "DELETED" else spec
 
 
 _BY_NAME: Final = f"metadata.name={NAME}"
@@ -107,23 +92,3 @@ class _List(Schema):
 class _Event(Schema):
     type: str
     object: msgspec.Raw
-
-
-def _check(kind: str, status: int) -> None:
-    if status in (401, 403):
-        raise (Unauthorized if status == 401 else Forbidden)("watch", kind, f"HTTP {status}", status)
-    if status == 404:
-        raise NotFound("watch", kind, "not served", status)
-    if status != 200:
-        raise Unavailable("watch", kind, f"HTTP {status}", status)
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines, however long: a policy of a thousand names is longer than aiohttp's own limit for one."""
-    rest = b""
-    async for chunk in content.iter_any():
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            yield line
-        # a chunk that was there already gives no turn to anybody else
-        await asyncio.sleep(0)

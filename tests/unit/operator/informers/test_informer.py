@@ -16,8 +16,10 @@ from nodedevice_operator.informers.intake import Intake
 from nodedevice_operator.informers.pauses import Pauses
 from nodedevice_operator.informers.relist import Sync
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
@@ -39,6 +41,9 @@ class _Credentials(Credentials):
 
     def refused(self) -> None:
         self.refusals += 1
+
+    def transport_options(self) -> dict[str, Any]:
+        return {}
 
     def ssl_context(self) -> ssl.SSLContext:
         return ssl.create_default_context()
@@ -87,8 +92,9 @@ class Watched:
         self.touched: list[str] = []
         self.changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.client = Client(self.credentials, self.health, Metrics().writes)
         intake = Intake(self.cache, self.touched.append, self._hear)
-        self.watch = RecordWatch(Sync(self.cache, self.cluster, lambda _: None), intake, self.credentials, self.health)
+        self.watch = RecordWatch(Sync(self.cache, self.cluster, lambda _: None), intake, self.client)
 
     def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
         self.news.append((now.node, before.available if before else None, now.available))
@@ -101,6 +107,7 @@ class Watched:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self.client.close()
 
     async def until(self, count: int) -> None:
         """Wait until so many changes were heard."""

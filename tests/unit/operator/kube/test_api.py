@@ -1,6 +1,6 @@
 """What single requests carry, and what odd answers become."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,10 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def client(server: Server, tmp_path: Path) -> Iterator[Client]:
+async def client(server: Server, tmp_path: Path) -> AsyncIterator[Client]:
     made = Client(credentials.load(kubeconfig(tmp_path, server.url)), ApiHealth(server.url), Metrics().writes)
     yield made
-    made.close()
+    await made.close()
 
 
 async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, client: Client) -> None:

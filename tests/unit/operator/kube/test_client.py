@@ -5,7 +5,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -98,12 +98,12 @@ def health(server: Server) -> ApiHealth:
 
 
 @pytest.fixture
-def client(server: Server, health: ApiHealth, tmp_path: Path) -> Iterator[Client]:
+async def client(server: Server, health: ApiHealth, tmp_path: Path) -> AsyncIterator[Client]:
     (tmp_path / "token").write_text("first\n")
     login = credentials.load(kubeconfig(tmp_path, server.url, tokenFile="token"))
     made = Client(login, health, Metrics().writes)
     yield made
-    made.close()
+    await made.close()
 
 
 async def test_an_apply_is_sent_as_such(server: Server, client: Client) -> None:
@@ -171,9 +171,9 @@ async def test_nobody_there_is_told_and_told_again_when_somebody_is(
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     lost = Client(credentials.load(kubeconfig(tmp_path, f"http://127.0.0.1:{port}")), health, Metrics().writes)
-    with pytest.raises(Unreachable, match="refused"):
+    with pytest.raises(Unreachable, match="Connection refused"):
         await lost.request("GET", "nodes", "/x")
-    lost.close()
+    await lost.close()
     (problem,) = health.problems()
     assert "does not answer" in problem
     server.answers = [(404, {})]
@@ -244,7 +244,7 @@ async def test_a_tls_connection_that_ends_in_the_middle_is_an_outage(tmp_path: P
     client = Client(credentials.load(kubeconfig(tmp_path, url)), ApiHealth(url), Metrics().writes)
     with pytest.raises(Unreachable):
         await client.request("PUT", "leases", "/", body={})
-    client.close()
+    await client.close()
     listening.close()
 
 
@@ -309,7 +309,7 @@ async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
     for verb in ("PATCH", "GET"):
         with contextlib.suppress(ApiError):
             await client.request(verb, "nodes/status", "/api/v1/nodes/a/status")
-    client.close()
+    await client.close()
     counted = [s for family in metrics.writes.collect() for s in family.samples]
     assert [(s.labels, s.value) for s in counted] == [
         ({"kind": "nodes/status", "verb": "patch", "outcome": outcome}, 1)

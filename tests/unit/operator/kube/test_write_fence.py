@@ -1,17 +1,18 @@
-"""Writes through the gate: counted and sent while it is open, not a byte of them once it is closed."""
+"""Writes through the fence: counted and sent while it is open, not a byte of them once it is closed."""
 
 import asyncio
 import math
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from nodedevice_operator.errors import NotLeading
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
-from nodedevice_operator.kube.write_fence import WriteGate
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.metrics.metrics import Metrics
 
 from tests.unit.operator.kube.test_client import Server, kubeconfig
@@ -24,7 +25,7 @@ def server() -> Iterator[Server]:
     made.close()
 
 
-class LateGate(WriteGate):
+class LateFence(WriteFence):
     """Closes after so many questions: between the first check and the sending, say."""
 
     def __init__(self, questions: float) -> None:
@@ -37,72 +38,110 @@ class LateGate(WriteGate):
         return self._questions >= 0
 
 
-def client(server: Server, folder: Path, gate: WriteGate) -> Client:
-    return Client(credentials.load(kubeconfig(folder, server.url)), ApiHealth(server.url), Metrics().writes, gate)
+def client(server: Server, folder: Path, fence: WriteFence) -> Client:
+    return Client(credentials.load(kubeconfig(folder, server.url)), ApiHealth(server.url), Metrics().writes, fence)
 
 
 def test_it_is_closed_at_first_and_opens_until_a_moment() -> None:
     now = [10.0]
-    gate = WriteGate(lambda: now[0])
-    assert not gate.is_open
-    gate.open_until(11)
-    assert gate.is_open
+    fence = WriteFence(lambda: now[0])
+    assert not fence.is_open
+    fence.open_until(11)
+    assert fence.is_open
     now[0] = 11
-    assert not gate.is_open
-    gate.open_for_good()
+    assert not fence.is_open
+    fence.open_for_good()
     now[0] = 1e12
-    assert gate.is_open
-    gate.close()
-    assert not gate.is_open
+    assert fence.is_open
+    fence.close()
+    assert not fence.is_open
 
 
 @pytest.mark.parametrize("verb", ["PATCH", "POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("questions", [0, 1])
-async def test_no_write_is_sent_through_a_closed_gate(
+async def test_no_write_is_sent_through_a_closed_fence(
     server: Server, tmp_path: Path, verb: str, questions: int
 ) -> None:
-    made = client(server, tmp_path, LateGate(questions))
+    made = client(server, tmp_path, LateFence(questions))
     with pytest.raises(NotLeading) as refused:
         await made.request(verb, "nodes/status", "/x", body={})
     assert (refused.value.verb, refused.value.what) == (verb, "nodes/status")
     assert server.asked == []
-    assert not made.is_busy
     # the connection is as good as new for what may be sent
     server.answers = [(200, {})]
     await made.request("GET", "nodes", "/y")
-    made.close()
+    await made.close()
 
 
-async def test_a_write_that_is_half_sent_when_it_closes_stays_half_of_one(server: Server, tmp_path: Path) -> None:
-    made = client(server, tmp_path, LateGate(2))
+@pytest.mark.parametrize("questions", [1, 2])
+@pytest.mark.parametrize("body", [None, {"a": "b" * 1_000_000}], ids=["no body", "a long body"])
+async def test_a_connection_that_is_there_carries_no_byte_and_is_given_up(
+    tmp_path: Path, questions: int, body: object
+) -> None:
+    received: list[bytes] = []
+    ended = asyncio.Event()
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read())
+        writer.close()
+        ended.set()
+
+    listening = await asyncio.start_server(receive, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    # without a body there is no second part
+    fence = LateFence(questions if body is not None else 1)
+    made = Client(credentials.load(kubeconfig(tmp_path, url)), ApiHealth(url), Metrics().writes, fence)
     with pytest.raises(NotLeading):
-        await made.request("PATCH", "nodes/status", "/x", body={"a": "b"})
-    server.answers = [(200, {})]
-    await made.request("GET", "nodes", "/y")
-    assert [verb for verb, *_ in server.asked if verb != "GET"] == []
-    made.close()
+        await made.request("DELETE", "pods", "/x", body=body)
+    async with asyncio.timeout(10):
+        await ended.wait()
+    assert received == [b""]
+    assert made._opened is not None
+    assert made._opened.connector is not None
+    assert not made._opened.connector._acquired
+    await made.close()
+    listening.close()
+
+
+async def test_a_write_that_waits_for_its_connection_meets_a_fence_that_closed_meanwhile(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = WriteFence()
+    fence.open_for_good()
+    made = client(server, tmp_path, fence)
+    connect = aiohttp.TCPConnector.connect
+
+    async def slow(self: aiohttp.TCPConnector, *request: Any, **options: Any) -> Any:
+        connection = await connect(self, *request, **options)
+        fence.close()
+        return connection
+
+    monkeypatch.setattr(aiohttp.TCPConnector, "connect", slow)
+    with pytest.raises(NotLeading):
+        await made.request("PATCH", "nodes/status", "/x", body={})
+    assert server.asked == []
+    await made.close()
 
 
 async def test_all_is_sent_through_an_open_one(server: Server, tmp_path: Path) -> None:
-    made = client(server, tmp_path, LateGate(math.inf))
+    made = client(server, tmp_path, LateFence(math.inf))
     server.answers = [(200, {}), (200, {})]
     await made.request("PATCH", "nodes/status", "/x", body={})
     await made.request("GET", "nodes", "/y")
     assert [verb for verb, *_ in server.asked] == ["PATCH", "GET"]
-    made.close()
+    await made.close()
 
 
 async def test_settled_is_when_no_write_is_out(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = client(server, tmp_path, LateGate(math.inf))
+    made = client(server, tmp_path, LateFence(math.inf))
     assert await made.settle(0)
-    may_go, is_there = threading.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+    may_go, is_there = asyncio.Event(), asyncio.Event()
     send = made._send
 
-    def slow(*request: object) -> bytes:
-        loop.call_soon_threadsafe(is_there.set)
-        may_go.wait(10)
-        return send(*request)  # type: ignore[arg-type]
+    async def slow(*request: Any) -> bytes:
+        is_there.set()
+        await may_go.wait()
+        return await send(*request)
 
     monkeypatch.setattr(made, "_send", slow)
     server.answers = [(200, {})]
@@ -112,4 +151,4 @@ async def test_settled_is_when_no_write_is_out(server: Server, tmp_path: Path, m
     may_go.set()
     assert await made.settle(10)
     await writing
-    made.close()
+    await made.close()

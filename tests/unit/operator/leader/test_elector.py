@@ -1,11 +1,11 @@
-"""The rounds of an election against a Lease in memory: when the gate opens and closes, and what is written."""
+"""The rounds of an election against a Lease in memory: when the fence opens and closes, and what is written."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
 
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, NotLeading, Unreachable
-from nodedevice_operator.kube.write_fence import WriteGate
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import LeaderLease, Timing
 from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
@@ -47,8 +47,8 @@ class Run:
     untold_since: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.gate = WriteGate(lambda: self.now[0])
-        self.election = Election(self.leases, self.gate, Timing(4), "me", self._lead, lambda: self.now[0])
+        self.fence = WriteFence(lambda: self.now[0])
+        self.election = Election(self.leases, self.fence, Timing(4), "me", self._lead, lambda: self.now[0])
 
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
         self.led.append(another_wrote)
@@ -78,14 +78,14 @@ def other(run: Run, renewed: str = "r") -> None:
 
 
 async def test_a_free_lease_is_taken_at_once_and_kept(run: Run) -> None:
-    assert not run.gate.is_open
+    assert not run.fence.is_open
     await run.election._round()
-    assert run.gate.is_open
+    assert run.fence.is_open
     assert run.leases.lease.holder == "me"
     assert run.led == [True]
     first = run.leases.lease.renewed
     await run.rounds(20)
-    assert run.gate.is_open
+    assert run.fence.is_open
     assert run.leases.lease.renewed != first
     assert run.leases.lease.transitions == 0
     assert run.led == [True]
@@ -96,15 +96,15 @@ async def test_a_holder_that_renews_is_never_disturbed(run: Run) -> None:
         other(run, f"r{number}")
         await run.rounds(1)
     assert run.leases.lease.holder == "other"
-    assert not run.gate.is_open
+    assert not run.fence.is_open
 
 
 async def test_one_that_renews_no_more_is_followed_within_its_time_and_an_eighth(run: Run) -> None:
     other(run)
     await run.rounds(3.9)
-    assert not run.gate.is_open
+    assert not run.fence.is_open
     await run.rounds(0.6)
-    assert run.gate.is_open
+    assert run.fence.is_open
     assert run.leases.lease.transitions == 8
     # it may have worked until its next renewal was due
     assert run.untold_since == [101]
@@ -116,7 +116,7 @@ async def test_one_that_cleared_it_is_followed_at_the_next_look(run: Run) -> Non
     run.leases.lease = replace(run.leases.lease, holder="", renewed="left", version="5000")
     run.leases._version = 5000
     await run.rounds(0.5)
-    assert run.gate.is_open
+    assert run.fence.is_open
     # seen at the next look
     assert 101 <= run.untold_since[0] <= 101.5
 
@@ -125,15 +125,15 @@ async def test_the_gate_closes_by_itself_when_nothing_can_be_renewed(run: Run) -
     await run.election._round()
     run.leases.failures = [Unreachable("PUT", "leases", "away")] * 100
     await run.rounds(2.9)
-    assert run.gate.is_open
+    assert run.fence.is_open
     await run.rounds(0.2)
-    assert not run.gate.is_open
+    assert not run.fence.is_open
     with pytest.raises(NotLeading):
-        run.gate.check("PATCH", "nodes/status")
+        run.fence.check("PATCH", "nodes/status")
     run.leases.failures = []
     await run.rounds(0.5)
-    assert run.gate.is_open
-    # nobody else held it in between, and nothing was told since the gate closed
+    assert run.fence.is_open
+    # nobody else held it in between, and nothing was told since the fence closed
     assert run.led == [True, False]
     assert run.untold_since[1] == 103
 
@@ -150,18 +150,18 @@ async def test_a_renewal_counts_from_when_it_was_sent(run: Run) -> None:
     run.now[0] += 1
     await run.election._round()
     run.now[0] += 0.4
-    assert run.gate.is_open
+    assert run.fence.is_open
     run.now[0] += 0.2
-    assert not run.gate.is_open
+    assert not run.fence.is_open
 
 
 async def test_who_was_stopped_for_long_finds_the_other_and_begins_anew_when_it_is_gone(run: Run) -> None:
     await run.election._round()
     run.now[0] += 60
-    assert not run.gate.is_open
+    assert not run.fence.is_open
     other(run)
     await run.rounds(1)
-    assert not run.gate.is_open
+    assert not run.fence.is_open
     assert run.leases.lease.holder == "other"
     await run.rounds(5)
     assert run.led == [True, True]
@@ -170,10 +170,10 @@ async def test_who_was_stopped_for_long_finds_the_other_and_begins_anew_when_it_
 async def test_an_answer_that_is_lost_is_no_loss(run: Run) -> None:
     run.leases.is_answer_lost = True
     await run.election._round()
-    assert not run.gate.is_open
+    assert not run.fence.is_open
     run.leases.is_answer_lost = False
     await run.rounds(1)
-    assert run.gate.is_open
+    assert run.fence.is_open
     assert run.leases.lease.holder == "me"
 
 
@@ -182,13 +182,13 @@ async def test_the_end_clears_the_holder_once_no_write_is_out(run: Run) -> None:
     seen: list[bool] = []
 
     async def quiet() -> bool:
-        seen.append(run.gate.is_open)
+        seen.append(run.fence.is_open)
         return True
 
     await run.election.end(quiet)
     assert seen == [False]
     assert run.leases.lease.holder == ""
-    assert not run.gate.is_open
+    assert not run.fence.is_open
 
 
 async def test_the_end_leaves_the_lease_to_run_out_while_a_write_is_out(run: Run) -> None:
@@ -199,7 +199,7 @@ async def test_the_end_leaves_the_lease_to_run_out_while_a_write_is_out(run: Run
 
     await run.election.end(quiet)
     assert run.leases.lease.holder == "me"
-    assert not run.gate.is_open
+    assert not run.fence.is_open
 
 
 async def test_the_end_of_one_who_stands_by_changes_nothing(run: Run) -> None:
@@ -222,7 +222,7 @@ async def test_work_ends_with_it(run: Run) -> None:
     await run.election.end(quiet)
     async with asyncio.timeout(10):
         await working
-    assert not run.gate.is_open
+    assert not run.fence.is_open
 
 
 def test_two_processes_are_never_the_same_candidate() -> None:

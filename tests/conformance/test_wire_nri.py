@@ -245,7 +245,7 @@ def test_bytes(message: ttrpc_pb2.Request, wire: bytes) -> None:
     assert type(message).FromString(wire) == message
 
 
-def test_fields_that_are_not_used_here_are_passed_over() -> None:
+def test_unused_fields_are_ignored() -> None:
     """A container with arguments (7), a process ID (12) and a field that is yet to be invented (99)."""
     container = api_pb2.Container.FromString(b"\x0a\x02id\x3a\x04true\x60\x2a\x9a\x06\x03new\x1a\x04name")
     assert (container.id, container.name) == ("id", "name")

@@ -1,4 +1,4 @@
-"""The runtime's side of NRI: listens on a socket, takes plugins in as containerd does, and makes the calls that a test asks for."""
+"""The runtime's side of NRI: listens on a socket, registers plugins as containerd does, and makes the calls that tests need."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -8,9 +8,7 @@ from typing import Self, cast
 
 from nodedevice_agent.nri.mux import Mux, frames
 from nodedevice_agent.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_SERVICE, RUNTIME_STREAM
-from nodedevice_agent.nri.ttrpc import CallFailed, Code
-from nodedevice_agent.nri.ttrpc_client import Client
-from nodedevice_agent.nri.ttrpc_server import Server
+from nodedevice_agent.nri.ttrpc import CallFailed, Code, TtrpcClient, TtrpcServer
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 # long, so that a test that fails does so by its own doing
@@ -20,10 +18,10 @@ CALL_SECONDS = 30.0
 class FakeRuntime:
     """Knobs hold from the next connection on.
 
-    nri_version: what Configure says. per_message: pods and containers in each Synchronize; 0: all in one. close_after_bytes: the
-    runtime's own bytes after which each connection ends. refusal: the answer to RegisterPlugin. configures: else the plugin is
-    registered, and hears no more. known_events: a plugin that asks for others is sent away. sends_away: any is, once it has
-    answered Configure. validator: whether there is a default validator, as each validation then tells.
+    nri_version: as sent in Configure. per_message: pods and containers in each Synchronize; 0: all in one. close_after_bytes: the
+    runtime's own bytes after which each connection ends. refusal: the error of RegisterPlugin. configures: if not, Configure never
+    follows the registration. known_events: a plugin that subscribes to others is rejected. rejects: every plugin is, after
+    Configure. validator: whether validation requests list the default validator.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -38,12 +36,12 @@ class FakeRuntime:
         self.refusal = ""
         self.configures = True
         self.known_events = (1 << api_pb2.VALIDATE_CONTAINER_ADJUSTMENT) - 1
-        self.sends_away = False
+        self.rejects = False
         self.validator = True
         self.connections: list[PluginConnection] = []
-        # those that are through with Synchronize
+        # those that have been synchronized
         self._ready: asyncio.Queue[PluginConnection] = asyncio.Queue()
-        # those whose taking-in has failed
+        # the errors of those that have not
         self.failed: asyncio.Queue[CallFailed] = asyncio.Queue()
         self._server: asyncio.Server | None = None
 
@@ -62,11 +60,11 @@ class FakeRuntime:
         self.socket.unlink(missing_ok=True)
 
     async def plugin(self) -> "PluginConnection":
-        """The next plugin that has been taken in."""
+        """The next plugin that has been synchronized."""
         async with asyncio.timeout(CALL_SECONDS):
             return await self._ready.get()
 
-    def took_in(self, connection: "PluginConnection") -> None:
+    def synchronized(self, connection: "PluginConnection") -> None:
         self._ready.put_nowait(connection)
 
     def _accept(self) -> Mux:
@@ -76,22 +74,22 @@ class FakeRuntime:
 
 
 class PluginConnection:
-    """One plugin. registered: what it said of itself; events: the mask it answered to Configure."""
+    """One plugin. registered: its RegisterPlugin request; events: the mask in its Configure response."""
 
     def __init__(self, runtime: FakeRuntime) -> None:
         self.registered = api_pb2.RegisterPluginRequest()
         self.events = 0
         self._runtime = runtime
         self.mux = _CutShort(runtime.close_after_bytes)
-        self._client = Client(lambda message: self.mux.write(PLUGIN_STREAM, message))
-        self._server = Server(
+        self._client = TtrpcClient(lambda message: self.mux.write(PLUGIN_STREAM, message))
+        self._server = TtrpcServer(
             lambda message: self.mux.write(RUNTIME_STREAM, message),
             {(RUNTIME_SERVICE, "RegisterPlugin"): self._register},
         )
         self.mux.open(PLUGIN_STREAM, self._client.receive)
         self.mux.open(RUNTIME_STREAM, self._server.receive)
         self.mux.closed.add_done_callback(lambda closed: self._client.close(closed.result()))
-        self._taking_in: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[None] | None = None
 
     async def call(self, method: str, request: bytes, timeout_seconds: float = CALL_SECONDS) -> bytes:
         """Any method of the plugin. Raises CallFailed."""
@@ -106,7 +104,7 @@ class PluginConnection:
         return api_pb2.CreateContainerResponse.FromString(answer).adjust
 
     async def validate(self, pod: api_pb2.PodSandbox, container: api_pb2.Container) -> str:
-        """Why the container must not be made; empty when it may."""
+        """Why the container is rejected; empty where it is not."""
         names = ["default-validator", "nodedevice"] if self._runtime.validator else ["nodedevice"]
         plugins = [api_pb2.PluginInstance(name=name, index="00") for name in names]
         request = api_pb2.ValidateContainerAdjustmentRequest(pod=pod, container=container, plugins=plugins)
@@ -115,8 +113,8 @@ class PluginConnection:
         )
         return answer.reason if answer.reject else ""
 
-    async def about_container(self, method: str, pod: api_pb2.PodSandbox, container: api_pb2.Container) -> None:
-        """PostStartContainer, StopContainer or RemoveContainer: they look alike on the wire."""
+    async def container_event(self, method: str, pod: api_pb2.PodSandbox, container: api_pb2.Container) -> None:
+        """PostStartContainer, StopContainer or RemoveContainer: they have one wire format."""
         await self.call(method, api_pb2.StopContainerRequest(pod=pod, container=container).SerializeToString())
 
     async def remove_pod_sandbox(self, pod: api_pb2.PodSandbox) -> None:
@@ -125,25 +123,25 @@ class PluginConnection:
     async def state_change(
         self, event: api_pb2.Event.ValueType, pod: api_pb2.PodSandbox, container: api_pb2.Container | None = None
     ) -> None:
-        """As older runtimes tell it."""
+        """As older runtimes send it."""
         request = api_pb2.StateChangeEvent(event=event, pod=pod, container=container)
         await self.call("StateChange", request.SerializeToString())
 
     async def close(self) -> None:
         """From the runtime's side."""
-        self.mux.close("closed by the test")
+        self.mux.abort("closed by the test")
         self._server.close()
-        if self._taking_in is not None:
-            await self._taking_in
+        if self._joining is not None:
+            await self._joining
 
     def _register(self, payload: bytes) -> bytes:
         if self._runtime.refusal:
             raise CallFailed(Code.UNKNOWN, self._runtime.refusal)
         self.registered = api_pb2.RegisterPluginRequest.FromString(payload)
-        self._taking_in = asyncio.create_task(self._take_in())
+        self._joining = asyncio.create_task(self._join())
         return b""
 
-    async def _take_in(self) -> None:
+    async def _join(self) -> None:
         runtime = self._runtime
         if not runtime.configures:
             return
@@ -157,19 +155,19 @@ class PluginConnection:
         try:
             answer = await self.call("Configure", request.SerializeToString())
             self.events = api_pb2.ConfigureResponse.FromString(answer).events
-            if runtime.sends_away or self.events & ~runtime.known_events:
-                self.mux.close("sent away")
+            if runtime.rejects or self.events & ~runtime.known_events:
+                self.mux.abort("rejected")
                 raise CallFailed(Code.INVALID_ARGUMENT, f"invalid plugin events: {self.events:#x}")
             await self.synchronize(runtime.pods, runtime.containers, runtime.per_message)
         except CallFailed as exc:
             runtime.failed.put_nowait(exc)
         else:
-            runtime.took_in(self)
+            runtime.synchronized(self)
 
     async def synchronize(
         self, pods: Sequence[api_pb2.PodSandbox], containers: Sequence[api_pb2.Container], per_message: int
     ) -> None:
-        """All that there is, in messages of so many of each. Raises CallFailed."""
+        """In messages of so many pods and containers each. Raises CallFailed."""
         requests = list(_split(pods, containers, per_message or max(len(pods), len(containers), 1)))
         for request in requests:
             answer = api_pb2.SynchronizeResponse.FromString(await self.call("Synchronize", request.SerializeToString()))
@@ -206,4 +204,4 @@ class _CutShort(Mux):
             self._out.write(data[: self._bytes_left])
             self._bytes_left -= min(self._bytes_left, len(data))
             if self._bytes_left == 0:
-                self.shut("cut short")
+                self.close("cut short")

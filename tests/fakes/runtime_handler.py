@@ -1,4 +1,4 @@
-"""A RuntimeHandler that notes what it is told and answers as a test wants it to."""
+"""A RuntimeHandler that records its calls and returns what a test sets."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ PATIENCE_SECONDS = 30.0
 
 
 class Recorder:
-    """edits: what create_container answers; refusal, error: what that, validate and container_started raise instead.
+    """edits: the result of create_container; refusal, error: what that, validate and container_started raise instead.
 
-    gate: what create_container waits for before. validators: those that were seen; each comes with a container.
+    gate: create_container waits for it first. validators: the argument of each validator_seen.
     """
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        self.calls: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self.edits: ContainerEdits | None = None
         self.refusal = ""
         self.error: Exception | None = None
@@ -26,42 +26,42 @@ class Recorder:
         self.validators: list[Validator] = []
 
     async def next(self) -> tuple[Any, ...]:
-        """What it was told next: a word, and what came with it."""
+        """The next call: a word for it, and its arguments."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await self.told.get()
+            return await self.calls.get()
 
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
-        self.told.put_nowait(("connected", name, version, validator))
+        self.calls.put_nowait(("connected", name, version, validator))
 
     def validator_seen(self, validator: Validator) -> None:
         self.validators.append(validator)
 
     def runtime_disconnected(self, reason: str) -> None:
-        self.told.put_nowait(("disconnected", reason))
+        self.calls.put_nowait(("disconnected", reason))
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
-        self.told.put_nowait(("synchronized", list(sandboxes), list(containers)))
+        self.calls.put_nowait(("synchronized", list(sandboxes), list(containers)))
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
-        self.told.put_nowait(("create", sandbox, container))
+        self.calls.put_nowait(("create", sandbox, container))
         if self.gate is not None:
             await self.gate.wait()
         self._trouble()
         return self.edits
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        self.told.put_nowait(("validate", sandbox, container))
+        self.calls.put_nowait(("validate", sandbox, container))
         self._trouble()
 
     def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        self.told.put_nowait(("started", sandbox, container))
+        self.calls.put_nowait(("started", sandbox, container))
         self._trouble()
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        self.told.put_nowait(("ended", sandbox, container))
+        self.calls.put_nowait(("ended", sandbox, container))
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
-        self.told.put_nowait(("removed", sandbox))
+        self.calls.put_nowait(("removed", sandbox))
 
     def _trouble(self) -> None:
         if self.refusal:

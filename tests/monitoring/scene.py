@@ -186,7 +186,7 @@ async def _set_runtime(node: AgentNode, containers: FakeRuntime) -> tuple[Plugin
     await node.agent.until_logged("a pod here asks for a resource that no device plugin has registered yet")
     # its name is not managed here yet, so that nothing is asked of the agent
     await connection.create_container(_sandbox(early, "early"), _container(early))
-    await connection.about_container("PostStartContainer", _sandbox(early, "early"), _container(early))
+    await connection.container_event("PostStartContainer", _sandbox(early, "early"), _container(early))
     await node.plugin(2)
     await node.until(lambda seen: any(each.get("notInjected") for each in seen.get("allocations", ())))
     one = await node.pod("one")

@@ -15,7 +15,7 @@ from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
 
 Answer = Callable[[Sequence[str]], api_pb2.ContainerAllocateResponse]
-_LOST = "no container runtime; trying again"
+_LOST = "container runtime unreachable; retrying"
 _UNKNOWN_CDI = "unresolvable CDI devices e2e.example.com/cdi="
 
 

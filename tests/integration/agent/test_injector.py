@@ -159,7 +159,7 @@ async def test_devices_are_free_when_the_runtime_says_so(
         later = Pod("uid-2", "default", "next", POD.containers)
         manager.pods(later)
         assert holders(manager) == {"a": POD.uid}
-        await connection.about_container("StopContainer", sandbox(), made())
+        await connection.container_event("StopContainer", sandbox(), made())
         await manager.until(lambda: holders(manager) == {"a": "uid-2"})
         # again, as runtimes do, and the next pod keeps what it has
         await connection.state_change(api_pb2.REMOVE_CONTAINER, sandbox(), made())
@@ -181,7 +181,7 @@ async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakeP
     await plugin.stop()
     async with agent(tmp_path, POD) as manager:
         connection = await runtime.plugin()
-        await connection.about_container("StopContainer", sandbox(), made())
+        await connection.container_event("StopContainer", sandbox(), made())
         await manager.until(lambda: manager.manager.resources[RESOURCE].settle_until is not None)
         assert "PreStartContainer" in await refused(connection, made(number=2))
         await with_plugin(manager, plugin)
@@ -272,9 +272,9 @@ async def test_a_container_that_was_never_started(
             return said[1] if said is not None else ""
 
         assert reason() == "RuntimeConnected"
-        await connection.about_container("PostStartContainer", sandbox(), found)
+        await connection.container_event("PostStartContainer", sandbox(), found)
         assert [reason(), reason()] == ["DevicesInUseAfterRelease"] * 2
-        await connection.about_container("StopContainer", sandbox(), found)
+        await connection.container_event("StopContainer", sandbox(), found)
         assert reason() == "RuntimeConnected"
     (told,) = [
         r for r in caplog.records if r.message.startswith("container runs with devices that count as given back")

@@ -1,4 +1,4 @@
-"""The agent with --runtime nri: what the API is told of the runtime, of devices that are on their way back, and of who has none."""
+"""The agent with --runtime nri: how the API shows the runtime, releasing devices, and containers without theirs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ def container(uid: str, number: int = 1) -> api_pb2.Container:
     return api_pb2.Container(id=f"{uid}-{number}", pod_sandbox_id=f"s-{uid}", name="c0", state=state)
 
 
-async def test_the_runtime_comes_late_and_goes(node: AgentNode, socket: Path) -> None:
+async def test_a_runtime_that_starts_late_and_stops(node: AgentNode, socket: Path) -> None:
     await node.plugin(1)
     status = await node.until(lambda s: condition(s, "Injectable").get("status") == "False")
     assert condition(status, "Injectable")["reason"] == "NoRuntimeSocket"
@@ -56,7 +56,7 @@ async def test_the_runtime_comes_late_and_goes(node: AgentNode, socket: Path) ->
     assert condition(status, "Injectable")["reason"] == "RuntimeDisconnected"
 
 
-async def test_a_device_comes_back_when_its_container_has_ended(node: AgentNode, runtime: FakeRuntime) -> None:
+async def test_a_device_is_free_when_its_container_has_ended(node: AgentNode, runtime: FakeRuntime) -> None:
     await node.plugin(1)
     connection = await runtime.plugin()
     uid = await node.pod("one")
@@ -66,11 +66,11 @@ async def test_a_device_comes_back_when_its_container_has_ended(node: AgentNode,
     seen = await node.until(lambda s: s["releasing"] == 1)
     assert (seen["allocated"], seen["available"]) == (0, 0)
     assert seen["allocations"][0]["releasing"]
-    await connection.about_container("StopContainer", sandbox(uid, "one"), container(uid))
+    await connection.container_event("StopContainer", sandbox(uid, "one"), container(uid))
     await node.until_numbers(total=1, allocated=0, available=1)
 
 
-async def test_who_waits_for_what_is_given_back_is_counted(node: AgentNode, runtime: FakeRuntime) -> None:
+async def test_pods_that_wait_for_releasing_devices_are_counted(node: AgentNode, runtime: FakeRuntime) -> None:
     """The Node must show what the scheduler has bound: a kubelet fails a pod for good that asks for more."""
     await node.plugin(2)
     connection = await runtime.plugin()
@@ -81,7 +81,7 @@ async def test_who_waits_for_what_is_given_back_is_counted(node: AgentNode, runt
     await node.pod("two")
     seen = await node.until(lambda s: s["reserved"] == 1)
     assert (seen["allocated"], seen["releasing"], seen["available"]) == (0, 2, 0)
-    await connection.about_container("StopContainer", sandbox(uid, "one"), container(uid))
+    await connection.container_event("StopContainer", sandbox(uid, "one"), container(uid))
     seen = await node.until_numbers(total=2, allocated=1, available=1)
     assert (seen["releasing"], seen["reserved"]) == (0, 0)
 
@@ -99,16 +99,16 @@ async def test_a_pod_that_left_while_the_agent_was_down(node: AgentNode, runtime
     connection = await runtime.plugin()
     seen = await node.until(lambda s: s["releasing"] == 1)
     assert seen["available"] == 0
-    await connection.about_container("StopContainer", sandbox(uid, "one"), container(uid))
+    await connection.container_event("StopContainer", sandbox(uid, "one"), container(uid))
     await node.until(lambda s: s["releasing"] == 0 and s["allocations"] == [])
 
 
-async def test_who_not_injected_is_told_of(node: AgentNode, runtime: FakeRuntime) -> None:
+async def test_a_container_without_its_devices_is_reported(node: AgentNode, runtime: FakeRuntime) -> None:
     connection = await runtime.plugin()
     uid = await node.pod("early")
     # its name is not managed here yet: nothing is asked of us
     assert await connection.create_container(sandbox(uid, "early"), container(uid)) == api_pb2.ContainerAdjustment()
-    await connection.about_container("PostStartContainer", sandbox(uid, "early"), container(uid))
+    await connection.container_event("PostStartContainer", sandbox(uid, "early"), container(uid))
     await node.plugin(1)
     seen = await node.until(lambda s: any(a.get("notInjected") for a in s.get("allocations", ())))
     assert holdings(seen) == {"early/c0": ["d0"]}
@@ -117,11 +117,13 @@ async def test_who_not_injected_is_told_of(node: AgentNode, runtime: FakeRuntime
     await node.agent.until_logged("container runs without its devices; it has to be started anew")
     metric = 'nodedevice_agent_containers_without_devices{resource_name="example.com/gpu"}'
     assert f"{metric} 1.0" in (await node.agent.get("/metrics"))[1]
-    await connection.about_container("StopContainer", sandbox(uid, "early"), container(uid))
+    await connection.container_event("StopContainer", sandbox(uid, "early"), container(uid))
     await node.until(lambda s: condition(s, "Injectable")["reason"] == "RuntimeConnected")
 
 
-async def test_a_pod_that_is_held_is_refused_until_it_can_be_served(node: AgentNode, runtime: FakeRuntime) -> None:
+async def test_a_pod_that_requires_the_plugin_is_refused_until_it_has_devices(
+    node: AgentNode, runtime: FakeRuntime
+) -> None:
     connection = await runtime.plugin()
     uid = await node.pod("one")
     await node.agent.until_logged("a pod here asks for a resource that no device plugin has registered yet")
@@ -133,7 +135,7 @@ async def test_a_pod_that_is_held_is_refused_until_it_can_be_served(node: AgentN
     assert "nodedevice_agent_containers_refused_total 1.0" in (await node.agent.get("/metrics"))[1]
 
 
-async def test_without_a_runtime_to_give_devices_nobody_is_held(agent_node: AgentNode, runtime: FakeRuntime) -> None:
+async def test_without_runtime_nri_no_pod_is_refused(agent_node: AgentNode, runtime: FakeRuntime) -> None:
     agent_node.start_agent({"--nri-socket": str(runtime.socket)})
     connection = await runtime.plugin()
     await agent_node.plugin(1)

@@ -1,4 +1,4 @@
-"""The agent with --runtime nri: what Injectable says of a runtime that sends it away, is too old, or has no validator."""
+"""The agent with --runtime nri: the condition Injectable for a runtime that rejects it, is too old, or has no validator."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ async def create(connection: PluginConnection) -> None:
     assert await connection.validate(SANDBOX, CONTAINER) == ""
 
 
-async def test_a_runtime_that_sends_the_agent_away_is_none(agent_node: AgentNode, socket: Path) -> None:
+async def test_a_runtime_that_rejects_the_agent_counts_as_disconnected(agent_node: AgentNode, socket: Path) -> None:
     node = agent_node
     node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "0.5"})
     await node.plugin(1)
@@ -51,17 +51,17 @@ async def test_a_runtime_that_sends_the_agent_away_is_none(agent_node: AgentNode
     async with runtime:
         await runtime.plugin()
         await until_said(node, "True", "RuntimeConnected")
-        runtime.sends_away = True
+        runtime.rejects = True
         await runtime.connections[0].close()
         # at first the connection is lost, which may be seen as well
         await until_said(node, "False", "RuntimeDisconnected", "its log says why")
         for _ in range(2):
             assert isinstance(await runtime.failed.get(), CallFailed)
-        runtime.sends_away = False
+        runtime.rejects = False
         await until_said(node, "True", "RuntimeConnected")
 
 
-async def test_containerd_2_1_is_connected_with_and_said_to_fail_open(node: AgentNode, socket: Path) -> None:
+async def test_containerd_2_1_is_connected_and_reported_to_fail_open(node: AgentNode, socket: Path) -> None:
     runtime = FakeRuntime(socket)
     runtime.version, runtime.known_events = "v2.1.4", (1 << 13) - 1
     async with runtime:
@@ -69,9 +69,7 @@ async def test_containerd_2_1_is_connected_with_and_said_to_fail_open(node: Agen
         await (await runtime.plugin()).create_container(SANDBOX, CONTAINER)
 
 
-async def test_a_validator_that_is_switched_off_is_noticed_and_nothing_else_is_written(
-    node: AgentNode, socket: Path
-) -> None:
+async def test_a_disabled_validator_is_reported_and_nothing_else_is_written(node: AgentNode, socket: Path) -> None:
     runtime = FakeRuntime(socket)
     async with runtime:
         connection = await runtime.plugin()

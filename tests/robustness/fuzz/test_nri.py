@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.adjustment import adjustment
-from nodedevice_agent.nri.dialling import SessionEnded
-from nodedevice_agent.nri.host_devices import HostNode
-from nodedevice_agent.nri.host_looks import HostLooks
+from nodedevice_agent.nri.host_devices import HostDevice, HostDeviceStat
 from nodedevice_agent.nri.mux import frames
-from nodedevice_agent.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_STREAM, Session
+from nodedevice_agent.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_STREAM, Session, SessionEnded
 from nodedevice_agent.nri.ttrpc import Message, encode
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
@@ -76,7 +74,7 @@ async def _session(data: bytes, socket: Path) -> None:
     server = await asyncio.start_unix_server(talk, socket)
     try:
         with pytest.raises(SessionEnded):
-            await Session(Recorder(), "10", HostLooks()).run(socket)
+            await Session(Recorder(), "10", HostDeviceStat()).run(socket)
     finally:
         server.close()
         await server.wait_closed()
@@ -108,11 +106,11 @@ _edits = st.builds(
 
 
 def test_what_a_container_is_to_get(fuzz: Fuzzer) -> None:
-    node = HostNode("", "c", 1, 3, 0o666, 0, 0)
+    device = HostDevice("", "c", 1, 3, 0o666, 0, 0)
 
     def check(edits: Any) -> None:
         try:
-            made = adjustment(edits, {device.host_path: (node,) for device in edits.devices})
+            made = adjustment(edits, {edit.host_path: (device,) for edit in edits.devices})
         except InjectionRefused:
             return
         names = [entry.key for entry in made.env] + list(made.annotations)

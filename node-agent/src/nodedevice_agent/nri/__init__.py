@@ -1,3 +1,5 @@
-"""The agent as a plugin of the container runtime, over NRI: mux (streams over one socket), ttrpc (calls over a stream), session
-(one connection), plugin (a connection for ever), wire and adjustment (NRI's messages from and to core values).
+"""The agent as an NRI plugin of the container runtime.
+
+mux carries several streams over one socket, ttrpc makes calls over a stream, session is one connection, plugin reconnects for as
+long as the agent runs, codec and adjustment convert between NRI's messages and the device manager's values.
 """

@@ -1,7 +1,4 @@
-"""NRI's messages as core values: pods and containers as the runtime knows them.
-
-Only copies; decides nothing. Source: containerd/nri pkg/api/api.proto @ v0.12.3.
-"""
+"""Decodes NRI's messages: pods and containers as the runtime knows them. Source: containerd/nri pkg/api/api.proto @ v0.12.3."""
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -27,7 +24,7 @@ def sandbox(message: api_pb2.PodSandbox) -> Sandbox:
 
 
 def container(message: api_pb2.Container) -> RunningContainer:
-    """A state that is yet to be invented is UNKNOWN."""
+    """A state that this NRI version does not have is UNKNOWN."""
     return RunningContainer(
         id=message.id,
         sandbox_id=message.pod_sandbox_id,

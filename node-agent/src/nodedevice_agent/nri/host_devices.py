@@ -1,27 +1,33 @@
 """Device files of this host: what a container's device file has to be made like.
 
-Only looks, and looks anew each time: a device that was plugged in again may have another number. A directory stands for all
-device files below it, and a link for what it leads to, as a container runtime has it.
+They are read each time: a device that was plugged in again may have another number. A directory stands for all device files
+below it, and a link for its target, as in a container runtime. A file system that hangs delays only the containers that need
+its files.
 Source: containerd pkg/oci/utils_unix.go, getDevices @ v2.4.2.
 """
 
+import asyncio
 import os
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 
 # a directory of more is a mistake, such as all of /dev
-MAX_NODES = 1024
-# of any kind, all of them looked at within a tenth of a second; a /dev has some hundreds, terminals and all
+MAX_DEVICES = 1024
+# of any kind, all of them read within a tenth of a second; a /dev has some hundreds, terminals included
 MAX_ENTRIES = 8192
-# parts of a /dev that hold no devices to hand on
-_PASSED_OVER = frozenset({"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"})
+# A runtime creates one container at a time: there are more threads only where file systems hang.
+MAX_THREADS = 8
+# parts of a /dev that hold no devices for containers
+_SKIPPED = frozenset({"pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"})
 
 
 @dataclass(frozen=True, slots=True)
-class HostNode:
+class HostDevice:
     """below: its path below the directory that was asked for; empty when it was asked for itself.
 
     type: c or b. mode: permission bits alone.
@@ -36,77 +42,161 @@ class HostNode:
     gid: int
 
 
-def look_up(host_path: str) -> tuple[HostNode, ...]:
+# by host path
+HostDevices = Mapping[str, tuple[HostDevice, ...]]
+
+
+class HostDeviceStat:
+    """Reads device files in daemon threads of its own, with a bound on their number.
+
+    A thread that hangs cannot be cancelled. So a request for the same path is refused meanwhile, and the threads are neither
+    taken from the agent's pool nor waited for when it ends. Use in the event loop, one for all connections to the runtime,
+    because a hanging thread outlives its connection.
+    """
+
+    def __init__(self) -> None:
+        self._reads: set[_Read] = set()
+
+    async def stat_devices(self, host_paths: Iterable[str]) -> HostDevices:
+        """The device files at each path. Waits as long as the file system does; the caller sets the timeout.
+
+        Raises InjectionRefused that names the path.
+        """
+        paths = sorted(set(host_paths))
+        if not paths:
+            return {}
+        self._refuse_hanging(paths)
+        read = _Read(paths)
+        self._reads.add(read)
+        try:
+            read.start()
+            return await read.result
+        finally:
+            read.is_cancelled = True
+
+    def _refuse_hanging(self, paths: Sequence[str]) -> None:
+        self._reads = {read for read in self._reads if not read.is_done}
+        hanging = {read.path for read in self._reads}
+        for path in paths:
+            if path in hanging:
+                raise InjectionRefused(
+                    f"an earlier read of device {path} of the host has not finished: its file system does not respond; "
+                    "free or unmount it, or fix the device plugin that names the path"
+                )
+        if len(self._reads) >= MAX_THREADS:
+            raise InjectionRefused(
+                f"{MAX_THREADS} reads of device files of the host hang, one of them at {min(hanging)}: free or unmount their "
+                "file systems"
+            )
+
+
+class _Read:
+    """One thread that reads one path after another. path: the current one."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.path = paths[0]
+        self.is_cancelled = self.is_done = False
+        self._paths = paths
+        self._loop = asyncio.get_running_loop()
+        self.result: asyncio.Future[HostDevices] = self._loop.create_future()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="host-devices", daemon=True).start()
+
+    def _run(self) -> None:
+        found: dict[str, tuple[HostDevice, ...]] = {}
+        error: Exception | None = None
+        try:
+            for path in self._paths:
+                if self.is_cancelled:
+                    break
+                self.path = path
+                found[path] = stat_device(path)
+        except Exception as exc:
+            error = exc
+        self.is_done = True
+        # the loop is closed where the agent has ended meanwhile
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._resolve, found, error)
+
+    def _resolve(self, found: HostDevices, error: Exception | None) -> None:
+        if self.result.done():
+            return
+        if error is not None:
+            self.result.set_exception(error)
+        else:
+            self.result.set_result(found)
+
+
+def stat_device(host_path: str) -> tuple[HostDevice, ...]:
     """The device files at a path. Blocks as long as the file system does. Raises InjectionRefused that names the path."""
     if not host_path.startswith("/") or "\0" in host_path:
-        raise InjectionRefused(
-            f"device {host_path!r} of the host is no absolute path; the device plugin has to be mended"
-        )
+        raise InjectionRefused(f"device {host_path!r} of the host: not an absolute path; fix the device plugin")
     try:
         found = os.stat(host_path)
         if stat.S_ISDIR(found.st_mode):
-            nodes = tuple(_Walk(host_path).nodes())
+            devices = tuple(_Walk(host_path).devices())
         else:
-            nodes = tuple(node for node in [_node("", found)] if node is not None)
+            devices = tuple(device for device in [_device("", found)] if device is not None)
     except OSError as exc:
         raise InjectionRefused(
-            f"device {host_path} of the host: {exc.strerror}; is it plugged in, and is the host's /dev the agent's too?"
+            f"device {host_path} of the host: {exc.strerror}; is it plugged in, and is the host's /dev mounted in the agent?"
         ) from exc
-    if not nodes:
+    if not devices:
         raise InjectionRefused(f"{host_path} of the host is no device file, and no directory with device files")
-    return nodes
+    return devices
 
 
 class _Walk:
-    """Through a directory and those below it, sorted, and ended where there is more than devices can need."""
+    """Through a directory and those below it, sorted; it ends where there is more than devices can need."""
 
     def __init__(self, top: str) -> None:
         self._top = top
-        self._entries = self._nodes = 0
+        self._entries = self._devices = 0
 
-    def nodes(self) -> Iterator[HostNode]:
+    def devices(self) -> Iterator[HostDevice]:
         directories = [""]
         while directories:
             below = directories.pop()
             inner = []
             for entry in self._listed(below):
-                place = os.path.join(below, entry.name)
+                path = os.path.join(below, entry.name)
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _PASSED_OVER:
-                        inner.append(place)
-                elif (node := _entry_node(place, entry)) is not None:
-                    self._nodes += 1
-                    self._bound(self._nodes, MAX_NODES, "device files")
-                    yield node
+                    if entry.name not in _SKIPPED:
+                        inner.append(path)
+                elif (device := _entry_device(path, entry)) is not None:
+                    self._devices += 1
+                    self._check(self._devices, MAX_DEVICES, "device files")
+                    yield device
             directories += reversed(inner)
 
     def _listed(self, below: str) -> list[os.DirEntry[str]]:
-        """Not all of a huge directory either: the count goes on while it is read."""
+        """Counts while it reads, so that a huge directory is not read to its end."""
         found = []
         with os.scandir(os.path.join(self._top, below)) as entries:
             for entry in entries:
                 self._entries += 1
-                self._bound(self._entries, MAX_ENTRIES, "entries")
+                self._check(self._entries, MAX_ENTRIES, "entries")
                 found.append(entry)
         return sorted(found, key=lambda entry: entry.name)
 
-    def _bound(self, count: int, most: int, of_what: str) -> None:
-        if count > most:
+    def _check(self, count: int, limit: int, what: str) -> None:
+        if count > limit:
             raise InjectionRefused(
-                f"directory {self._top} of the host has more than {most} {of_what}; the device plugin has to name devices"
+                f"directory {self._top} of the host has more than {limit} {what}; the device plugin has to name devices"
             )
 
 
-def _entry_node(place: str, entry: os.DirEntry[str]) -> HostNode | None:
+def _entry_device(path: str, entry: os.DirEntry[str]) -> HostDevice | None:
     if entry.name == "console":
         return None
     try:
-        return _node(place, entry.stat(follow_symlinks=False))
+        return _device(path, entry.stat(follow_symlinks=False))
     except FileNotFoundError:
         return None  # unplugged meanwhile
 
 
-def _node(below: str, found: os.stat_result) -> HostNode | None:
+def _device(below: str, found: os.stat_result) -> HostDevice | None:
     """None for what is no device file."""
     if stat.S_ISCHR(found.st_mode):
         kind = "c"
@@ -114,7 +204,7 @@ def _node(below: str, found: os.stat_result) -> HostNode | None:
         kind = "b"
     else:
         return None
-    return HostNode(
+    return HostDevice(
         below,
         kind,
         os.major(found.st_rdev),

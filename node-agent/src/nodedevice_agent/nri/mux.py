@@ -1,7 +1,7 @@
-"""Several byte streams over one Unix socket, as NRI has them: each frame says which stream its bytes belong to.
+"""Several byte streams over one Unix socket, as NRI multiplexes them: each frame names the stream that its bytes belong to.
 
-Eight bytes, big endian, before every payload: the stream's id and the payload's length. Nothing is agreed upon when a stream
-is opened, so frames of a stream that nobody opened here are dropped. Never looks into a payload.
+Eight bytes, big endian, before every payload: the stream's id and the payload's length. Opening a stream is not negotiated, so
+frames of a stream that is not open here are dropped. Never reads a payload.
 Source: containerd/nri pkg/net/multiplex/mux.go @ v0.12.3.
 """
 
@@ -16,18 +16,18 @@ MAX_PAYLOAD_BYTES = 4 * 1024 * 1024 + 10
 # The runtime reads through a buffer of this size and gives up ("cannot allocate memory") when a frame with the beginning of a
 # message does not fit in; what follows the beginning may have any size.
 _FIRST_BYTES = 4096
-# What the runtime has not taken yet. It takes at once, or it is stuck.
+# Bytes that the runtime has not read yet. It reads at once, or it is stuck.
 _MAX_UNSENT_BYTES = 16 * 1024 * 1024
 
 Receive = Callable[[bytes], None]
 
 
 class BadFrame(Exception):
-    """The peer does not keep to the protocol: there is no telling where its next frame begins."""
+    """The peer violates the protocol: where its next frame begins is unknown."""
 
 
 class FrameDecoder:
-    """Frames out of bytes, however they were cut on their way."""
+    """Decodes frames from bytes, wherever the transport cut them."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -40,7 +40,7 @@ class FrameDecoder:
             while len(self._buffer) - start >= _HEADER.size:
                 stream_id, length = _HEADER.unpack_from(self._buffer, start)
                 if length > MAX_PAYLOAD_BYTES:
-                    raise BadFrame(f"a frame of {length} bytes; {MAX_PAYLOAD_BYTES} is the most")
+                    raise BadFrame(f"a frame of {length} bytes exceeds the limit of {MAX_PAYLOAD_BYTES}")
                 end = start + _HEADER.size + length
                 if len(self._buffer) < end:
                     return
@@ -66,9 +66,9 @@ def frames(stream_id: int, message: bytes) -> bytes:
 
 
 class Mux(asyncio.Protocol):
-    """A connection. Ends once, with a reason: `closed` then has it. peer: what the reason calls the other end.
+    """A connection. It ends once, with a reason, which is the result of `closed`. peer: the reason's word for the other end.
 
-    receive callbacks run in the order in which bytes came; one that raises BadFrame ends the connection.
+    receive callbacks run in the order in which the bytes came; one that raises BadFrame ends the connection.
     """
 
     def __init__(self, peer: str) -> None:
@@ -79,26 +79,26 @@ class Mux(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def open(self, stream_id: int, receive: Receive) -> None:
-        """From now on the bytes of this stream go there."""
+        """From now on pass the bytes of this stream to receive."""
         self._streams[stream_id] = receive
 
     def write(self, stream_id: int, message: bytes) -> None:
-        """Send one whole message of a stream. Nothing happens after the end of the connection."""
+        """Send one whole message of a stream. Does nothing once the connection has ended."""
         if self._transport is None or self.closed.done():
             return
         self._transport.write(frames(stream_id, message))
         if self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
-            self.close(f"{self._peer} takes no more bytes")
+            self.abort(f"{self._peer} does not read its socket")
 
-    def close(self, reason: str) -> None:
-        """End the connection, at once; the first reason counts."""
+    def abort(self, reason: str) -> None:
+        """End the connection at once; the first reason counts."""
         if not self.closed.done():
             self.closed.set_result(reason)
         if self._transport is not None:
             self._transport.abort()
 
-    def shut(self, reason: str) -> None:
-        """End the connection when what was written has been sent."""
+    def close(self, reason: str) -> None:
+        """End the connection once everything written has been sent; the first reason counts."""
         if not self.closed.done():
             self.closed.set_result(reason)
         if self._transport is not None:
@@ -116,14 +116,14 @@ class Mux(asyncio.Protocol):
                 if receive is not None:
                     receive(payload)
         except BadFrame as exc:
-            self.close(f"{self._peer} does not keep to the protocol: {exc}")
+            self.abort(f"{self._peer} violates the protocol: {exc}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        # a peer that goes with something unread resets the connection: that is all the same
+        # a peer that closes with something unread resets the connection: that is a normal end too
         if exc is not None and not isinstance(exc, ConnectionError):
-            self.close(f"the connection to {self._peer} broke: {exc}")
+            self.abort(f"the connection to {self._peer} broke: {exc}")
         elif self._decoder.is_between_frames:
-            self.close(f"{self._peer} closed the connection")
+            self.abort(f"{self._peer} closed the connection")
         else:
-            self.close(f"{self._peer} closed the connection in the middle of a frame")
+            self.abort(f"{self._peer} closed the connection in the middle of a frame")

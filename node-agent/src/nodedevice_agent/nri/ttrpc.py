@@ -1,27 +1,39 @@
-"""ttrpc, containerd's RPC protocol, over one byte stream: messages on the wire, and how a call may end.
+"""ttrpc, containerd's RPC protocol, over one byte stream: messages on the wire, and both ends of a call.
 
-Ten bytes, big endian, before every message: length, the call's number (odd, growing), kind and flags. Only calls with one
-request and one response, which is all that NRI has. Who answers calls is in ttrpc_server, who makes them in ttrpc_client.
-Source: containerd/ttrpc channel.go @ v1.2.9.
+Ten bytes, big endian, before every message: length, the call's number (odd, increasing), kind and flags. Only calls with one
+request and one response, which is all that NRI has. The server end knows no methods: its owner passes the handlers.
+Source: containerd/ttrpc channel.go, client.go and server.go @ v1.2.9.
 """
 
+import asyncio
+import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+from nodedevice_api.upstream.ttrpc import ttrpc_pb2
+
 from nodedevice_agent.nri.mux import BadFrame
+
+log = logging.getLogger(__name__)
 
 _HEADER = struct.Struct(">IIBB")
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 REQUEST, RESPONSE, DATA = 1, 2, 3
+# Calls that are pending at once. A runtime makes one at a time; more than this is no runtime.
+MAX_CALLS = 256
+_MAX_TEXT = 1024
 
-# one whole message
+# Sends one whole message.
 Send = Callable[[bytes], None]
+# The method's encoded request in, its encoded response out. Raises CallFailed; DecodeError for an invalid request.
+Handler = Callable[[bytes], bytes | Coroutine[None, None, bytes]]
 
 
 class Code(IntEnum):
-    """How a call went: gRPC's codes, of which only these are made here."""
+    """How a call ended: gRPC's codes, of which only these are used here."""
 
     OK = 0
     UNKNOWN = 2
@@ -35,7 +47,7 @@ class Code(IntEnum):
 
 
 class CallFailed(Exception):
-    """A call's answer that is an error. code: the peer's, which need not be one of Code."""
+    """A call that ended with an error. code: the peer's, which need not be a Code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -49,7 +61,7 @@ class Message(NamedTuple):
 
 
 class MessageDecoder:
-    """Messages out of bytes, however they were cut on their way."""
+    """Decodes messages from bytes, wherever the transport cut them."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -62,7 +74,7 @@ class MessageDecoder:
             while len(self._buffer) - start >= _HEADER.size:
                 length, number, kind, _ = _HEADER.unpack_from(self._buffer, start)
                 if length > MAX_MESSAGE_BYTES:
-                    raise BadFrame(f"a message of {length} bytes; {MAX_MESSAGE_BYTES} is the most")
+                    raise BadFrame(f"a message of {length} bytes exceeds the limit of {MAX_MESSAGE_BYTES}")
                 end = start + _HEADER.size + length
                 if len(self._buffer) < end:
                     return
@@ -74,5 +86,171 @@ class MessageDecoder:
 
 
 def encode(message: Message) -> bytes:
-    """As it is on the wire."""
+    """The message as it is on the wire."""
     return _HEADER.pack(len(message.payload), message.number, message.kind, 0) + message.payload
+
+
+class TtrpcClient:
+    """The end that makes calls."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._decoder = MessageDecoder()
+        self._next_number = 1
+        self._pending: dict[int, asyncio.Future[bytes]] = {}
+        self._closed = ""
+
+    async def call(self, service: str, method: str, request: bytes, timeout_seconds: float) -> bytes:
+        """The method's encoded response. Raises CallFailed, also for a timeout and when the connection ends."""
+        if self._closed:
+            raise CallFailed(Code.UNAVAILABLE, self._closed)
+        number, self._next_number = self._next_number, self._next_number + 2
+        envelope = ttrpc_pb2.Request(
+            service=service, method=method, payload=request, timeout_nano=int(timeout_seconds * 1e9)
+        )
+        response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._pending[number] = response
+        try:
+            self._send(encode(Message(number, REQUEST, envelope.SerializeToString())))
+            async with asyncio.timeout(timeout_seconds):
+                return await response
+        except TimeoutError:
+            raise CallFailed(Code.DEADLINE_EXCEEDED, f"no response to {method} within {timeout_seconds:g} s") from None
+        finally:
+            del self._pending[number]
+
+    def receive(self, data: bytes) -> None:
+        """Bytes of the stream. Raises BadFrame."""
+        for message in self._decoder.feed(data):
+            response = self._pending.get(message.number)
+            # a response that comes after its call has timed out is dropped
+            if message.kind == RESPONSE and response is not None and not response.done():
+                _resolve(response, message.payload)
+
+    def close(self, reason: str) -> None:
+        """The connection has ended: every pending call fails."""
+        self._closed = reason
+        for response in self._pending.values():
+            if not response.done():
+                response.set_exception(CallFailed(Code.UNAVAILABLE, reason))
+
+
+def _resolve(response: asyncio.Future[bytes], payload: bytes) -> None:
+    try:
+        envelope = ttrpc_pb2.Response.FromString(payload)
+    except DecodeError:
+        response.set_exception(CallFailed(Code.INTERNAL, "invalid ttrpc response"))
+        return
+    if envelope.status.code:
+        response.set_exception(CallFailed(envelope.status.code, envelope.status.message))
+    else:
+        response.set_result(envelope.payload)
+
+
+class TtrpcServer:
+    """The end that handles calls. methods: by service and method name; any other call fails with UNIMPLEMENTED.
+
+    Calls begin in the order in which they came. The response of a handler that returns bytes is sent before the next call
+    begins; a handler that returns a coroutine delays no other call.
+    """
+
+    def __init__(self, send: Send, methods: Mapping[tuple[str, str], Handler]) -> None:
+        self._send = send
+        self._methods = methods
+        self._decoder = MessageDecoder()
+        self._last_number = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def receive(self, data: bytes) -> None:
+        """Bytes of the stream. Raises BadFrame."""
+        for message in self._decoder.feed(data):
+            try:
+                self._handle(message)
+            except CallFailed as exc:
+                self._fail(message.number, exc)
+
+    def close(self) -> None:
+        """Cancel every pending call."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _handle(self, message: Message) -> None:
+        if message.kind == DATA:
+            raise CallFailed(Code.INVALID_ARGUMENT, "streaming calls are not supported")
+        if message.kind != REQUEST:
+            return  # ttrpc requires that unknown kinds are ignored
+        if message.number % 2 != 1 or message.number <= self._last_number:
+            raise CallFailed(Code.INVALID_ARGUMENT, f"call number {message.number} is even or not a new one")
+        self._last_number = message.number
+        try:
+            request = ttrpc_pb2.Request.FromString(message.payload)
+        except DecodeError:
+            raise CallFailed(Code.INVALID_ARGUMENT, "invalid ttrpc request") from None
+        handler = self._methods.get((request.service, request.method))
+        if handler is None:
+            raise CallFailed(Code.UNIMPLEMENTED, f"method {request.service}/{request.method}")
+        self._begin(message.number, request, handler)
+
+    def _begin(self, number: int, request: ttrpc_pb2.Request, handler: Handler) -> None:
+        with _TranslatedErrors(request.method):
+            response = handler(request.payload)
+        if isinstance(response, bytes):
+            self._respond(number, response)
+            return
+        if len(self._tasks) >= MAX_CALLS:
+            response.close()
+            raise CallFailed(Code.RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls are pending already")
+        seconds = request.timeout_nano / 1e9 if request.timeout_nano > 0 else None
+        task = asyncio.create_task(self._finish(number, request.method, response, seconds))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # a task that is cancelled before it begins never awaits its coroutine, which Python warns about
+        task.add_done_callback(lambda _: response.close())
+
+    async def _finish(
+        self, number: int, method: str, coroutine: Coroutine[None, None, bytes], seconds: float | None
+    ) -> None:
+        try:
+            with _TranslatedErrors(method):
+                async with asyncio.timeout(seconds):
+                    response = await coroutine
+            self._respond(number, response)
+        except CallFailed as exc:
+            self._fail(number, exc)
+
+    def _respond(self, number: int, payload: bytes) -> None:
+        response = ttrpc_pb2.Response(payload=payload).SerializeToString()
+        if len(response) > MAX_MESSAGE_BYTES:
+            message = f"the response of {len(response)} bytes exceeds the limit of {MAX_MESSAGE_BYTES}"
+            raise CallFailed(Code.RESOURCE_EXHAUSTED, message)
+        self._send(encode(Message(number, RESPONSE, response)))
+
+    def _fail(self, number: int, error: CallFailed) -> None:
+        status = ttrpc_pb2.Status(code=error.code, message=_sendable(str(error)))
+        self._send(encode(Message(number, RESPONSE, ttrpc_pb2.Response(status=status).SerializeToString())))
+
+
+class _TranslatedErrors:
+    """Turns every exception of a handler into CallFailed; an unexpected one is logged."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        match error:
+            case None | CallFailed():
+                return
+            case DecodeError():
+                raise CallFailed(Code.INVALID_ARGUMENT, f"invalid {self._method} request") from None
+            case TimeoutError():
+                raise CallFailed(Code.DEADLINE_EXCEEDED, f"{self._method} exceeded the caller's timeout") from None
+            case Exception():
+                log.error("call handler failed", extra={"method": self._method}, exc_info=error)
+                raise CallFailed(Code.INTERNAL, f"{self._method} failed in the plugin; see its log") from error
+
+
+def _sendable(text: str) -> str:
+    """Bounded, and without lone surrogates, which protobuf does not encode."""
+    return text[:_MAX_TEXT].encode("utf-8", "replace").decode()

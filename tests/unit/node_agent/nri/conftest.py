@@ -1,4 +1,4 @@
-"""The two ends of a session: a handler that notes what it is told, and a runtime of our own."""
+"""The two ends of a session: a recording handler, and a fake runtime."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A session of the agent with a runtime of our own, past its beginning; and one pod with its container, on both sides of it."""
+"""A synchronized session of the agent with a fake runtime; and one pod with its container, as messages and as values."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from nodedevice_agent.devicemanager.runtime import ContainerState, DeviceNode, RunningContainer, Sandbox
-from nodedevice_agent.nri.dialling import SessionEnded
-from nodedevice_agent.nri.host_looks import HostLooks
-from nodedevice_agent.nri.session import Session
+from nodedevice_agent.nri.host_devices import HostDeviceStat
+from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
@@ -42,7 +41,7 @@ RUNNING = RunningContainer(
 async def joined(handler: Recorder, runtime: FakeRuntime) -> AsyncIterator[PluginConnection]:
     """Both sides, and what the handler hears at the beginning behind us."""
     async with runtime:
-        session = asyncio.create_task(Session(handler, "10", HostLooks()).run(runtime.socket))
+        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
         plugin = await runtime.plugin()
         assert (await handler.next())[0] == "synchronized"
         assert (await handler.next())[0] == "connected"

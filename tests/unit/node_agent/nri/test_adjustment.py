@@ -1,4 +1,4 @@
-"""What a device plugin asked for, as the runtime is told; and what is refused, with a sentence that names it."""
+"""Container edits as an NRI adjustment; and invalid ones, refused with a message that names them."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.adjustment import adjustment
-from nodedevice_agent.nri.host_devices import HostNode
+from nodedevice_agent.nri.host_devices import HostDevice
 
-FUSE = HostNode("", "c", 10, 229, 0o660, 0, 44)
-DISK = HostNode("", "b", 7, 1, 0o600, 0, 0)
-NODES: dict[str, Sequence[HostNode]] = {
+FUSE = HostDevice("", "c", 10, 229, 0o660, 0, 44)
+DISK = HostDevice("", "b", 7, 1, 0o600, 0, 0)
+HOST_DEVICES: dict[str, tuple[HostDevice, ...]] = {
     "/dev/fuse": (FUSE,),
     "/dev/disk": (DISK,),
-    "/dev/snd": (HostNode("a", "c", 116, 1, 0o666, 0, 0), HostNode("sub/b", "c", 116, 2, 0o666, 0, 0)),
+    "/dev/snd": (HostDevice("a", "c", 116, 1, 0o666, 0, 0), HostDevice("sub/b", "c", 116, 2, 0o666, 0, 0)),
 }
 
 
@@ -28,7 +28,7 @@ def edits(
 
 
 def rules(*devices: DeviceFile) -> list[tuple[bool, str, int, int, str]]:
-    linux = adjustment(edits(devices=devices), NODES).linux
+    linux = adjustment(edits(devices=devices), HOST_DEVICES).linux
     return [(r.allow, r.type, r.major.value, r.minor.value, r.access) for r in linux.resources.devices]
 
 
@@ -53,7 +53,7 @@ def test_mounts() -> None:
 
 
 def test_a_device_file_is_made_like_the_hosts() -> None:
-    (made,) = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")]), NODES).linux.devices
+    (made,) = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")]), HOST_DEVICES).linux.devices
     assert (made.path, made.type, made.major, made.minor) == ("/dev/f", "c", 10, 229)
     assert (made.file_mode.value, made.uid.value, made.gid.value) == (0o660, 0, 44)
     # owner root is said, as it is not the same as nothing said
@@ -61,7 +61,7 @@ def test_a_device_file_is_made_like_the_hosts() -> None:
 
 
 def test_a_directory_of_devices() -> None:
-    made = adjustment(edits(devices=[DeviceFile("/dev/sound/", "/dev/snd", "rw")]), NODES)
+    made = adjustment(edits(devices=[DeviceFile("/dev/sound/", "/dev/snd", "rw")]), HOST_DEVICES)
     assert [d.path for d in made.linux.devices] == ["/dev/sound/a", "/dev/sound/sub/b"]
 
 
@@ -94,9 +94,9 @@ def test_one_device_at_two_places_has_the_permissions_of_both() -> None:
     assert rules(DeviceFile("/dev/f", "/dev/fuse", "r"), DeviceFile("/dev/g", "/dev/fuse", "w")) == []
 
 
-def test_the_same_asked_for_twice_is_given_once() -> None:
+def test_duplicate_edits_are_made_once() -> None:
     device, mount = DeviceFile("/dev/f", "/dev/fuse", "rw"), Mount("/a", "/b", True)
-    made = adjustment(edits(devices=[device, device], mounts=[mount, mount]), NODES)
+    made = adjustment(edits(devices=[device, device], mounts=[mount, mount]), HOST_DEVICES)
     assert len(made.linux.devices) == len(made.mounts) == 1
 
 
@@ -115,11 +115,11 @@ def test_the_same_asked_for_twice_is_given_once() -> None:
         (edits(mounts=[Mount("/da\0ta", "/srv", True)]), "absolute path"),
         (edits(mounts=[Mount("/data", "/srv\0", True)]), "absolute path"),
         (edits(mounts=[Mount("/data", "/x", True), Mount("/data", "/y", True)]), "/x and the mount of /y"),
-        (edits(mounts=[Mount("/data", "/x", True), Mount("/data/", "/x", False)]), "both to be at /data"),
-        (edits(mounts=[Mount("/data", "/x", True), Mount("//data/./", "/y", True)]), "both to be at /data"),
+        (edits(mounts=[Mount("/data", "/x", True), Mount("/data/", "/x", False)]), "both at /data"),
+        (edits(mounts=[Mount("/data", "/x", True), Mount("//data/./", "/y", True)]), "both at /data"),
         (
             edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")], mounts=[Mount("/dev/f", "/x", True)]),
-            "device /dev/fuse and the mount of /x are both to be at /dev/f",
+            "device /dev/fuse and the mount of /x are both at /dev/f",
         ),
         (
             edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw"), DeviceFile("/dev/f", "/dev/disk", "rw")]),
@@ -138,6 +138,6 @@ def test_the_same_asked_for_twice_is_given_once() -> None:
 )
 def test_refused_by_name(wanted: ContainerEdits, named: str) -> None:
     with pytest.raises(InjectionRefused) as caught:
-        adjustment(wanted, NODES)
+        adjustment(wanted, HOST_DEVICES)
     assert named in str(caught.value)
-    assert "mended" in str(caught.value)
+    assert "fix " in str(caught.value)

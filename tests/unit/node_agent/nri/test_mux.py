@@ -1,4 +1,4 @@
-"""NRI's frames: however they are cut on their way, the same payloads come out; what is no frame ends the connection."""
+"""NRI's frames: the same payloads come out wherever they were cut; invalid frames end the connection."""
 
 import asyncio
 import itertools
@@ -61,7 +61,7 @@ def test_too_long_a_frame_is_refused_before_its_bytes_come(length: int) -> None:
         next(feeding)
 
 
-def test_the_longest_frame_is_taken() -> None:
+def test_the_longest_frame_is_accepted() -> None:
     assert [len(p) for _, p in FrameDecoder().feed(raw(1, bytes(MAX_PAYLOAD_BYTES)))] == [MAX_PAYLOAD_BYTES]
 
 
@@ -108,7 +108,7 @@ def connected() -> Iterator[tuple[Mux, Wire]]:
     yield mux, wire
 
 
-async def test_bytes_go_to_their_stream_and_to_nobody_else() -> None:
+async def test_bytes_go_to_their_stream_alone() -> None:
     with connected() as (mux, _):
         one: list[bytes] = []
         two: list[bytes] = []
@@ -122,11 +122,11 @@ async def test_bytes_go_to_their_stream_and_to_nobody_else() -> None:
 async def test_a_bad_frame_ends_the_connection_with_its_reason() -> None:
     with connected() as (mux, wire):
         mux.data_received(b"\xff" * 8)
-        assert "does not keep to the protocol" in mux.closed.result()
+        assert "violates the protocol" in mux.closed.result()
         assert wire.ended == "aborted"
 
 
-async def test_so_does_a_stream_that_makes_no_sense_of_its_bytes() -> None:
+async def test_invalid_bytes_of_a_stream_end_the_connection_too() -> None:
     def refuse(data: bytes) -> None:
         raise BadFrame("nonsense")
 
@@ -143,7 +143,7 @@ async def test_nothing_is_received_after_the_end() -> None:
 
         def receive(data: bytes) -> None:
             received.append(data)
-            mux.close("enough")
+            mux.abort("enough")
 
         mux.open(1, receive)
         mux.data_received(raw(1, b"a") + raw(1, b"b"))
@@ -152,17 +152,17 @@ async def test_nothing_is_received_after_the_end() -> None:
 
 async def test_nothing_is_sent_after_the_end() -> None:
     with connected() as (mux, wire):
-        mux.shut("bye")
+        mux.close("bye")
         mux.write(1, b"late")
         assert wire.sent == b""
         assert wire.ended == "closed"
 
 
-async def test_a_peer_that_takes_nothing_is_given_up() -> None:
+async def test_a_peer_that_does_not_read_is_disconnected() -> None:
     with connected() as (mux, wire):
         wire.unsent = 17 * 1024 * 1024
         mux.write(1, b"more")
-        assert mux.closed.result() == "the peer takes no more bytes"
+        assert mux.closed.result() == "the peer does not read its socket"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_a_peer_that_takes_nothing_is_given_up() -> None:
         (b"", OSError("cable"), "the connection to the peer broke: cable"),
     ],
 )
-async def test_the_end_says_why(before: bytes, error: Exception | None, reason: str) -> None:
+async def test_the_end_has_a_reason(before: bytes, error: Exception | None, reason: str) -> None:
     with connected() as (mux, _):
         mux.data_received(before)
         mux.connection_lost(error)
@@ -183,6 +183,6 @@ async def test_the_end_says_why(before: bytes, error: Exception | None, reason: 
 
 async def test_the_first_reason_counts() -> None:
     with connected() as (mux, _):
-        mux.close("first")
+        mux.abort("first")
         mux.connection_lost(None)
         assert mux.closed.result() == "first"

@@ -1,4 +1,4 @@
-"""The connection to the runtime is there whenever the runtime is: whoever of the two comes first, goes or talks nonsense."""
+"""The agent is connected whenever the runtime is there: whichever starts first, stops, or sends invalid bytes."""
 
 import asyncio
 import logging
@@ -39,17 +39,17 @@ async def synchronized(handler: Recorder) -> None:
     assert (await handler.next())[0] == "connected"
 
 
-async def test_a_runtime_that_comes_later_is_met(handler: Recorder, socket: Path) -> None:
+async def test_connects_to_a_runtime_that_starts_later(handler: Recorder, socket: Path) -> None:
     async with running(handler, socket):
         word, reason = await handler.next()
         assert word == "disconnected"
-        assert f"there is no {socket}: enable NRI" in reason
+        assert f"{socket} does not exist: enable NRI" in reason
         socket.parent.mkdir()
         async with FakeRuntime(socket):
             await synchronized(handler)
 
 
-async def test_a_runtime_that_comes_back_is_met_again(handler: Recorder, socket: Path) -> None:
+async def test_reconnects_to_a_runtime_that_comes_back(handler: Recorder, socket: Path) -> None:
     socket.parent.mkdir()
     async with running(handler, socket):
         for _ in range(3):
@@ -60,7 +60,7 @@ async def test_a_runtime_that_comes_back_is_met_again(handler: Recorder, socket:
             assert await handler.next() == ("disconnected", "the container runtime closed the connection")
 
 
-async def test_it_is_met_at_once_and_not_after_a_pause(
+async def test_reconnects_at_once_when_the_socket_appears(
     handler: Recorder, socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_module, "FIRST_PAUSE_SECONDS", 1000.0)
@@ -76,7 +76,7 @@ async def test_it_is_met_at_once_and_not_after_a_pause(
             await synchronized(handler)
 
 
-async def test_a_connection_that_the_runtime_closes_is_made_anew(handler: Recorder, socket: Path) -> None:
+async def test_reconnects_when_the_runtime_closes_the_connection(handler: Recorder, socket: Path) -> None:
     socket.parent.mkdir()
     async with FakeRuntime(socket) as runtime, running(handler, socket):
         for _ in range(3):
@@ -85,7 +85,7 @@ async def test_a_connection_that_the_runtime_closes_is_made_anew(handler: Record
             assert await handler.next() == ("disconnected", "the container runtime closed the connection")
 
 
-async def test_a_socket_without_a_runtime_is_said_once(
+async def test_a_socket_without_a_runtime_is_logged_once(
     handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     socket.parent.mkdir()
@@ -97,31 +97,31 @@ async def test_a_socket_without_a_runtime_is_said_once(
     async with running(handler, socket):
         word, reason = await handler.next()
         assert word == "disconnected"
-        assert "nobody listens" in reason
+        assert "nothing listens" in reason
         # the socket's directory changes, and each change is a reason to try again
         for number in range(5):
             (socket.parent / str(number)).write_text("")
             await asyncio.sleep(0)
         socket.unlink()
         word, reason = await handler.next()
-        assert "there is no" in reason
+        assert "does not exist" in reason
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
 async def test_a_path_that_no_socket_can_have(handler: Recorder, tmp_path: Path) -> None:
     async with running(handler, tmp_path / ("x" * 120)):
-        assert "too long for a socket; 107 bytes" in (await handler.next())[1]
+        assert "too long for a socket; the limit is 107 bytes" in (await handler.next())[1]
 
 
-async def test_what_cannot_be_opened_is_said(handler: Recorder, socket: Path) -> None:
+async def test_a_path_that_is_no_socket_is_reported(handler: Recorder, socket: Path) -> None:
     socket.parent.mkdir()
     socket.write_text("no socket")
     async with running(handler, socket):
-        assert "nobody listens" in (await handler.next())[1]
+        assert "nothing listens" in (await handler.next())[1]
 
 
 @pytest.mark.parametrize("bytes_sent", [0, 1, 7, 8, 9, 18, 19, 30, 60, 90, 120])
-async def test_a_runtime_that_dies_while_it_takes_us_in(handler: Recorder, socket: Path, bytes_sent: int) -> None:
+async def test_a_runtime_that_dies_during_registration(handler: Recorder, socket: Path, bytes_sent: int) -> None:
     socket.parent.mkdir()
     runtime = FakeRuntime(socket)
     runtime.pods = [api_pb2.PodSandbox(id="p" * 100)]
@@ -134,25 +134,27 @@ async def test_a_runtime_that_dies_while_it_takes_us_in(handler: Recorder, socke
             pass
 
 
-async def test_a_runtime_that_sends_us_away_again_and_again_is_no_runtime(
+async def test_a_runtime_that_rejects_the_plugin_counts_as_disconnected(
     handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     socket.parent.mkdir()
     runtime = FakeRuntime(socket)
-    runtime.sends_away = True
+    runtime.rejects = True
     async with runtime, running(handler, socket):
         for _ in range(4):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await runtime.failed.get()
         word, reason = await handler.next()
         assert word == "disconnected"
-        assert "its log says why" in reason
-        runtime.sends_away = False
+        assert "its log has the reason" in reason
+        runtime.rejects = False
         await synchronized(handler)
     assert [record.levelno for record in caplog.records if record.levelno >= logging.WARNING] == [logging.WARNING]
 
 
-async def test_one_that_is_older_than_it_says_is_met_all_the_same(handler: Recorder, socket: Path) -> None:
+async def test_a_runtime_that_is_older_than_its_version_is_connected_without_validation(
+    handler: Recorder, socket: Path
+) -> None:
     """Its own validation is asked for first, each time anew."""
     socket.parent.mkdir()
     runtime = FakeRuntime(socket)
@@ -180,7 +182,7 @@ def http() -> bytes:
 
 
 @pytest.mark.parametrize("nonsense", [too_long_a_frame, too_long_a_message, http])
-async def test_nonsense_ends_the_connection_and_a_better_one_is_made(
+async def test_reconnects_after_invalid_bytes(
     handler: Recorder, socket: Path, nonsense: Callable[[], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     socket.parent.mkdir()
@@ -201,7 +203,7 @@ async def test_nonsense_ends_the_connection_and_a_better_one_is_made(
     async with running(handler, socket):
         word, reason = await handler.next()
         assert word == "disconnected"
-        assert "does not keep to the protocol" in reason
+        assert "violates the protocol" in reason
         async with asyncio.timeout(PATIENCE_SECONDS):
             await left.wait()
         server.close()
@@ -213,7 +215,7 @@ async def test_nonsense_ends_the_connection_and_a_better_one_is_made(
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
 
 
-async def test_an_odd_message_costs_no_connection(handler: Recorder, socket: Path) -> None:
+async def test_an_invalid_message_does_not_end_the_connection(handler: Recorder, socket: Path) -> None:
     socket.parent.mkdir()
     async with FakeRuntime(socket) as runtime, running(handler, socket):
         await synchronized(handler)

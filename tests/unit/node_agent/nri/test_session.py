@@ -1,13 +1,12 @@
-"""The agent as an NRI plugin, at the other end a runtime of our own: taken in, told what runs, refused, and sent away."""
+"""The agent as an NRI plugin of a fake runtime: registered, synchronized, refused, and rejected."""
 
 import asyncio
 
 import pytest
 from nodedevice_agent.devicemanager.runtime import Validator
 from nodedevice_agent.nri import session as session_module
-from nodedevice_agent.nri.dialling import SessionEnded
-from nodedevice_agent.nri.host_looks import HostLooks
-from nodedevice_agent.nri.session import Session
+from nodedevice_agent.nri.host_devices import HostDeviceStat
+from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_agent.nri.ttrpc import Code
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -16,10 +15,10 @@ from tests.fakes.runtime_handler import Recorder
 from tests.unit.node_agent.nri.joined import CONTAINER, POD, RUNNING, SANDBOX, joined
 
 
-async def test_is_taken_in(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_registers_and_synchronizes(handler: Recorder, runtime: FakeRuntime) -> None:
     runtime.pods, runtime.containers = [POD], [CONTAINER]
     async with runtime:
-        session = asyncio.create_task(Session(handler, "07", HostLooks()).run(runtime.socket))
+        session = asyncio.create_task(Session(handler, "07", HostDeviceStat()).run(runtime.socket))
         plugin = await runtime.plugin()
         assert (plugin.registered.plugin_name, plugin.registered.plugin_idx) == ("nodedevice", "07")
         assert await handler.next() == ("synchronized", [SANDBOX], [RUNNING])
@@ -32,32 +31,30 @@ async def test_is_taken_in(handler: Recorder, runtime: FakeRuntime) -> None:
 
 
 @pytest.mark.parametrize("per_message", [1, 2, 3, 7, 100])
-async def test_synchronize_in_pieces_is_told_once_and_whole(
-    handler: Recorder, runtime: FakeRuntime, per_message: int
-) -> None:
+async def test_a_split_synchronize_is_one_event(handler: Recorder, runtime: FakeRuntime, per_message: int) -> None:
     runtime.pods = [api_pb2.PodSandbox(id=f"p{n}") for n in range(7)]
     runtime.containers = [api_pb2.Container(id=f"c{n}") for n in range(11)]
     runtime.per_message = per_message
     async with runtime:
-        session = asyncio.create_task(Session(handler, "10", HostLooks()).run(runtime.socket))
+        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
         plugin = await runtime.plugin()
         word, sandboxes, containers = await handler.next()
         assert word == "synchronized"
         assert [s.id for s in sandboxes] == [f"p{n}" for n in range(7)]
         assert [c.id for c in containers] == [f"c{n}" for n in range(11)]
         assert (await handler.next())[0] == "connected"
-        assert handler.told.empty()
+        assert handler.calls.empty()
         await plugin.close()
         with pytest.raises(SessionEnded):
             await session
 
 
-async def test_a_second_synchronize_begins_anew(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_second_synchronize_replaces_the_first(handler: Recorder, runtime: FakeRuntime) -> None:
     runtime.pods, runtime.per_message = [POD, POD], 1
     async with joined(handler, runtime) as plugin:
         await plugin.synchronize([POD], [], 1)
         assert await handler.next() == ("synchronized", [SANDBOX], [])
-        assert handler.told.empty()
+        assert handler.calls.empty()
 
 
 @pytest.mark.parametrize("version", ["v1.0.0", "2.3.4", "banana", "v10.1.1"])
@@ -65,13 +62,13 @@ async def test_an_unknown_version_of_nri_is_refused(handler: Recorder, runtime: 
     runtime.nri_version = version
     async with runtime:
         with pytest.raises(SessionEnded, match=f"NRI {version}.*update the agent"):
-            await Session(handler, "10", HostLooks()).run(runtime.socket)
+            await Session(handler, "10", HostDeviceStat()).run(runtime.socket)
         assert (await runtime.failed.get()).code == Code.FAILED_PRECONDITION
-    assert handler.told.empty()
+    assert handler.calls.empty()
 
 
 @pytest.mark.parametrize("version", ["", "unknown", "(devel)", "0.0.0-unknown", "v0.3.0", "0.13.0-rc1"])
-async def test_other_versions_are_taken(handler: Recorder, runtime: FakeRuntime, version: str) -> None:
+async def test_other_versions_are_accepted(handler: Recorder, runtime: FakeRuntime, version: str) -> None:
     runtime.nri_version = version
     async with joined(handler, runtime):
         pass
@@ -80,13 +77,13 @@ async def test_other_versions_are_taken(handler: Recorder, runtime: FakeRuntime,
 @pytest.mark.parametrize(
     ("version", "known_events"), [("v2.2.0", (1 << 14) - 1), ("v2.1.4", (1 << 13) - 1), ("v2.0.5", (1 << 13) - 1)]
 )
-async def test_nothing_is_asked_for_that_the_runtime_has_never_heard_of(
+async def test_subscribes_only_to_events_that_the_runtime_has(
     handler: Recorder, runtime: FakeRuntime, version: str, known_events: int
 ) -> None:
     """It would end the connection."""
     runtime.version, runtime.known_events = version, known_events
     async with runtime:
-        session = asyncio.create_task(Session(handler, "10", HostLooks()).run(runtime.socket))
+        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
         taken_in = asyncio.create_task(runtime.plugin())
         await asyncio.wait([session, taken_in], return_when=asyncio.FIRST_COMPLETED)
         assert not session.done()
@@ -99,14 +96,14 @@ async def test_nothing_is_asked_for_that_the_runtime_has_never_heard_of(
         await session
 
 
-async def test_one_that_is_sent_away_after_all_was_never_connected(handler: Recorder, runtime: FakeRuntime) -> None:
-    runtime.sends_away = True
+async def test_a_rejected_plugin_was_never_connected(handler: Recorder, runtime: FakeRuntime) -> None:
+    runtime.rejects = True
     reason = await ended(handler, runtime)
-    assert reason == "the container runtime closed the connection before it had told what it runs; its log says why"
-    assert handler.told.empty()
+    assert reason == "the container runtime closed the connection before it sent its containers; its log has the reason"
+    assert handler.calls.empty()
 
 
-async def test_a_runtime_that_refuses_us(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_runtime_that_refuses_the_registration(handler: Recorder, runtime: FakeRuntime) -> None:
     runtime.refusal = "invalid plugin index"
     assert (
         await ended(handler, runtime)
@@ -122,28 +119,28 @@ async def test_a_runtime_that_never_synchronizes(
     assert "did not synchronize" in await ended(handler, runtime)
 
 
-async def test_shutdown_ends_the_session_after_its_answer(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_shutdown_ends_the_session_after_its_response(handler: Recorder, runtime: FakeRuntime) -> None:
     async with runtime:
-        session = asyncio.create_task(Session(handler, "10", HostLooks()).run(runtime.socket))
+        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
         plugin = await runtime.plugin()
         assert await plugin.call("Shutdown", b"") == b""
-        with pytest.raises(SessionEnded, match="shuts its plugins down"):
+        with pytest.raises(SessionEnded, match="is shutting down its plugins"):
             await session
 
 
-async def test_more_than_can_be_kept_ends_the_session(
+async def test_a_synchronize_that_is_too_big_ends_the_session(
     handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "_MAX_SYNCHRONIZE_BYTES", 100)
     runtime.pods, runtime.per_message = [POD] * 10, 1
-    assert "more than 100 bytes" in await ended(handler, runtime)
+    assert "exceeds 100 bytes" in await ended(handler, runtime)
     assert (await runtime.failed.get()).code == Code.RESOURCE_EXHAUSTED
-    assert handler.told.empty()
+    assert handler.calls.empty()
 
 
 async def ended(handler: Recorder, runtime: FakeRuntime) -> str:
     """Why a session that is not held up from here ends."""
     async with runtime:
         with pytest.raises(SessionEnded) as caught:
-            await Session(handler, "10", HostLooks()).run(runtime.socket)
+            await Session(handler, "10", HostDeviceStat()).run(runtime.socket)
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""What the agent answers to the runtime about a container that is made: its edits or a refusal, and in time."""
+"""The agent's response to the creation of a container: its edits or a refusal, within the timeout."""
 
 import asyncio
 import re
@@ -38,24 +38,24 @@ async def test_edits_reach_the_runtime(handler: Recorder, runtime: FakeRuntime) 
     assert [d.name for d in adjust.CDI_devices] == ["a/b=c"]
 
 
-async def test_an_answer_longer_than_the_runtimes_buffer(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_response_longer_than_the_runtimes_buffer(handler: Recorder, runtime: FakeRuntime) -> None:
     handler.edits = ContainerEdits({f"NAME_{n}": "x" * 100 for n in range(2000)}, (), (), {}, ())
     async with joined(handler, runtime) as plugin:
         adjust = await plugin.create_container(POD, CONTAINER)
     assert {e.key: e.value for e in adjust.env} == handler.edits.envs
 
 
-async def test_an_answer_that_is_too_long_is_an_error(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_response_that_is_too_long_is_an_error(handler: Recorder, runtime: FakeRuntime) -> None:
     handler.edits = ContainerEdits({"A": "x" * 5_000_000}, (), (), {}, ())
     async with joined(handler, runtime) as plugin:
-        with pytest.raises(CallFailed, match="the most") as caught:
+        with pytest.raises(CallFailed, match="exceeds the limit") as caught:
             await plugin.create_container(POD, CONTAINER)
         handler.edits = None
         await plugin.create_container(POD, CONTAINER)
     assert caught.value.code == Code.RESOURCE_EXHAUSTED
 
 
-async def test_a_refusal_fails_the_container_with_its_sentence(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_refusal_fails_the_container_with_its_message(handler: Recorder, runtime: FakeRuntime) -> None:
     async with joined(handler, runtime) as plugin:
         handler.refusal = "no example.com/gpu for container main; wait"
         with pytest.raises(CallFailed, match=re.escape(handler.refusal)) as caught:
@@ -81,9 +81,7 @@ async def test_cdi_that_the_runtime_would_drop_is_refused(handler: Recorder, run
             await plugin.create_container(POD, CONTAINER)
 
 
-async def test_an_answer_that_takes_too_long_is_an_error(
-    handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_timeout_is_an_error(handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "ANSWER_SECONDS", 0.01)
     handler.gate = asyncio.Event()
     async with joined(handler, runtime) as plugin:
@@ -95,7 +93,7 @@ async def test_an_answer_that_takes_too_long_is_an_error(
         await plugin.create_container(POD, CONTAINER)
 
 
-async def test_a_runtime_that_waits_shorter_is_answered_sooner(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_runtime_with_a_shorter_timeout_shortens_ours(handler: Recorder, runtime: FakeRuntime) -> None:
     runtime.request_timeout_ms = 20
     handler.gate = asyncio.Event()
     async with joined(handler, runtime) as plugin:
@@ -103,18 +101,18 @@ async def test_a_runtime_that_waits_shorter_is_answered_sooner(handler: Recorder
             await plugin.create_container(POD, CONTAINER)
 
 
-async def test_one_that_waits_holds_up_no_other_call(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_pending_call_delays_no_other(handler: Recorder, runtime: FakeRuntime) -> None:
     handler.gate = asyncio.Event()
     async with joined(handler, runtime) as plugin:
         creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
         assert (await handler.next())[0] == "create"
-        await plugin.about_container("StopContainer", POD, CONTAINER)
+        await plugin.container_event("StopContainer", POD, CONTAINER)
         assert not creation.done()
         handler.gate.set()
         await creation
 
 
-async def test_what_is_waited_for_ends_with_the_connection(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_pending_calls_end_with_the_connection(handler: Recorder, runtime: FakeRuntime) -> None:
     handler.gate = asyncio.Event()
     before = asyncio.all_tasks()
     async with joined(handler, runtime) as plugin:
@@ -127,7 +125,9 @@ async def test_what_is_waited_for_ends_with_the_connection(handler: Recorder, ru
     assert asyncio.all_tasks() == before
 
 
-async def test_each_validation_tells_of_the_runtimes_own(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_each_validation_shows_whether_the_default_validator_is_on(
+    handler: Recorder, runtime: FakeRuntime
+) -> None:
     async with joined(handler, runtime) as plugin:
         for runtime.validator in True, False, True:
             await plugin.validate(POD, CONTAINER)

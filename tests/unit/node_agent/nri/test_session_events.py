@@ -1,4 +1,4 @@
-"""What the runtime tells the agent of pods and containers: passed on once, and answered even where it makes no sense."""
+"""The runtime's events of pods and containers: each handled once; invalid ones are acknowledged with an error."""
 
 from typing import cast
 
@@ -15,22 +15,22 @@ from tests.unit.node_agent.nri.joined import CONTAINER, POD, RUNNING, SANDBOX, j
     ("method", "word"),
     [("PostStartContainer", "started"), ("StopContainer", "ended"), ("RemoveContainer", "ended")],
 )
-async def test_containers_are_told(handler: Recorder, runtime: FakeRuntime, method: str, word: str) -> None:
+async def test_container_events(handler: Recorder, runtime: FakeRuntime, method: str, word: str) -> None:
     async with joined(handler, runtime) as plugin:
-        await plugin.about_container(method, POD, CONTAINER)
+        await plugin.container_event(method, POD, CONTAINER)
         assert await handler.next() == (word, SANDBOX, RUNNING)
 
 
-async def test_a_start_that_is_told_after_the_end_is_none(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_start_after_the_end_is_ignored(handler: Recorder, runtime: FakeRuntime) -> None:
     async with joined(handler, runtime) as plugin:
-        await plugin.about_container("StopContainer", POD, CONTAINER)
-        await plugin.about_container("PostStartContainer", POD, CONTAINER)
-        await plugin.about_container("RemoveContainer", POD, CONTAINER)
+        await plugin.container_event("StopContainer", POD, CONTAINER)
+        await plugin.container_event("PostStartContainer", POD, CONTAINER)
+        await plugin.container_event("RemoveContainer", POD, CONTAINER)
         assert [(await handler.next())[0] for _ in range(2)] == ["ended", "ended"]
-        assert handler.told.empty()
+        assert handler.calls.empty()
 
 
-async def test_a_removed_sandbox_is_told(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_removed_sandbox(handler: Recorder, runtime: FakeRuntime) -> None:
     async with joined(handler, runtime) as plugin:
         await plugin.remove_pod_sandbox(POD)
         assert await handler.next() == ("removed", SANDBOX)
@@ -45,7 +45,7 @@ async def test_a_removed_sandbox_is_told(handler: Recorder, runtime: FakeRuntime
         (api_pb2.REMOVE_POD_SANDBOX, "removed"),
     ],
 )
-async def test_older_runtimes_tell_by_state_changes(
+async def test_state_changes_of_older_runtimes(
     handler: Recorder, runtime: FakeRuntime, event: api_pb2.Event.ValueType, word: str
 ) -> None:
     async with joined(handler, runtime) as plugin:
@@ -53,13 +53,15 @@ async def test_older_runtimes_tell_by_state_changes(
         assert (await handler.next())[:2] == (word, SANDBOX)
 
 
-async def test_what_was_not_asked_for_is_answered_and_not_told(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_events_without_subscription_are_acknowledged_and_ignored(
+    handler: Recorder, runtime: FakeRuntime
+) -> None:
     async with joined(handler, runtime) as plugin:
         for event in api_pb2.RUN_POD_SANDBOX, api_pb2.STOP_POD_SANDBOX, api_pb2.START_CONTAINER, 99:
             await plugin.state_change(cast("api_pb2.Event.ValueType", event), POD, CONTAINER)
         for method in "RunPodSandbox", "StopPodSandbox":
             assert await plugin.call(method, b"") == b""
-        assert handler.told.empty()
+        assert handler.calls.empty()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ async def test_what_was_not_asked_for_is_answered_and_not_told(handler: Recorder
         ("Synchronize", b"\x0a\xff", Code.INVALID_ARGUMENT),
     ],
 )
-async def test_what_makes_no_sense_is_answered_with_an_error(
+async def test_an_invalid_request_is_an_error(
     handler: Recorder, runtime: FakeRuntime, method: str, payload: bytes, code: Code
 ) -> None:
     async with joined(handler, runtime) as plugin:
@@ -81,7 +83,7 @@ async def test_what_makes_no_sense_is_answered_with_an_error(
         await plugin.create_container(POD, CONTAINER)
 
 
-async def test_a_fault_of_ours_is_an_error_and_is_logged(
+async def test_an_exception_is_an_error_and_is_logged(
     handler: Recorder, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with joined(handler, runtime) as plugin:
@@ -90,5 +92,5 @@ async def test_a_fault_of_ours_is_an_error_and_is_logged(
             await plugin.create_container(POD, CONTAINER)
         assert caught.value.code == Code.INTERNAL
         with pytest.raises(CallFailed):
-            await plugin.about_container("PostStartContainer", POD, CONTAINER)
-    assert [record.message for record in caplog.records].count("a call failed on our side") == 2
+            await plugin.container_event("PostStartContainer", POD, CONTAINER)
+    assert [record.message for record in caplog.records].count("call handler failed") == 2

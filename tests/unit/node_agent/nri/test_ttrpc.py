@@ -1,4 +1,4 @@
-"""ttrpc: calls and answers over bytes cut anywhere; an error answer for whatever makes no sense, and no wait without a bound."""
+"""ttrpc: calls and responses over bytes cut anywhere; an error for every invalid message, and a bound on every wait."""
 
 import asyncio
 import struct
@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.nri import ttrpc_server
+from nodedevice_agent.nri import ttrpc
 from nodedevice_agent.nri.mux import BadFrame
 from nodedevice_agent.nri.ttrpc import (
     DATA,
@@ -18,10 +18,10 @@ from nodedevice_agent.nri.ttrpc import (
     Code,
     Message,
     MessageDecoder,
+    TtrpcClient,
+    TtrpcServer,
     encode,
 )
-from nodedevice_agent.nri.ttrpc_client import Client
-from nodedevice_agent.nri.ttrpc_server import Server
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
 
 MESSAGES = st.lists(
@@ -48,11 +48,11 @@ def test_the_header_on_the_wire() -> None:
 
 
 class Peer:
-    """A Server, what it answered, and a way to ask it."""
+    """A TtrpcServer, its responses, and a way to call it."""
 
-    def __init__(self, **methods: ttrpc_server.Handler) -> None:
+    def __init__(self, **methods: ttrpc.Handler) -> None:
         self.answers: asyncio.Queue[tuple[int, ttrpc_pb2.Response]] = asyncio.Queue()
-        self.server = Server(self._sent, {("s", name): handler for name, handler in methods.items()})
+        self.server = TtrpcServer(self._sent, {("s", name): handler for name, handler in methods.items()})
         self._decoder = MessageDecoder()
 
     def _sent(self, data: bytes) -> None:
@@ -98,7 +98,7 @@ async def refuse_later(payload: bytes) -> bytes:
     return refuse(payload)
 
 
-async def test_calls_are_answered_in_order() -> None:
+async def test_calls_are_handled_in_order() -> None:
     peer = Peer(upper=upper, later=later)
     peer.ask(1, "upper", b"a")
     peer.ask(3, "later", b"b")
@@ -117,7 +117,7 @@ async def test_calls_are_answered_in_order() -> None:
         (1, "break_down", "s", Code.INTERNAL),
     ],
 )
-async def test_what_cannot_be_is_an_error_answer(number: int, method: str, service: str, code: Code) -> None:
+async def test_an_impossible_call_is_an_error(number: int, method: str, service: str, code: Code) -> None:
     peer = Peer(upper=upper, refuse=refuse, refuse_later=refuse_later, break_down=break_down)
     peer.ask(number, method, service=service)
     assert await peer.answered() == (number, code, b"")
@@ -137,7 +137,7 @@ async def test_a_number_is_used_once() -> None:
     ]
 
 
-async def test_streams_are_refused_and_unknown_kinds_passed_over() -> None:
+async def test_streams_are_refused_and_unknown_kinds_ignored() -> None:
     peer = Peer(upper=upper)
     peer.server.receive(encode(Message(1, DATA, b"x")))
     peer.server.receive(encode(Message(1, 77, b"x")) + encode(Message(1, RESPONSE, b"x")))
@@ -146,20 +146,20 @@ async def test_streams_are_refused_and_unknown_kinds_passed_over() -> None:
     assert peer.answers.empty()
 
 
-async def test_a_request_that_is_none() -> None:
+async def test_an_invalid_request() -> None:
     peer = Peer(upper=upper)
     peer.server.receive(encode(Message(1, REQUEST, b"\xff")))
     assert await peer.answered() == (1, Code.INVALID_ARGUMENT, b"")
 
 
-async def test_the_callers_patience_bounds_a_call() -> None:
+async def test_the_callers_timeout_bounds_a_call() -> None:
     peer = Peer(for_ever=for_ever)
     peer.ask(1, "for_ever", timeout_nano=1_000_000)
     assert await peer.answered() == (1, Code.DEADLINE_EXCEEDED, b"")
 
 
-async def test_only_so_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ttrpc_server, "MAX_CALLS", 2)
+async def test_pending_calls_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ttrpc, "MAX_CALLS", 2)
     peer = Peer(for_ever=for_ever, upper=upper)
     for number in 1, 3, 5:
         peer.ask(number, "for_ever")
@@ -169,7 +169,7 @@ async def test_only_so_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     peer.server.close()
 
 
-async def test_closing_ends_what_is_waited_for() -> None:
+async def test_closing_cancels_pending_calls() -> None:
     ended = asyncio.Event()
 
     async def waits(payload: bytes) -> bytes:
@@ -189,11 +189,11 @@ async def test_closing_ends_what_is_waited_for() -> None:
 
 
 class Caller:
-    """A Client, and a peer that answers as told."""
+    """A TtrpcClient, and a peer whose responses the test sets."""
 
     def __init__(self) -> None:
         self.sent: asyncio.Queue[tuple[int, ttrpc_pb2.Request]] = asyncio.Queue()
-        self.client = Client(self._sent)
+        self.client = TtrpcClient(self._sent)
         self._decoder = MessageDecoder()
 
     def _sent(self, data: bytes) -> None:
@@ -210,7 +210,7 @@ class Caller:
         self.client.receive(encode(Message(number, kind, response)))
 
 
-async def test_a_call_and_its_answer() -> None:
+async def test_a_call_and_its_response() -> None:
     caller = Caller()
     first, second = asyncio.create_task(caller.call()), asyncio.create_task(caller.call())
     numbers = []
@@ -229,7 +229,7 @@ async def test_a_call_and_its_answer() -> None:
     caller.answer(1, b"again")
 
 
-async def test_an_error_answer_is_raised_with_its_code() -> None:
+async def test_an_error_is_raised_with_its_code() -> None:
     caller = Caller()
     call = asyncio.create_task(caller.call())
     await caller.sent.get()
@@ -239,24 +239,24 @@ async def test_an_error_answer_is_raised_with_its_code() -> None:
     assert caught.value.code == 77
 
 
-async def test_an_answer_that_is_none_fails_the_call() -> None:
+async def test_an_invalid_response_fails_the_call() -> None:
     caller = Caller()
     call = asyncio.create_task(caller.call())
     await caller.sent.get()
     caller.client.receive(encode(Message(1, RESPONSE, b"\xff")))
-    with pytest.raises(CallFailed, match="no ttrpc response"):
+    with pytest.raises(CallFailed, match="invalid ttrpc response"):
         await call
 
 
-async def test_no_answer_in_time() -> None:
+async def test_a_response_that_times_out() -> None:
     caller = Caller()
-    with pytest.raises(CallFailed, match="no answer to m") as caught:
+    with pytest.raises(CallFailed, match="no response to m") as caught:
         await caller.call(seconds=0.001)
     assert caught.value.code == Code.DEADLINE_EXCEEDED
     caller.answer(1, b"too late")
 
 
-async def test_the_end_of_the_connection_ends_all_calls() -> None:
+async def test_the_end_of_the_connection_fails_all_calls() -> None:
     caller = Caller()
     call = asyncio.create_task(caller.call())
     await caller.sent.get()

@@ -1,4 +1,4 @@
-"""Which releases of which runtimes can do what, told by the name and version that they say."""
+"""Which releases of which runtimes have which features, by the name and version that they send."""
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits

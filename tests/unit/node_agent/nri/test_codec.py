@@ -1,10 +1,10 @@
-"""Pods and containers of NRI as core values; what is not said is empty."""
+"""Pods and containers of NRI, decoded; a missing field is empty."""
 
 from typing import cast
 
 import pytest
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
-from nodedevice_agent.nri import codec as wire
+from nodedevice_agent.nri import codec
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 
@@ -22,13 +22,13 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 )
 def test_states(number: int, state: ContainerState) -> None:
     message = api_pb2.Container(state=cast("api_pb2.ContainerState.ValueType", number))
-    assert wire.container(message).state is state
+    assert codec.container(message).state is state
 
 
-def test_nothing_said() -> None:
-    assert wire.sandbox(api_pb2.PodSandbox()) == Sandbox("", "", "", "")
-    assert wire.container(api_pb2.Container()) == RunningContainer("", "", "")
+def test_missing_fields() -> None:
+    assert codec.sandbox(api_pb2.PodSandbox()) == Sandbox("", "", "", "")
+    assert codec.container(api_pb2.Container()) == RunningContainer("", "", "")
 
 
 def test_a_process() -> None:
-    assert wire.container(api_pb2.Container(pid=7)).pid == 7
+    assert codec.container(api_pb2.Container(pid=7)).pid == 7

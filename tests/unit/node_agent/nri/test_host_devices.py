@@ -1,0 +1,245 @@
+"""Device files of the host, read where every Linux machine has some; and a file system that hangs, which delays nobody else."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nodedevice_agent.devicemanager.runtime import InjectionRefused
+from nodedevice_agent.nri import host_devices
+from nodedevice_agent.nri.host_devices import MAX_THREADS, HostDevice, HostDeviceStat, stat_device
+
+from tests.fakes.runtime_handler import PATIENCE_SECONDS
+
+# a process of its own, because the thread would hang this one
+_ENDS = """
+import asyncio, threading
+from nodedevice_agent.nri import host_devices
+
+async def main():
+    began = threading.Event()
+    host_devices.stat_device = lambda path: (began.set(), threading.Event().wait())
+    asking = asyncio.create_task(host_devices.HostDeviceStat().stat_devices(["/hangs"]))
+    while not began.is_set():
+        await asyncio.sleep(0)
+    asking.cancel()
+
+asyncio.run(main())
+print("ended")
+"""
+
+
+def test_a_device_file() -> None:
+    (device,) = stat_device("/dev/null")
+    assert (device.below, device.type, device.major, device.minor, device.mode) == ("", "c", 1, 3, 0o666)
+
+
+def test_a_link_stands_for_its_target(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/zero")
+    (device,) = stat_device(str(tmp_path / "link"))
+    assert (device.below, device.major, device.minor) == ("", 1, 5)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes device files, which needs root")
+def test_a_directory_stands_for_the_device_files_below(tmp_path: Path) -> None:
+    for name in "b", "a", "sub/c", "shm/d", "console":
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        os.mknod(path, 0o20640, os.makedev(1, 3))
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("/dev/null")
+    devices = stat_device(str(tmp_path))
+    assert [device.below for device in devices] == ["a", "b", "sub/c"]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes device files, which needs root")
+def test_a_directory_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_devices, "MAX_DEVICES", 2)
+    for name in "abc":
+        os.mknod(tmp_path / name, 0o20640, os.makedev(1, 3))
+    with pytest.raises(InjectionRefused, match=f"{tmp_path}.*more than 2"):
+        stat_device(str(tmp_path))
+    (tmp_path / "a").unlink()
+    assert len(stat_device(str(tmp_path))) == 2
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c", "d"], ["one/a", "one/two/b"], ["a", "shm/b", "c", "e"]])
+def test_a_directory_of_other_files_has_a_bound_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    monkeypatch.setattr(host_devices, "MAX_ENTRIES", 3)
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    with pytest.raises(InjectionRefused, match=f"{tmp_path} .*more than 3 entries"):
+        stat_device(str(tmp_path))
+
+
+def test_no_more_of_a_huge_directory_is_read_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_devices, "MAX_ENTRIES", 3)
+    read = 0
+
+    class Counted:
+        def __enter__(self) -> Iterator[object]:
+            return self._entries()
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def _entries(self) -> Iterator[object]:
+            nonlocal read
+            while True:
+                read += 1
+                yield object()
+
+    monkeypatch.setattr(os, "scandir", lambda _: Counted())
+    with pytest.raises(InjectionRefused):
+        stat_device(str(tmp_path))
+    assert read == 4
+
+
+def test_a_deep_directory(tmp_path: Path) -> None:
+    """Deeper than Python calls."""
+    below = [f"{tmp_path}{'/d' * depth}" for depth in range(1, 1200)]
+    for path in below:
+        os.mkdir(path)
+    with pytest.raises(InjectionRefused, match="no device file"):
+        stat_device(str(tmp_path))
+    # who removes the folder of a test goes down by calls
+    for path in reversed(below):
+        os.rmdir(path)
+
+
+def test_a_path_without_devices_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "empty").mkdir()
+    for path in str(tmp_path / "none"), str(tmp_path / "file"), str(tmp_path / "loop"), str(tmp_path / "empty"):
+        with pytest.raises(InjectionRefused) as caught:
+            stat_device(path)
+        assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["", "dev/null", "/dev/nu\0ll", "-/dev/null"])
+def test_only_absolute_paths(path: str) -> None:
+    with pytest.raises(InjectionRefused, match="not an absolute path"):
+        stat_device(path)
+
+
+class Hanging:
+    """Reading a path that begins with /hangs blocks until the gate opens; all others are read."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.gate = threading.Event()
+
+    def __call__(self, path: str) -> tuple[HostDevice, ...]:
+        self.read.append(path)
+        if path.startswith("/hangs"):
+            assert self.gate.wait(PATIENCE_SECONDS)
+            return ()
+        return stat_device(path)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    hanging = Hanging()
+    monkeypatch.setattr(host_devices, "stat_device", hanging)
+    yield hanging
+    hanging.gate.set()
+
+
+async def given_up(host: HostDeviceStat, hanging: Hanging, *paths: str) -> None:
+    """A caller has asked for these and given up waiting for the first path that hangs."""
+    first = min(path for path in paths if path.startswith("/hangs"))
+    asking = asyncio.create_task(host.stat_devices(paths))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while first not in hanging.read:
+            await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_each_path_by_itself() -> None:
+    found = await HostDeviceStat().stat_devices(["/dev/zero", "/dev/null", "/dev/zero"])
+    assert {path: devices[0].minor for path, devices in found.items()} == {"/dev/null": 3, "/dev/zero": 5}
+
+
+async def test_no_paths_need_no_thread(hanging: Hanging) -> None:
+    assert await HostDeviceStat().stat_devices([]) == {}
+    assert hanging.read == []
+
+
+async def test_a_missing_device_is_named() -> None:
+    with pytest.raises(InjectionRefused, match="/dev/nodedevice-none"):
+        await HostDeviceStat().stat_devices(["/dev/null", "/dev/nodedevice-none"])
+
+
+async def test_a_path_that_hangs_is_read_once_and_refused_at_once(hanging: Hanging) -> None:
+    host = HostDeviceStat()
+    await given_up(host, hanging, "/hangs/a", "/dev/null")
+    for _ in range(2 * MAX_THREADS):
+        with pytest.raises(InjectionRefused, match=r"/hangs/a .*has not finished"):
+            await host.stat_devices(["/dev/null", "/hangs/a"])
+    assert hanging.read.count("/hangs/a") == 1
+
+
+async def test_a_path_that_hangs_delays_no_other(hanging: Hanging) -> None:
+    host = HostDeviceStat()
+    for number in range(MAX_THREADS - 1):
+        await given_up(host, hanging, f"/hangs/{number}")
+    assert (await host.stat_devices(["/dev/null"]))["/dev/null"][0].minor == 3
+
+
+async def test_the_number_of_hanging_threads_has_a_bound(hanging: Hanging) -> None:
+    host = HostDeviceStat()
+    for number in range(MAX_THREADS):
+        await given_up(host, hanging, f"/hangs/{number}")
+    with pytest.raises(InjectionRefused, match=r"8 reads .* hang, one of them at /hangs/0"):
+        await host.stat_devices(["/dev/null"])
+    hanging.gate.set()
+    await passed(host, "/dev/null")
+
+
+async def test_a_path_that_hangs_no_more_is_read_again(hanging: Hanging) -> None:
+    host = HostDeviceStat()
+    await given_up(host, hanging, "/hangs/a", "/hangs/b")
+    hanging.gate.set()
+    await passed(host, "/hangs/a")
+    # its caller has given up
+    assert "/hangs/b" not in hanging.read
+
+
+async def test_an_exception_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(path: str) -> tuple[HostDevice, ...]:
+        raise ZeroDivisionError(path)
+
+    monkeypatch.setattr(host_devices, "stat_device", fault)
+    with pytest.raises(ZeroDivisionError):
+        await HostDeviceStat().stat_devices(["/dev/null"])
+
+
+def test_a_hanging_thread_does_not_delay_the_end_of_the_agent() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ENDS], timeout=PATIENCE_SECONDS, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
+async def passed(host: HostDeviceStat, path: str) -> None:
+    """It is read again as soon as the thread that hung has ended."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                await host.stat_devices([path])
+            except InjectionRefused:
+                await asyncio.sleep(0)
+            else:
+                return

@@ -12,11 +12,10 @@ from hack.cluster.build.binaries import find
 from hack.cluster.build.images import TEST_IMAGE
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.e2e.chart.cluster import AGENT, ChartCluster
-from tests.e2e.page_commands import ROOT, texts
+from tests.e2e.pages import ROOT, commands_of
 
-# up to the next heading; its sentences name other commands, which are not a part of the way
-_README = (ROOT / "README.md").read_text()
-_SECTION = re.sub(r"`[^`\n]+`", "", _README.partition("\n## On your own cluster\n")[2].partition("\n## ")[0])
+# up to the next heading
+_SECTION = (ROOT / "README.md").read_text().partition("\n## On your own cluster\n")[2].partition("\n## ")[0]
 _DEVICE = Path("/dev/fuse")
 # of the pod in the README, which a node without a registry does not get
 _IMAGE = "busybox:1"
@@ -41,7 +40,7 @@ def environment(cluster: ChartCluster, tmp_path: Path) -> dict[str, str]:
 @pytest.mark.skipif(not _DEVICE.exists(), reason=f"the README's device is {_DEVICE}, and this machine has none")
 @pytest.mark.usefixtures("images")
 def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment: dict[str, str]) -> None:
-    commands = list(texts(_SECTION))
+    commands = commands_of(_SECTION, in_sentences=False)
     assert commands[0].startswith("helm install ")
     said = {command: _typed(command.replace(_IMAGE, TEST_IMAGE), environment) for command in commands}
     [table] = [answer for command, answer in said.items() if command.startswith("helm test ")]
@@ -63,7 +62,7 @@ def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[st
 
 
 def _commands(page: str, *parts: str) -> list[str]:
-    return [text for text in texts((ROOT / page).read_text()) if all(part in text for part in parts)]
+    return [text for text in commands_of((ROOT / page).read_text()) if all(part in text for part in parts)]
 
 
 def _typed(command: str, environment: dict[str, str]) -> str:

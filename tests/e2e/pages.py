@@ -1,0 +1,42 @@
+"""The commands that a page tells its reader to type: the lines of its blocks, and whole commands in its sentences."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+_PROGRAM: Final = r"(?:[A-Z_]+=\S+ )*(?:kubectl|helm|make|kind|containerd|nodedevice-(?:agent|operator)|\.venv/bin/\S+)"
+_BLOCK: Final = re.compile(r"^(?P<indent> *)```sh\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_IN_A_SENTENCE: Final = re.compile(rf"`({_PROGRAM}\s[^`]+)`")
+_HERE_DOCUMENT: Final = re.compile(r"<<'(\w+)'$", re.MULTILINE)
+
+
+def commands_of(page: str, *, in_sentences: bool = True) -> list[str]:
+    """page: its content. Each command once, those of blocks first; one with a here-document is one command of several lines."""
+    found = [command for block in _BLOCK.finditer(page) for command in _split(block["text"])]
+    if in_sentences:
+        found += [" ".join(inline[1].split()) for inline in _IN_A_SENTENCE.finditer(_BLOCK.sub("", page))]
+    return list(dict.fromkeys(found))
+
+
+def _split(block: str) -> Iterator[str]:
+    """A command goes on in the next line after a backslash and while a quote or a here-document is open."""
+    text = ""
+    for line in block.splitlines():
+        text = f"{text}\n{line}" if text else line
+        if not line.endswith("\\") and not _is_open(text):
+            if shlex.split(text.partition("\n")[0].rstrip("\\"), comments=True):
+                yield text.strip()
+            text = ""
+
+
+def _is_open(text: str) -> bool:
+    if begun := _HERE_DOCUMENT.search(text):
+        return not text.endswith(f"\n{begun[1]}")
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return True
+    return False

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.devicemanager.allocation.pending import Waiting
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.topology import Policy, Scope, Topology
-from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect
-from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
+from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -35,7 +35,7 @@ _WHY = {
 }
 
 # Sequences change a device's health faster than anything real; what damping is for has tests of its own.
-_UNDAMPED = FlappingLimits(changes=0)
+_UNDAMPED = FlapDampingLimits(changes=0)
 
 
 class _Told(DeviceManager):
@@ -47,7 +47,7 @@ class _Told(DeviceManager):
         self.ends: Counter[str] = Counter()
         self.told = asyncio.Event()
 
-    def listed(self, resource_name: str, endpoint: int, listed: DeviceList, now: float) -> list[Effect]:
+    def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> list[Effect]:
         self.lists[resource_name] += 1
         self.told.set()
         return super().listed(resource_name, endpoint, listed, now)
@@ -110,8 +110,8 @@ class Ours:
             self._restored.append(pod)
             return Verdict(True)
         self._do(self._manager.pod_seen(pod, self._host.now()))
-        await self._until(lambda: self._waiting(uid) is not None or self._is_served(pod))
-        waiting = self._waiting(uid)
+        await self._until(lambda: self._pending(uid) is not None or self._is_served(pod))
+        waiting = self._pending(uid)
         if waiting is None:
             return Verdict(True)
         return Verdict(False, _WHY[waiting.reason], waiting.message)
@@ -150,13 +150,13 @@ class Ours:
     def _do(self, effects: Iterable[Effect]) -> None:
         self._host.do(effects)
 
-    def _waiting(self, uid: str) -> Waiting | None:
-        found = (w for name in self._manager.resources for w in self._manager.waiting(name) if w.pod_uid == uid)
+    def _pending(self, uid: str) -> PendingAllocation | None:
+        found = (w for name in self._manager.resources for w in self._manager.pending(name) if w.pod_uid == uid)
         return next(found, None)
 
     def _is_served(self, pod: Pod) -> bool:
         """All of it that is known here is committed."""
-        known = (need for need in pod.needs() if need.resource_name in self._manager.resources)
+        known = (need for need in pod.device_requests if need.resource_name in self._manager.resources)
         return all(self._manager.book.of(pod.uid, need.container, need.resource_name) for need in known)
 
     async def _run(self) -> None:

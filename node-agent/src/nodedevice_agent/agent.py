@@ -10,7 +10,7 @@ from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import restore
-from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
+from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.state import PluginSocket
 from nodedevice_agent.deviceplugin.codec import with_edits
@@ -156,7 +156,7 @@ class Agent:
         now = asyncio.get_running_loop().time()
         settings = self._settings
         topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
-        flapping = FlappingLimits(
+        flapping = FlapDampingLimits(
             settings.flapping_changes, settings.flapping_window_seconds, settings.flapping_quiet_seconds
         )
         mirrors = settings.runtime == RUNTIME_KUBELET

@@ -167,6 +167,6 @@ def observe(now: Snapshot) -> None:
     """A resource as it is published."""
     for state in ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available"):
         RESOURCE_DEVICES.labels(now.resource_name, state).set(getattr(now, state))
-    PODS_WAITING.labels(now.resource_name).set(len(now.waiting))
+    PODS_WAITING.labels(now.resource_name).set(len(now.pending))
     ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
     ALLOCATIONS.update(now)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from nodedevice_agent.devicemanager.pods import Container, OwnSettings, Pod
+from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_agent.runtime import container_events as runtime_events
 from nodedevice_agent.runtime.backend import KubeletResources, NriBackend
@@ -143,7 +143,7 @@ async def test_why_it_is_refused_is_the_plugins_own_word(
     async with agent(tmp_path) as manager:
         await with_plugin(manager, plugin)
         manager.pods(POD)
-        await manager.until(lambda: bool(manager.manager.waiting(RESOURCE)))
+        await manager.until(lambda: bool(manager.manager.pending(RESOURCE)))
         assert "the fan is broken" in await refused(await runtime.plugin(), made())
 
 
@@ -222,7 +222,7 @@ def test_the_kubelets_names_are_those_of_its_checkpoint(tmp_path: Path) -> None:
 async def test_what_the_pod_sets_itself_is_left_alone_and_told_once(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = OwnSettings(frozenset({"IDS"}), is_privileged=True)
+    own = ContainerSettings(frozenset({"IDS"}), is_privileged=True)
     pod = Pod(POD.uid, POD.namespace, POD.name, (Container("main", limits={RESOURCE: 1}, own=own),))
     created = made()
     created.env.append("IDS=the pod's")

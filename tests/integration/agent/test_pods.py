@@ -75,7 +75,7 @@ async def test_a_pod_waits_in_the_open_and_is_served_when_a_device_comes_free(no
         "podUID": uid,
         "container": "c0",
         "reason": "NotEnoughDevices",
-        "message": "1 of example.com/gpu needed, and fewer are available",
+        "message": "1 of example.com/gpu needed, but fewer are available",
     }
     await node.delete_pod("first")
     seen = await node.until_numbers(total=2, allocated=1, available=1)

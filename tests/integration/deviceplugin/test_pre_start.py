@@ -23,7 +23,7 @@ async def plugin() -> AsyncIterator[FakePlugin]:
 
 
 def reasons(manager: HostedManager) -> list[str]:
-    return [waiting.reason for waiting in manager.manager.waiting(RESOURCE)]
+    return [waiting.reason for waiting in manager.manager.pending(RESOURCE)]
 
 
 @pytest.mark.kubelet("behaviour 57")
@@ -35,7 +35,7 @@ async def test_is_called_again_until_it_succeeds_and_then_never(tmp_path: Path, 
         plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "cannot reset")
         manager.pods(POD)
         await manager.until(lambda: reasons(manager) == ["PreStartFailed"])
-        (waiting,) = manager.manager.waiting(RESOURCE)
+        (waiting,) = manager.manager.pending(RESOURCE)
         assert "cannot reset" in waiting.message
         plugin.knobs.pre_start_error = None
         await manager.until(lambda: reasons(manager) == [])

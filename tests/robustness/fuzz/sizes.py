@@ -14,7 +14,7 @@ import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.devices import MAX_DEVICES, DeviceList
+from nodedevice_agent.devicemanager.devices import MAX_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.deviceplugin import codec as wire
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
@@ -60,7 +60,7 @@ def _list(device: _DeviceBytes, most: int = MAX_MESSAGE_BYTES) -> None:
     octets = b"".join(map(device, range(min(count, MAX_DEVICES))))
     # more than are read need not differ
     octets += (count - MAX_DEVICES) * device(0)
-    listed: list[DeviceList] = []
+    listed: list[ListedDevices] = []
     _measure(lambda: listed.append(wire.device_list(octets)))
     assert len(listed[0].devices) <= MAX_DEVICES
 

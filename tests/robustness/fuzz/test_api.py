@@ -222,7 +222,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
 
         def seen(pod: Pod) -> None:
             manager.pod_seen(pod, 1.0)
-            assert sum(need.count for need in pod.needs()) < 2**70
+            assert sum(need.count for need in pod.device_requests) < 2**70
 
         async def synced(found: list[PodObject]) -> None:
             manager.pods_synced([from_api(pod) for pod in found], 1.0)

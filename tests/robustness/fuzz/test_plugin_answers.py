@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.connection import PluginConnection
@@ -60,7 +60,7 @@ def _is_printable(text: str) -> None:
 
 async def first_lists(connection: PluginConnection) -> None:
     async for listed in connection.device_lists():
-        assert isinstance(listed, DeviceList)
+        assert isinstance(listed, ListedDevices)
         _is_printable(listed.refusal)
 
 

@@ -16,7 +16,7 @@ from zlib import crc32
 from nodedevice_agent.checkpoint.checksum import Closing, after_entry, checksum, opening
 from nodedevice_agent.checkpoint.entry import as_json, from_entry, text, to_entry
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRefused, check_registration
+from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark, PluginSocket
 
 _MAX_SHOWN = 40
@@ -146,7 +146,7 @@ def read_sockets(entries: object) -> tuple[PluginSocket, ...]:
     for entry in entries if isinstance(entries, list) else ():
         name, endpoint = (entry.get("ResourceName"), entry.get("Endpoint")) if isinstance(entry, dict) else (None, None)
         if isinstance(name, str) and isinstance(endpoint, str) and len(found) < _MAX_SOCKETS:
-            with suppress(RegistrationRefused):
+            with suppress(RegistrationRejected):
                 check_registration(SUPPORTED_VERSIONS[0], name, endpoint)
                 found.append(PluginSocket(name, endpoint))
     return tuple(found)

@@ -35,7 +35,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceList:
+class ListedDevices:
     """A complete list: accepted devices by ID, and a sentence about what was refused (empty when nothing was).
 
     trouble: what the plugin says is wrong with the whole.
@@ -58,13 +58,13 @@ class DeviceList:
         object.__setattr__(self, "healthy_ids", healthy)
         object.__setattr__(self, "unhealthy_ids", unhealthy)
 
-    def calls_healthy(self, device_id: str) -> bool:
+    def is_listed_healthy(self, device_id: str) -> bool:
         """Whether it is listed, and as healthy."""
         device = self.devices.get(device_id)
         return device is not None and device.healthy
 
 
-NOTHING = DeviceList({})
+NO_DEVICES = ListedDevices({})
 
 
 class _Odd:
@@ -87,7 +87,7 @@ class _Odd:
         return named + (", …" if len(self._examples) > _EXAMPLES_NAMED else "")
 
 
-def accept(listed: Iterable[Device], trouble: str = "", known: DeviceList = NOTHING) -> DeviceList:
+def accept(listed: Iterable[Device], trouble: str = "", known: ListedDevices = NO_DEVICES) -> ListedDevices:
     """Take what a plugin listed: each ID once (unhealthy wins over healthy), impossible IDs left out and told of.
 
     The first MAX_DEVICES are looked at; that there are more is told, how many is not, for nobody counts them.
@@ -111,7 +111,7 @@ def accept(listed: Iterable[Device], trouble: str = "", known: DeviceList = NOTH
                 continue
         same = known.devices.get(device.id)
         devices[device.id] = same if same is not None and same == device else device
-    found = DeviceList(devices, _refusal(twice, impossible, is_too_long=is_too_long), trouble)
+    found = ListedDevices(devices, _refusal(twice, impossible, is_too_long=is_too_long), trouble)
     return known if found == known else found
 
 

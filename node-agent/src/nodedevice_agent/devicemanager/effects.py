@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class AskPreferred:
+class CallPreferred:
     """Call GetPreferredAllocation; answer with DeviceManager.preferred(ticket, ...)."""
 
     ticket: int
@@ -51,7 +51,7 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class PodNotServed:
+class UnknownResource:
     """A pod bound here asks for a name that no plugin ever registered with us. Said once; served if one comes."""
 
     pod: str
@@ -59,4 +59,4 @@ class PodNotServed:
     resource_name: str
 
 
-Effect = AskPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | PodNotServed
+Effect = CallPreferred | CallAllocate | CallPreStart | SaveCheckpoint | Publish | UnknownResource

@@ -9,11 +9,11 @@ from collections.abc import KeysView
 from dataclasses import dataclass
 from itertools import chain
 
-from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.devices import ListedDevices
 
 
 @dataclass(frozen=True, slots=True)
-class FlappingLimits:
+class FlapDampingLimits:
     """changes: so many within window_seconds, in either direction, damp a device until quiet_seconds pass without one; 0: never."""
 
     changes: int = 3
@@ -27,25 +27,25 @@ class _Damped:
     until: float
 
 
-class Flapping:
-    """The recent changes of one resource's devices. Mutable; changed by saw() and calm() alone."""
+class FlapDamping:
+    """The recent changes of one resource's devices. Mutable; changed by record() and expire() alone."""
 
-    def __init__(self, limits: FlappingLimits) -> None:
+    def __init__(self, limits: FlapDampingLimits) -> None:
         self.limits = limits
         self._recent: dict[str, list[float]] = {}
         self._damped: dict[str, _Damped] = {}
 
-    def saw(self, before: DeviceList, after: DeviceList, now: float) -> None:
+    def record(self, before: ListedDevices, after: ListedDevices, now: float) -> None:
         """A list replaced another. A device that came, went, or stayed as it was has not changed."""
         if not self.limits.changes:
             return
-        self.calm(now)
-        failed = filter(before.calls_healthy, after.unhealthy_ids)
-        came_back = filter(after.calls_healthy, before.unhealthy_ids)
+        self.expire(now)
+        failed = filter(before.is_listed_healthy, after.unhealthy_ids)
+        came_back = filter(after.is_listed_healthy, before.unhealthy_ids)
         for device_id in chain(failed, came_back):
             self._changed(device_id, now)
 
-    def calm(self, now: float) -> bool:
+    def expire(self, now: float) -> bool:
         """Time has passed. Returns whether a device has been quiet long enough and counts as it is reported again."""
         quiet = [device_id for device_id, damped in self._damped.items() if damped.until <= now]
         for device_id in quiet:

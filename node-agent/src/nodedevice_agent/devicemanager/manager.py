@@ -12,15 +12,15 @@ from itertools import count
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
-from nodedevice_agent.devicemanager.allocation.allocator import Admissions
+from nodedevice_agent.devicemanager.allocation.allocator import Allocator
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.allocation.pending import Waiting
-from nodedevice_agent.devicemanager.allocation.prestart import PreStarts
-from nodedevice_agent.devicemanager.allocation.reallocation import Reanswers
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
+from nodedevice_agent.devicemanager.allocation.prestart import PreStartCalls
+from nodedevice_agent.devicemanager.allocation.reallocation import Reallocations
 from nodedevice_agent.devicemanager.allocation.topology import Topology
-from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
+from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 from nodedevice_agent.devicemanager.running_containers import RuntimeContainers
@@ -50,7 +50,7 @@ class DeviceManager:
         waits_for_runtime: bool = False,
         waits_for_cordons: bool = False,
         topology: Topology | None = None,
-        flapping: FlappingLimits | None = None,
+        flapping: FlapDampingLimits | None = None,
     ) -> None:
         self.book = AllocationBook()
         self.resources: dict[str, Resource] = {}
@@ -58,25 +58,25 @@ class DeviceManager:
         self.containers = RuntimeContainers()
         self._waits_for_runtime = waits_for_runtime
         self._waits_for_cordons = waits_for_cordons
-        self._flapping = flapping or FlappingLimits()
+        self._flapping = flapping or FlapDampingLimits()
         self._pods: dict[str, Pod] = {}
         # resources of which devices are being given back, and when that is to be published (monotonic seconds)
-        self._releasing_told_at: dict[str, float] = {}
+        self._publish_releasing_at: dict[str, float] = {}
         tickets = count(1)
-        self._reanswers = Reanswers(tickets)
-        self.pre_starts = PreStarts(tickets)
-        self._admissions = Admissions(
+        self._reallocations = Reallocations(tickets)
+        self.pre_starts = PreStartCalls(tickets)
+        self._allocator = Allocator(
             self.book, self.resources, topology or Topology(), tickets, self.pre_starts, is_held_back=is_recovering
         )
         if checkpoint is not None:
             self._restore(checkpoint.allocations, checkpoint.registered, now)
-            self.pre_starts.owe(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
+            self.pre_starts.require(key for key in checkpoint.pre_starts if self.book.of(*key) is not None)
 
     # -- plugins --------------------------------------------------------------------------------------------------------
 
     @property
     def is_recovering(self) -> bool:
-        return self._admissions.is_held_back
+        return self._allocator.is_held_back
 
     def connected(self, resource_name: str, endpoint: int, options: PluginOptions, now: float) -> list[Effect]:
         """A plugin registered and told its options. The newest connection of a resource is the one that is asked."""
@@ -88,17 +88,17 @@ class DeviceManager:
         effects: list[Effect] = [Publish(resource_name)]
         if is_new:
             effects.append(SaveCheckpoint(durable=False))
-            effects += self._admissions.reconsider({resource_name}, now)
+            effects += self._allocator.reconsider({resource_name}, now)
         return effects
 
-    def listed(self, resource_name: str, endpoint: int, listed: DeviceList, now: float) -> list[Effect]:
+    def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> list[Effect]:
         """A complete device list came; nothing is saved, published or tried again when it changes nothing."""
         resource = self.resources.get(resource_name)
         if resource is None or not resource.list(endpoint, listed, now):
             return []
         effects: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
-        effects += self._owed_calls(now)
-        return effects + self._admissions.reconsider({resource_name}, now)
+        effects += self._pending_calls(now)
+        return effects + self._allocator.reconsider({resource_name}, now)
 
     def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
         """A plugin's stream ended. The last connection's end makes all devices unhealthy and starts the grace period."""
@@ -108,7 +108,7 @@ class DeviceManager:
         return [
             SaveCheckpoint(durable=False),
             Publish(resource_name),
-            *self._admissions.reconsider({resource_name}, now),
+            *self._allocator.reconsider({resource_name}, now),
         ]
 
     def cordoned(self, resource_name: str, device_ids: Iterable[str], now: float) -> list[Effect]:
@@ -117,11 +117,11 @@ class DeviceManager:
         wanted = frozenset(device_ids)
         if ALL_DEVICES_WORD in wanted:
             wanted |= {ALL_DEVICES}
-        if resource is None or (resource.is_intent_known and resource.cordoned_ids == wanted):
+        if resource is None or (resource.are_cordons_synced and resource.cordoned_ids == wanted):
             return []
         resource.cordoned_ids = wanted
-        resource.is_intent_known = True
-        return [Publish(resource_name), *self._admissions.reconsider({resource_name}, now)]
+        resource.are_cordons_synced = True
+        return [Publish(resource_name), *self._allocator.reconsider({resource_name}, now)]
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -147,67 +147,72 @@ class DeviceManager:
             return []
         is_first_sight = pod.uid not in self._pods
         self._pods[pod.uid] = pod
-        if not pod.needs():
+        if not pod.device_requests:
             return []
         effects: list[Effect] = []
         if is_first_sight and self.book.has_pod(pod.uid):
             # names of a restored allocation's pod are known only now
             effects += [
-                Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & self.resources.keys())
+                Publish(name)
+                for name in sorted({need.resource_name for need in pod.device_requests} & self.resources.keys())
             ]
         effects += [Publish(name) for name in sorted(self.book.set_held_again(pod.uid))]
-        effects += self._of_reserved(pod) if is_first_sight else []
+        effects += self._publish_reserved(pod) if is_first_sight else []
         if pod.is_terminating:
-            return effects + self._admissions.ending(pod.uid)
-        return effects + self._admissions.seen(pod, now)
+            return effects + self._allocator.pod_terminating(pod.uid)
+        return effects + self._allocator.pod_seen(pod, now)
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The API no longer has the pod."""
         pod = self._pods.pop(pod_uid, None)
-        effects = self._of_reserved(pod) if pod is not None else []
+        effects = self._publish_reserved(pod) if pod is not None else []
         return effects + self._end(pod_uid, now)
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The runtime says that all containers of a pod that is over or gone have ended: its devices are free."""
-        is_free = self.book.is_releasing(pod_uid) and not self.pre_starts.is_late(pod_uid)
+        is_free = self.book.is_releasing(pod_uid) and not self.pre_starts.has_orphaned_call(pod_uid)
         return self._release(pod_uid, now) if is_free else []
 
     # -- answers of plugins ---------------------------------------------------------------------------------------------
 
     def preferred(self, ticket: int, device_ids: Iterable[str], now: float) -> list[Effect]:
         """GetPreferredAllocation's advice, empty where it failed. What is free in it is taken, the rest is chosen here."""
-        return self._admissions.preferred(ticket, device_ids, now)
+        return self._allocator.preferred(ticket, device_ids, now)
 
     def allocated(self, ticket: int, response: AllocateResponse, now: float) -> list[Effect]:
         """Allocate was answered."""
-        if self._reanswers.is_waiting_for(ticket):
-            return self._reanswers.answered(ticket, response, self.book)
-        return self._admissions.allocated(ticket, response, now)
+        if self._reallocations.is_in_flight(ticket):
+            return self._reallocations.answered(ticket, response, self.book)
+        return self._allocator.allocated(ticket, response, now)
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """Allocate failed, timed out or made no sense. The pod's reservations are dropped and it is tried again later."""
-        if self._reanswers.is_waiting_for(ticket):
-            self._reanswers.failed(ticket, now)
+        if self._reallocations.is_in_flight(ticket):
+            self._reallocations.failed(ticket, now)
             return []
-        return self._admissions.allocate_failed(ticket, message, now)
+        return self._allocator.allocate_failed(ticket, message, now)
 
     def pre_started(self, ticket: int, now: float) -> list[Effect]:
         """PreStartContainer was answered."""
-        effects = self.pre_starts.started(ticket) + self._after_late(ticket, now)
+        effects = self.pre_starts.started(ticket) + self._after_orphaned_call(ticket, now)
         return effects + self.pre_starts.due(self.book, self.resources, now)
 
     def pre_start_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """PreStartContainer failed or timed out. The devices stay held, and it is called again later."""
-        return self.pre_starts.failed(ticket, message, now) + self._after_late(ticket, now)
+        return self.pre_starts.failed(ticket, message, now) + self._after_orphaned_call(ticket, now)
 
     # -- time ---------------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
         """When tick() has something to do, monotonic seconds."""
-        times = [self._admissions.next_deadline()]
+        times = [self._allocator.next_deadline()]
         for resource in self.resources.values():
-            times += [resource.grace_ends_at, resource.settle_until, resource.flapping.next_deadline()]
-        times += [self._reanswers.next_deadline(), self.pre_starts.next_deadline(), *self._releasing_told_at.values()]
+            times += [resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline()]
+        times += [
+            self._reallocations.next_deadline(),
+            self.pre_starts.next_deadline(),
+            *self._publish_releasing_at.values(),
+        ]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:
@@ -220,24 +225,24 @@ class DeviceManager:
             if resource.grace_ends_at is not None and resource.grace_ends_at <= now:
                 resource.expire()
                 effects += [SaveCheckpoint(durable=False), Publish(name)]
-            if resource.flapping.calm(now):
-                effects += [Publish(name), *self._admissions.reconsider({name}, now)]
-        for name in sorted(name for name, due in self._releasing_told_at.items() if due <= now):
-            del self._releasing_told_at[name]
+            if resource.flap_damping.expire(now):
+                effects += [Publish(name), *self._allocator.reconsider({name}, now)]
+        for name in sorted(name for name, due in self._publish_releasing_at.items() if due <= now):
+            del self._publish_releasing_at[name]
             effects.append(Publish(name))
-        effects += self._owed_calls(now)
-        return effects + self._admissions.retry(now)
+        effects += self._pending_calls(now)
+        return effects + self._allocator.retry(now)
 
     # -- restart ----------------------------------------------------------------------------------------------------------
 
     def recovered(self, known: Checkpoint, now: float) -> list[Effect]:
         """What the API knew, after the checkpoint was lost; allocations' answers are asked for again."""
         self._restore(known.allocations, known.registered, now)
-        self._admissions.is_held_back = False
+        self._allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
         effects += [Publish(name) for name in sorted(self.resources)]
-        effects += self._reanswers.due(self.book, self.resources, now)
-        return effects + self._admissions.reconsider(self.resources.keys(), now)
+        effects += self._reallocations.due(self.book, self.resources, now)
+        return effects + self._allocator.reconsider(self.resources.keys(), now)
 
     def checkpoint(self) -> Checkpoint:
         """What has to survive a restart. Resources are named while they are known; a Gone one without holders is not."""
@@ -246,7 +251,7 @@ class DeviceManager:
             for name, resource in self.resources.items()
             if resource.state is not EndpointState.GONE or self.book.holders(name)
         }
-        return Checkpoint(tuple(self.book), registered, pre_starts=self.pre_starts.owed())
+        return Checkpoint(tuple(self.book), registered, pre_starts=self.pre_starts.pending())
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 
@@ -257,17 +262,17 @@ class DeviceManager:
         """Every pod of this node that is not over, with or without devices."""
         return self._pods.values()
 
-    def under_way(self) -> Collection[str]:
+    def in_progress(self) -> Collection[str]:
         """UIDs of the pods whose plugins are being asked."""
-        return self._admissions.under_way()
+        return self._allocator.in_progress()
 
-    def why_waiting(self, pod_uid: str) -> Waiting | None:
+    def pending_of(self, pod_uid: str) -> PendingAllocation | None:
         """Why a pod has no devices yet; None where it does not wait, or a plugin is being asked."""
-        return self._admissions.why(pod_uid)
+        return self._allocator.pending_of(pod_uid)
 
-    def waiting(self, resource_name: str) -> list[Waiting]:
-        everyone = (*self._admissions.waiting(), *self.pre_starts.waiting())
-        found = (w for w in everyone if w.resource_name == resource_name)
+    def pending(self, resource_name: str) -> list[PendingAllocation]:
+        everything = (*self._allocator.pending(), *self.pre_starts.failed_calls())
+        found = (w for w in everything if w.resource_name == resource_name)
         return sorted(found, key=lambda w: (w.pod_uid, w.container))
 
     # -- how it is done -----------------------------------------------------------------------------------------------------
@@ -284,33 +289,33 @@ class DeviceManager:
             self.book.add(allocation)
 
     def _new_resource(self, name: str) -> Resource:
-        return Resource(name, is_intent_known=not self._waits_for_cordons, flapping=self._flapping)
+        return Resource(name, are_cordons_synced=not self._waits_for_cordons, flapping=self._flapping)
 
-    def _owed_calls(self, now: float) -> list[Effect]:
+    def _pending_calls(self, now: float) -> list[Effect]:
         """Calls about devices that are held: for answers that were lost, and before containers start."""
-        again = self._reanswers.due(self.book, self.resources, now)
+        again = self._reallocations.due(self.book, self.resources, now)
         return again + self.pre_starts.due(self.book, self.resources, now)
 
     def _end(self, pod_uid: str, now: float) -> list[Effect]:
         """The pod is over or gone for the API."""
-        effects = self._admissions.ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
-        if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.is_late(pod_uid)):
+        effects = self._allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
+        if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
             for name in self.book.set_releasing(pod_uid, now):
-                self._releasing_told_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
+                self._publish_releasing_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
             return effects
         return effects + self._release(pod_uid, now)
 
-    def _of_reserved(self, pod: Pod) -> list[Effect]:
+    def _publish_reserved(self, pod: Pod) -> list[Effect]:
         """What this pod has not got is being given back by another: how much of it is awaited changes with the pod."""
         if not self.book.releasing():
             return []
         back = {a.resource_name for uid in self.book.releasing() for a in self.book.of_pod(uid)}
         got = {a.resource_name for a in self.book.of_pod(pod.uid)}
-        return [Publish(name) for name in sorted({need.resource_name for need in pod.needs()} & back - got)]
+        return [Publish(name) for name in sorted({need.resource_name for need in pod.device_requests} & back - got)]
 
-    def _after_late(self, ticket: int, now: float) -> list[Effect]:
+    def _after_orphaned_call(self, ticket: int, now: float) -> list[Effect]:
         """A call about a pod that is over has ended: until then its plugin may have been at work on the devices."""
-        pod_uid = self.pre_starts.late(ticket)
+        pod_uid = self.pre_starts.orphan_ended(ticket)
         return [] if pod_uid is None or self._may_run(pod_uid) else self.containers_ended(pod_uid, now)
 
     def _may_run(self, pod_uid: str) -> bool:
@@ -322,7 +327,7 @@ class DeviceManager:
         touched = self.book.release(pod_uid)
         if not touched:
             return []
-        self._reanswers.forget(pod_uid)
+        self._reallocations.forget(pod_uid)
         effects: list[Effect] = [SaveCheckpoint(durable=False)]
         effects += [Publish(name) for name in sorted(touched)]
-        return effects + self._admissions.reconsider(touched, now)
+        return effects + self._allocator.reconsider(touched, now)

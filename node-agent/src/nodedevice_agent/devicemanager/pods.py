@@ -18,7 +18,7 @@ class ContainerKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSettings:
+class ContainerSettings:
     """What a container has by its pod's spec, where that bears upon what a device plugin may give it.
 
     envs: names of the environment variables that it surely has. paths: where volumes are mounted, without detours.
@@ -29,7 +29,7 @@ class OwnSettings:
     is_privileged: bool = False
 
 
-NO_SETTINGS = OwnSettings()
+NO_SETTINGS = ContainerSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Container:
     name: str
     kind: ContainerKind = ContainerKind.APP
     limits: Mapping[str, int] = field(default_factory=dict)
-    own: OwnSettings = NO_SETTINGS
+    own: ContainerSettings = NO_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +58,22 @@ class Pod:
     is_over: bool = False
     is_terminating: bool = False
     api_uid: str = ""
-    # worked out once: an allocation asks for them half a dozen times
-    _needs: "tuple[Need, ...]" = field(init=False, repr=False, compare=False)
+    # What has to be allocated, in the kubelet's order; within a container by resource name.
+    device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_needs", tuple(_needs(self.containers)))
+        object.__setattr__(self, "device_requests", tuple(_device_requests(self.containers)))
 
     @property
-    def shown_uid(self) -> str:
+    def uid_in_api(self) -> str:
         """The uid by which whoever reads the API finds it."""
         return self.api_uid or self.uid
 
-    def own_settings(self, container: str) -> OwnSettings:
+    def container_settings(self, container: str) -> ContainerSettings:
         """Nothing for a container that the pod does not have."""
         return next((c.own for c in self.containers if c.name == container), NO_SETTINGS)
 
-    def needs(self) -> "tuple[Need, ...]":
-        """What has to be allocated, in the kubelet's order; within a container by resource name."""
-        return self._needs
-
-    def requests(self, resource_name: str) -> int:
+    def requested_count(self, resource_name: str) -> int:
         """How many the scheduler counts for this pod: what it asks for when it asks for most.
 
         Init containers run one by one, beside the sidecars before them. Source: Kubernetes component-helpers, resource.PodRequests.
@@ -93,14 +89,14 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class DeviceRequest:
     container: str
     kind: ContainerKind
     resource_name: str
     count: int
 
 
-def _needs(containers: Iterable[Container]) -> Iterator[Need]:
+def _device_requests(containers: Iterable[Container]) -> Iterator[DeviceRequest]:
     for container in containers:
         for resource_name in sorted(container.limits):
-            yield Need(container.name, container.kind, resource_name, container.limits[resource_name])
+            yield DeviceRequest(container.name, container.kind, resource_name, container.limits[resource_name])

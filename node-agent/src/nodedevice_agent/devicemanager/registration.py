@@ -17,7 +17,7 @@ _MAX_SHOWN = 80
 _MAX_VERSIONS = 5
 
 
-class RegistrationRefused(Exception):
+class RegistrationRejected(Exception):
     """A registration that cannot be served; `reason` is one word for metrics, the text says what to do."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -26,54 +26,54 @@ class RegistrationRefused(Exception):
 
 
 def check_registration(version: str, resource_name: str, endpoint: str) -> None:
-    """Raises RegistrationRefused with the first thing that is wrong."""
+    """Raises RegistrationRejected with the first thing that is wrong."""
     if version not in SUPPORTED_VERSIONS:
         supported = ", ".join(SUPPORTED_VERSIONS)
-        raise RegistrationRefused(
+        raise RegistrationRejected(
             "Version",
             f"resource name {_shown(resource_name)}: API version {_shown(version)} is not supported; "
             f"this manager speaks {supported}",
         )
     problem = resource_name_problem(resource_name)
     if problem:
-        raise RegistrationRefused("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
+        raise RegistrationRejected("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
     if not endpoint or "/" in endpoint or endpoint in (".", "..") or not endpoint.isprintable():
-        raise RegistrationRefused(
+        raise RegistrationRejected(
             "Endpoint",
             f"endpoint {_shown(endpoint)} of {resource_name}: must be the file name of a socket in the plugin directory",
         )
 
 
 def check_plugin_info(resource_name: str, supported_versions: Collection[str]) -> None:
-    """For a plugin that announces itself by a socket. Raises RegistrationRefused with the first thing that is wrong."""
+    """For a plugin that announces itself by a socket. Raises RegistrationRejected with the first thing that is wrong."""
     if not set(SUPPORTED_VERSIONS) & set(supported_versions):
         said = ", ".join(_shown(version) for version in list(supported_versions)[:_MAX_VERSIONS]) or "none"
         supported = ", ".join(SUPPORTED_VERSIONS)
-        raise RegistrationRefused(
+        raise RegistrationRejected(
             "Version",
             f"resource name {_shown(resource_name)}: API versions {said} are not supported; "
             f"this manager speaks {supported}",
         )
     problem = resource_name_problem(resource_name)
     if problem:
-        raise RegistrationRefused("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
+        raise RegistrationRejected("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
 
 
-def check_room(connections: Collection[tuple[str, str]], socket: str, resource_name: str) -> None:
-    """Whether one more connection may be opened. Raises RegistrationRefused.
+def check_connection_limit(connections: Collection[tuple[str, str]], socket: str, resource_name: str) -> None:
+    """Whether one more connection may be opened. Raises RegistrationRejected.
 
     connections: those there are, each a socket and a resource name. One that is to replace another, for its plugin registers
     again, is not refused for all the others.
     """
     of_this_socket = sum(1 for other, _ in connections if other == socket)
     if of_this_socket >= MAX_CONNECTIONS_OF_A_SOCKET:
-        raise RegistrationRefused(
+        raise RegistrationRejected(
             "Connections",
             f"{resource_name}: {of_this_socket} connections to this socket are open, the most there may be; "
             "end the streams that are over, or serve fewer resources on one socket",
         )
     if len(connections) >= MAX_CONNECTIONS and (socket, resource_name) not in connections:
-        raise RegistrationRefused(
+        raise RegistrationRejected(
             "Connections",
             f"{resource_name}: {len(connections)} connections to device plugins are open, the most there may be; "
             "stop plugins that this node does not need",

@@ -11,8 +11,8 @@ from enum import Enum
 
 from nodedevice_api.names import ALL_DEVICES
 
-from nodedevice_agent.devicemanager.devices import NOTHING, Device, DeviceList
-from nodedevice_agent.devicemanager.flap_damping import Flapping, FlappingLimits
+from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, ListedDevices
+from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
 
@@ -33,17 +33,19 @@ class PluginOptions:
 class _Connection:
     endpoint: int
     options: PluginOptions
-    listed: DeviceList | None = None
+    listed: ListedDevices | None = None
 
 
 class Resource:
     """Mutable state of one resource; only the device manager changes it."""
 
-    def __init__(self, name: str, *, is_intent_known: bool = True, flapping: FlappingLimits | None = None) -> None:
+    def __init__(
+        self, name: str, *, are_cordons_synced: bool = True, flapping: FlapDampingLimits | None = None
+    ) -> None:
         self.name = name
-        self.flapping = Flapping(flapping or FlappingLimits())
+        self.flap_damping = FlapDamping(flapping or FlapDampingLimits())
         # False until the administrator's cordons have been read once: nothing is given out before
-        self.is_intent_known = is_intent_known
+        self.are_cordons_synced = are_cordons_synced
         self.stopped_at: float | None = None
         self.cordoned_ids: frozenset[str] = frozenset()
         # reserved by an allocation in flight: device ID to pod UID
@@ -52,14 +54,14 @@ class Resource:
         self.settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
-        self._last_listed = NOTHING
+        self._last_listed = NO_DEVICES
         self._is_gone = False
         # What every allocation reads, derived from the connections whenever they change.
         # the connection that is asked: the newest
         self.endpoint: int | None = None
         self.options = PluginOptions()
         # the list in force: of the newest connection that has sent one, else the last one known
-        self.listed = NOTHING
+        self.listed = NO_DEVICES
         # a connected plugin has sent its list; without one no device counts as healthy
         self.is_live = False
 
@@ -71,7 +73,7 @@ class Resource:
         self._is_gone = False
         self._derive()
 
-    def list(self, endpoint: int, listed: DeviceList, now: float) -> bool:
+    def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
         """Take a complete list. Returns whether anything changed by it."""
         connection = self._find(endpoint)
         if connection is None:
@@ -82,7 +84,7 @@ class Resource:
         self._last_listed = self.listed
         self.settle_until = None
         if before != self.listed:
-            self.flapping.saw(before, self.listed, now)
+            self.flap_damping.record(before, self.listed, now)
             return True
         return was_settling or not was_live
 
@@ -105,7 +107,7 @@ class Resource:
     def expire(self) -> None:
         """The grace period has ended: the devices are forgotten (held ones show as missing)."""
         self._is_gone = True
-        self._last_listed = NOTHING
+        self._last_listed = NO_DEVICES
         self._derive()
 
     def restored(self, now: float, settles_at: float) -> None:
@@ -131,7 +133,7 @@ class Resource:
     @property
     def is_ready(self) -> bool:
         """Devices may be given out."""
-        return self.is_live and self.is_intent_known
+        return self.is_live and self.are_cordons_synced
 
     @property
     def grace_ends_at(self) -> float | None:
@@ -145,7 +147,7 @@ class Resource:
     def is_healthy(self, device_id: str) -> bool:
         """Listed by a live plugin as healthy, and not flapping."""
         device = self.devices.get(device_id) if self.is_live else None
-        return device is not None and device.healthy and device_id not in self.flapping.damped
+        return device is not None and device.healthy and device_id not in self.flap_damping.damped
 
     def is_usable(self, device_id: str) -> bool:
         """Healthy, and not cordoned."""
@@ -154,19 +156,19 @@ class Resource:
     def healthy_count(self) -> int:
         if not self.is_live:
             return 0
-        return self._healthy_count_without(self.flapping.damped)
+        return self._healthy_count_without(self.flap_damping.damped)
 
     def is_reported_healthy(self, device_id: str) -> bool:
         """The plugin's own word, last heard."""
-        return self.listed.calls_healthy(device_id)
+        return self.listed.is_listed_healthy(device_id)
 
     def free(self, held: Membership[str]) -> tuple[str, ...]:
         """Device IDs that are healthy, not cordoned and nobody's, sorted: equal state, equal answer."""
         if not self.is_live or ALL_DEVICES in self.cordoned_ids:
             return ()
         out, reserved = self.cordoned_ids, self.reserved
-        if self.flapping.damped:
-            out = out.union(self.flapping.damped)
+        if self.flap_damping.damped:
+            out = out.union(self.flap_damping.damped)
         return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
 
     def free_count(self, held: Collection[str]) -> int:
@@ -176,7 +178,7 @@ class Resource:
         # to look one up takes some times as long as to pass one by
         if 8 * len(held) > len(self.listed.healthy_ids):
             return len(self.free(held))
-        return self._healthy_count_without({*held, *self.reserved, *self.cordoned_ids, *self.flapping.damped})
+        return self._healthy_count_without({*held, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped})
 
     def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Of those that are listed."""
@@ -186,7 +188,7 @@ class Resource:
     def _healthy_count_without(self, device_ids: Collection[str]) -> int:
         """device_ids: each once, listed or not."""
         listed = self.listed
-        return len(listed.healthy_ids) - sum(map(listed.calls_healthy, device_ids))
+        return len(listed.healthy_ids) - sum(map(listed.is_listed_healthy, device_ids))
 
     def _derive(self) -> None:
         newest = self._connections[-1] if self._connections else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nodedevice_api.names import ALL_DEVICES, Reason
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.pending import Waiting
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
@@ -19,10 +19,10 @@ from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
 
 # Above this many, only devices that someone would look for are named one by one: a snapshot costs by what it names and by what
 # is held, whatever the plugin lists.
-LISTED_WHOLE = 256
+MAX_FULL_LIST = 256
 # The CRD's bound.
-LISTED_MOST = 4096
-BROKEN_MOST = 3
+MAX_NAMED_DEVICES = 4096
+MAX_UNHEALTHY_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class DeviceView:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBy:
+class AllocationView:
     """An allocation with its pod, as far as the pod is known. not_injected: the container runs and was not given it."""
 
     allocation: Allocation
@@ -50,10 +50,10 @@ class HeldBy:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingPod:
+class PendingView:
     """not_injected: the container it waits for runs all the same."""
 
-    waiting: Waiting
+    pending: PendingAllocation
     pod: Pod | None
     not_injected: bool = False
 
@@ -66,7 +66,7 @@ DevicesNotInjected = Callable[[str, str, str], bool]
 class Snapshot:
     """reserved: of the releasing ones, how many the scheduler has given again already, to pods that are bound and wait.
 
-    devices: sorted by ID, LISTED_MOST at most. broken: the first few of all that are not healthy, also where devices is cut
+    devices: sorted by ID, MAX_NAMED_DEVICES at most. broken: the first few of all that are not healthy, also where devices is cut
     before them.
     """
 
@@ -85,8 +85,8 @@ class Snapshot:
     trouble: str
     devices: tuple[DeviceView, ...]
     broken: tuple[DeviceView, ...]
-    held: tuple[HeldBy, ...]
-    waiting: tuple[WaitingPod, ...]
+    held: tuple[AllocationView, ...]
+    pending: tuple[PendingView, ...]
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
@@ -128,9 +128,9 @@ def snapshot(manager: DeviceManager, resource_name: str, not_injected: DevicesNo
         refusal=resource.listed.refusal,
         trouble=resource.listed.trouble,
         devices=tuple(_view(resource, device_id) for device_id in named),
-        broken=tuple(_view(resource, device_id) for device_id in broken[:BROKEN_MOST]),
+        broken=tuple(_view(resource, device_id) for device_id in broken[:MAX_UNHEALTHY_NAMED]),
         held=tuple(
-            HeldBy(
+            AllocationView(
                 a,
                 manager.pod(a.pod_uid),
                 manager.book.is_releasing(a.pod_uid),
@@ -138,9 +138,9 @@ def snapshot(manager: DeviceManager, resource_name: str, not_injected: DevicesNo
             )
             for a in manager.book.of_resource(resource_name)
         ),
-        waiting=tuple(
-            WaitingPod(w, manager.pod(w.pod_uid), not_injected(w.pod_uid, w.container, resource_name))
-            for w in manager.waiting(resource_name)
+        pending=tuple(
+            PendingView(w, manager.pod(w.pod_uid), not_injected(w.pod_uid, w.container, resource_name))
+            for w in manager.pending(resource_name)
         ),
     )
 
@@ -154,7 +154,7 @@ def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int
     holders = manager.book.holders(resource.name)
     back = sum(manager.book.is_releasing(uid) and resource.is_usable(i) for i, uid in holders.items())
     held = Counter(holders.values())
-    lacking = sum(max(pod.requests(resource.name) - held[pod.uid], 0) for pod in manager.pods())
+    lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods())
     return min(back, max(lacking - available, 0))
 
 
@@ -168,22 +168,22 @@ def _broken(resource: Resource, missing: list[str]) -> list[str]:
     """IDs of the first that are not healthy."""
     listed = resource.listed
     if not resource.is_live:
-        return _first((*listed.ids[:LISTED_MOST], *missing))
-    damped = (i for i in resource.flapping.damped if i in listed.devices)
-    return _first({*listed.unhealthy_ids[:LISTED_MOST], *damped, *missing})
+        return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
+    damped = (i for i in resource.flap_damping.damped if i in listed.devices)
+    return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing})
 
 
 def _named(resource: Resource, holders: Mapping[str, str], missing: list[str], broken: list[str]) -> list[str]:
     """IDs of the devices that are named one by one."""
     listed = resource.listed
-    if len(listed.ids) + len(missing) <= LISTED_WHOLE or ALL_DEVICES in resource.cordoned_ids:
-        return _first((*listed.ids[:LISTED_MOST], *missing))
+    if len(listed.ids) + len(missing) <= MAX_FULL_LIST or ALL_DEVICES in resource.cordoned_ids:
+        return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
     return _first({*broken, *cordoned, *holders})
 
 
 def _first(device_ids: Collection[str]) -> list[str]:
-    return sorted(device_ids)[:LISTED_MOST]
+    return sorted(device_ids)[:MAX_NAMED_DEVICES]
 
 
 def _view(resource: Resource, device_id: str) -> DeviceView:
@@ -201,7 +201,7 @@ def _trouble(resource: Resource, device: Device) -> tuple[str, str]:
     """Why a listed device is not healthy: reason and message."""
     if not resource.is_live:
         return Reason.ENDPOINT_STOPPED, "its device plugin is not connected"
-    if device.id in resource.flapping.damped:
-        return Reason.FLAPPING, resource.flapping.message(device.id)
+    if device.id in resource.flap_damping.damped:
+        return Reason.FLAPPING, resource.flap_damping.message(device.id)
     message = device.message or "the device plugin reports it unhealthy"
     return device.reason or Reason.REPORTED_UNHEALTHY, message

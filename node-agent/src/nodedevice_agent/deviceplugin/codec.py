@@ -22,9 +22,9 @@ from nodedevice_agent.devicemanager.devices import (
     MAX_DEVICES,
     MAX_NUMA_NODE,
     MAX_NUMA_NODES,
-    NOTHING,
+    NO_DEVICES,
     Device,
-    DeviceList,
+    ListedDevices,
     accept,
 )
 from nodedevice_agent.devicemanager.resource import PluginOptions
@@ -42,7 +42,7 @@ _MOST_DETAILED_BYTES = 8 * 1024 * 1024
 _MOST_LOOKED_AT = 1024
 
 
-def device_list(octets: bytes, known: DeviceList = NOTHING) -> DeviceList:
+def device_list(octets: bytes, known: ListedDevices = NO_DEVICES) -> ListedDevices:
     """A ListAndWatchResponse, read up to the first device that is one too many; known: as accept() has it.
 
     Raises DecodeError.

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.devices import NOTHING, DeviceList
+from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec as wire
 from nodedevice_agent.errors import PluginFailed
@@ -83,12 +83,12 @@ class PluginConnection:
             await channel.close()
             raise
 
-    async def device_lists(self) -> AsyncIterator[DeviceList]:
+    async def device_lists(self) -> AsyncIterator[ListedDevices]:
         """Complete device lists as they come, until the stream ends in whatever way. Raises PluginFailed if it broke."""
         if self._is_closed:
             return
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(_path("ListAndWatch"))
-        stream, listed = method(_EMPTY), NOTHING
+        stream, listed = method(_EMPTY), NO_DEVICES
         try:
             async for octets in stream:
                 listed = await _device_list(octets, listed)
@@ -165,7 +165,7 @@ class PluginConnection:
         await self.close()
 
 
-async def _device_list(octets: bytes, known: DeviceList) -> DeviceList:
+async def _device_list(octets: bytes, known: ListedDevices) -> ListedDevices:
     """Raises DecodeError."""
     if len(octets) <= _MOST_BYTES_AT_ONCE:
         return wire.device_list(octets, known)

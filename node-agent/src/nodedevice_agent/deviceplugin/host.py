@@ -16,16 +16,16 @@ from typing import assert_never
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
 from nodedevice_agent.devicemanager.effects import (
-    AskPreferred,
     CallAllocate,
+    CallPreferred,
     CallPreStart,
     Effect,
-    PodNotServed,
     Publish,
     SaveCheckpoint,
+    UnknownResource,
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_room
+from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_connection_limit
 from nodedevice_agent.devicemanager.state import Checkpoint, PluginSocket
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
@@ -137,13 +137,13 @@ class PluginHost:
                 case SaveCheckpoint():
                     number = self._save()
                     self._durable = number if effect.durable else self._durable
-                case AskPreferred():
+                case CallPreferred():
                     self._tasks.create_task(self._ask_preferred(effect))
                 case CallAllocate():
                     self._tasks.create_task(self._allocate(effect))
                 case CallPreStart():
                     self._tasks.create_task(self._pre_start(effect))
-                case PodNotServed():
+                case UnknownResource():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
                     log.info("a pod here asks for a resource that no device plugin has registered yet", extra=extra)
                 case _:
@@ -163,7 +163,7 @@ class PluginHost:
         """A plugin that serves on this socket registers. Returns its endpoint. Raises PluginFailed."""
         try:
             return await self._connect(resource_name, socket, socket.name)
-        except RegistrationRefused as exc:
+        except RegistrationRejected as exc:
             # there is room again some time: unlike a wrong name it is worth another try
             raise PluginFailed(resource_name, "Register", str(exc)) from exc
 
@@ -177,10 +177,10 @@ class PluginHost:
         return self._adopt(socket, connection, reached_as)
 
     async def _open(self, resource_name: str, socket: Path, reached_as: str) -> PluginConnection:
-        """Raises PluginFailed or RegistrationRefused."""
+        """Raises PluginFailed or RegistrationRejected."""
         plugin = (str(socket), resource_name)
         open_now = [(str(path), other.resource_name) for path, other in self._connections.values()]
-        check_room([*open_now, *self._opening], *plugin)
+        check_connection_limit([*open_now, *self._opening], *plugin)
         self._opening.append(plugin)
         try:
             return await PluginConnection.open(resource_name, socket.with_name(reached_as))
@@ -276,7 +276,7 @@ class PluginHost:
             self._hung_up[socket] = self.now()
             await connection.close()
 
-    async def _ask_preferred(self, effect: AskPreferred) -> None:
+    async def _ask_preferred(self, effect: CallPreferred) -> None:
         advice: tuple[str, ...] = ()
         try:
             connection = self._connection(effect.endpoint, effect.resource_name, "GetPreferredAllocation")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nodedevice_common.backoff import Backoff
 
-from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_plugin_info
+from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_plugin_info
 from nodedevice_agent.deviceplugin.plugin_registration_client import Announcement
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import PluginFailed
@@ -79,7 +79,7 @@ class PluginWatcher:
         del self._registrants[path]
 
     async def _register(self, path: Path) -> "_Registered | None":
-        """Ask, check, connect, tell. None where there is nothing to do. Raises RegistrationRefused, PluginFailed."""
+        """Ask, check, connect, tell. None where there is nothing to do. Raises RegistrationRejected, PluginFailed."""
         async with Announcement.open(path) as announcement:
             info = await announcement.info()
             if info.kind != DEVICE_PLUGIN:
@@ -89,7 +89,7 @@ class PluginWatcher:
                 check_plugin_info(info.name, info.supported_versions)
                 socket = _serving_socket(path, info.endpoint, self._allowed)
                 endpoint = await self._connect(info.name, socket)
-            except (RegistrationRefused, PluginFailed) as exc:
+            except (RegistrationRejected, PluginFailed) as exc:
                 await announcement.tell(str(exc))
                 raise
             await announcement.tell("")
@@ -136,7 +136,7 @@ class _Registrant:
             before, standing = standing, None
             try:
                 standing = await self._register(self._path)
-            except RegistrationRefused as exc:
+            except RegistrationRejected as exc:
                 self._complain(exc.reason, exc)
             except PluginFailed as exc:
                 pause = pauses.next()
@@ -205,14 +205,14 @@ def _is_socket(path: Path) -> bool:
 def _serving_socket(announced: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:
     """Where the plugin serves: the announcing socket itself, or a path inside the directories that are ours to look into.
 
-    Links are followed first, so that none leads out. Raises RegistrationRefused.
+    Links are followed first, so that none leads out. Raises RegistrationRejected.
     """
     if not endpoint:
         return announced
     path = Path(endpoint)
     is_sane = path.is_absolute() and endpoint.isprintable()
     if not is_sane or not any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(d)) for d in allowed):
-        raise RegistrationRefused(
+        raise RegistrationRejected(
             "Endpoint",
             f"endpoint {endpoint[:200]!a}: must be empty or the whole path of a socket below "
             + " or ".join(map(str, allowed)),

@@ -17,7 +17,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
-from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_registration
+from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import DirectoryServed, PluginFailed, SettingsError
 from nodedevice_agent.lib.unix_sockets import grpc_target, is_served
@@ -33,7 +33,7 @@ LOOK_SECONDS = 1.0
 _BOUND_AS = ".kubelet.new"
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
 _STATUS = {
-    RegistrationRefused: grpc.StatusCode.INVALID_ARGUMENT,
+    RegistrationRejected: grpc.StatusCode.INVALID_ARGUMENT,
     PluginFailed: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
@@ -128,13 +128,13 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
     ) -> api_pb2.Empty:
         try:
             if request is None:
-                raise RegistrationRefused(
+                raise RegistrationRejected(
                     "Message", "the request is no RegisterRequest of the device plugin API v1beta1"
                 )
             check_registration(request.version, request.resource_name, request.endpoint)
             await self._connect(request.resource_name, request.endpoint)
-        except (RegistrationRefused, PluginFailed) as exc:
-            self._refusals.add(exc.reason if isinstance(exc, RegistrationRefused) else exc.call, exc)
+        except (RegistrationRejected, PluginFailed) as exc:
+            self._refusals.add(exc.reason if isinstance(exc, RegistrationRejected) else exc.call, exc)
             await context.abort(_STATUS[type(exc)], str(exc))
         return api_pb2.Empty()
 

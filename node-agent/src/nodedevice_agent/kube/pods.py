@@ -11,7 +11,7 @@ from nodedevice_api.resource_names import is_extended_resource
 from nodedevice_common import quantity as quantities
 
 from nodedevice_agent.devicemanager.allocation.container_edits import place
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, OwnSettings, Pod
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import Cluster, ContainerSpec, EnvVar, PodObject
 from nodedevice_agent.kube.publisher import Publisher
@@ -107,8 +107,8 @@ def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_
     return Container(spec.name, kind, limits, _own_settings(spec) if limits else NO_SETTINGS)
 
 
-def _own_settings(spec: ContainerSpec) -> OwnSettings:
-    return OwnSettings(
+def _own_settings(spec: ContainerSpec) -> ContainerSettings:
+    return ContainerSettings(
         frozenset(env.name for env in spec.env or () if not _may_be_missing(env)),
         frozenset(place(mount.mountPath) for mount in spec.volumeMounts or ()),
         is_privileged=spec.securityContext is not None and spec.securityContext.privileged is True,

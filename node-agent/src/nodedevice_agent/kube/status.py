@@ -13,7 +13,7 @@ from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
 
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState
-from nodedevice_agent.devicemanager.snapshot import LISTED_MOST, DeviceView, HeldBy, Snapshot, WaitingPod
+from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, AllocationView, DeviceView, PendingView, Snapshot
 
 Json = dict[str, Any]
 
@@ -42,7 +42,7 @@ def node_device_status(
     """
     devices, omitted = _devices(now, before, wall_time)
     held, held_omitted = _cut(_in_order(_allocation(h, before, wall_time) for h in now.held), MAX_ALLOCATIONS)
-    waiting, _ = _cut([_waiting(w, before, wall_time) for w in now.waiting], MAX_WAITING)
+    waiting, _ = _cut([_waiting(w, before, wall_time) for w in now.pending], MAX_WAITING)
     return {
         "total": now.total,
         "healthy": now.healthy,
@@ -76,7 +76,7 @@ def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:
 
 def _devices(now: Snapshot, before: Json, wall_time: str) -> tuple[list[Json], int]:
     earlier = {d["id"]: d for d in before.get("devices", ())}
-    listed, _ = _cut([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices], LISTED_MOST)
+    listed, _ = _cut([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices], MAX_NAMED_DEVICES)
     return listed, now.total - len(listed)
 
 
@@ -99,7 +99,7 @@ def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
     return shown
 
 
-def _allocation(held: HeldBy, before: Json, wall_time: str) -> Json:
+def _allocation(held: AllocationView, before: Json, wall_time: str) -> Json:
     allocation = held.allocation
     ids = allocation.device_ids
     uid = _shown_uid(allocation.pod_uid, held.pod)
@@ -122,8 +122,8 @@ def _allocation(held: HeldBy, before: Json, wall_time: str) -> Json:
     return shown
 
 
-def _waiting(entry: WaitingPod, before: Json, wall_time: str) -> Json:
-    waiting, pod = entry.waiting, entry.pod
+def _waiting(entry: PendingView, before: Json, wall_time: str) -> Json:
+    waiting, pod = entry.pending, entry.pod
     uid = _shown_uid(waiting.pod_uid, pod)
     earlier = _earlier(before.get("waiting", ()), uid, waiting.container)
     same = earlier.get("reason") == waiting.reason
@@ -142,7 +142,7 @@ def _waiting(entry: WaitingPod, before: Json, wall_time: str) -> Json:
 
 
 def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
-    return pod.shown_uid if pod is not None else pod_uid
+    return pod.uid_in_api if pod is not None else pod_uid
 
 
 def _in_order(allocations: Iterable[Json]) -> list[Json]:

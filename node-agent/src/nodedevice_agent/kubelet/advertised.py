@@ -9,7 +9,7 @@ from collections.abc import Container as Membership
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nodedevice_agent.devicemanager.allocation.selection import Choice, choice
+from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.allocation.topology import Topology, hints, merge
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.resource import PluginOptions, Resource
@@ -32,7 +32,7 @@ def offer(resource: Resource, held: Membership[str]) -> Offer | None:
     """
     # devices are forgotten when the grace period ends
     was_listed = resource.is_live or bool(resource.devices)
-    if not resource.is_intent_known or not was_listed:
+    if not resource.are_cordons_synced or not was_listed:
         return None
     devices = tuple(
         Device(device_id, _is_shown_healthy(resource, device_id, held), resource.devices[device_id].numa_nodes)
@@ -43,7 +43,7 @@ def offer(resource: Resource, held: Membership[str]) -> Offer | None:
 
 def advice(
     resource: Resource, topology: Topology, available: Iterable[str], must_include: Iterable[str], size: int
-) -> Choice:
+) -> Selection:
     """Which `size` of the devices that the kubelet could take are best; fewer where the others should not be taken.
 
     available, must_include: as the kubelet asks; it fills up by itself what is missing. A plugin may be asked about the choice.
@@ -54,7 +54,7 @@ def advice(
     if topology.is_aligning:
         could = hints(resource.devices, size, usable, settled, topology.numa_nodes)
         affinity = merge(topology, [could]).affinity
-    return choice(resource.devices, size, settled, usable, affinity)
+    return select(resource.devices, size, settled, usable, affinity)
 
 
 def _is_shown_healthy(resource: Resource, device_id: str, held: Membership[str]) -> bool:

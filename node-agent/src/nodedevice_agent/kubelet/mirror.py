@@ -10,7 +10,7 @@ from dataclasses import replace
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
+from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
@@ -31,7 +31,7 @@ class Mirror(DeviceManager):
         *,
         is_recovering: bool = False,
         topology: Topology | None = None,
-        flapping: FlappingLimits | None = None,
+        flapping: FlapDampingLimits | None = None,
     ) -> None:
         # whoever owed a call of PreStartContainer before, the kubelet makes those calls now
         restored = None if checkpoint is None else replace(checkpoint, pre_starts=())
@@ -90,9 +90,9 @@ class Mirror(DeviceManager):
         if self._pods.get(pod.uid) == pod:
             return []
         self._pods[pod.uid] = pod
-        if not pod.needs():
+        if not pod.device_requests:
             return []
-        known = {need.resource_name for need in pod.needs()} & self.resources.keys()
+        known = {need.resource_name for need in pod.device_requests} & self.resources.keys()
         return self._attribute() + [Publish(name) for name in sorted(known)]
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:

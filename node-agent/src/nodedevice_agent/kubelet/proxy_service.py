@@ -15,7 +15,7 @@ import grpc.aio
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.selection import Choice
+from nodedevice_agent.devicemanager.allocation.selection import Selection
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kubelet.advertised import Offer, advice
@@ -120,10 +120,10 @@ class PassedOn(Service):
             await _refuse(context, exc)
         return api_pb2.PreStartContainerResponse()
 
-    async def _advice(self, best: Choice) -> tuple[str, ...]:
+    async def _advice(self, best: Selection) -> tuple[str, ...]:
         try:
             connection = self._host.newest(self._resource_name, "GetPreferredAllocation")
-            return await connection.preferred(best.offered(), best.taken, best.count)
+            return await connection.preferred(best.candidates(), best.taken, best.count)
         except PluginFailed as exc:
             log.warning("advice ignored", extra={"resource_name": self._resource_name, "error": str(exc)})
             return ()

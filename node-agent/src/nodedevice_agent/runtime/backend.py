@@ -63,7 +63,7 @@ class NriBackend:
         self._tell_running_on(resource_name)
         now = snapshot(self._manager, resource_name, self._injector.events.not_injected)
         without = {(h.allocation.pod_uid, h.allocation.container, resource_name) for h in now.held if h.not_injected}
-        without |= {(w.waiting.pod_uid, w.waiting.container, resource_name) for w in now.waiting if w.not_injected}
+        without |= {(p.pending.pod_uid, p.pending.container, resource_name) for p in now.pending if p.not_injected}
         for pod_uid, container, _ in sorted(without - self._without):
             extra = {"pod_uid": pod_uid, "container": container, "resource_name": resource_name}
             log.warning("container runs without its devices; it has to be started anew", extra=extra)

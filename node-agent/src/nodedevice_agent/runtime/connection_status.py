@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from nodedevice_api.names import Reason
 
-from nodedevice_agent.devicemanager.running_containers import Alive
+from nodedevice_agent.devicemanager.running_containers import ContainerInstance
 from nodedevice_agent.devicemanager.runtime import Validator
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 
@@ -111,14 +111,14 @@ class RuntimeLink:
         return changes
 
 
-def with_runners(said: Injectable, now: Snapshot, runs_on: Sequence[Alive] = ()) -> Injectable:
+def with_runners(said: Injectable, now: Snapshot, runs_on: Sequence[ContainerInstance] = ()) -> Injectable:
     """What holds for all resources, and for one of them also who runs without it. runs_on: as in RuntimeEvents."""
     if said[0] == "True" and runs_on:
         shown = ", ".join(f"{alive.container} of pod UID {alive.pod_uid} ({alive.id})" for alive in runs_on[:_NAMED])
         more = ", …" if len(runs_on) > _NAMED else ""
         message = f"containers run with devices that count as given back, and that another pod may have: {shown}{more}"
         return "True", Reason.DEVICES_IN_USE_AFTER_RELEASE, message
-    pods = [h.pod for h in now.held if h.not_injected] + [w.pod for w in now.waiting if w.not_injected]
+    pods = [h.pod for h in now.held if h.not_injected] + [w.pod for w in now.pending if w.not_injected]
     if said[0] != "True" or not pods:
         return said
     named = sorted({f"{pod.namespace}/{pod.name}" for pod in pods if pod is not None})

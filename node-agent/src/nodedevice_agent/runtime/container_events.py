@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import without
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
-from nodedevice_agent.devicemanager.running_containers import Alive
+from nodedevice_agent.devicemanager.running_containers import ContainerInstance
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
 from nodedevice_agent.runtime import marks
 from nodedevice_agent.runtime.injection import Given
@@ -39,10 +39,10 @@ class RuntimeEvents:
         effects: list[Effect] = []
         for earlier in containers.instances(sandbox.uid, container.name):
             # the kubelet has given up one that it had not started, and never comes back to it
-            if earlier.found_created_at is not None:
+            if earlier.without_process_since is not None:
                 containers.ended(sandbox.uid, earlier.id)
                 effects = self._published(earlier)
-        containers.put(Alive(container.id, sandbox.id, sandbox.uid, container.name, what))
+        containers.put(ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, what))
         return effects + instance_begun(self._manager, sandbox.uid, container.name, now)
 
     def started(self, sandbox: Sandbox, container: RunningContainer) -> list[Effect]:
@@ -51,9 +51,9 @@ class RuntimeEvents:
             return []
         known = self._manager.containers.find(sandbox.uid, container.id)
         if known is not None:
-            if known.found_created_at is None:
+            if known.without_process_since is None:
                 return []
-            self._manager.containers.put(replace(known, found_created_at=None))
+            self._manager.containers.put(replace(known, without_process_since=None))
             return self._published(known)
         new = _seen(sandbox, container)
         self._manager.containers.put(new)
@@ -100,7 +100,7 @@ class RuntimeEvents:
         """When never_started() may have more, monotonic seconds. Another after anything that happens to containers or pods."""
         return min((at for _, at in self._unstarted()), default=None)
 
-    def never_started(self, now: float) -> tuple[Alive, ...]:
+    def never_started(self, now: float) -> tuple[ContainerInstance, ...]:
         """Containers that were found without a process and were not started since, of pods that are over: they have ended."""
         return tuple(alive for alive, at in self._unstarted() if at <= now)
 
@@ -112,7 +112,7 @@ class RuntimeEvents:
         allocation = self._manager.book.of(pod_uid, container, resource_name) if instances else None
         return any(self._lacks(alive, resource_name, allocation) for alive in instances)
 
-    def runs_on(self, resource_name: str) -> tuple[Alive, ...]:
+    def runs_on(self, resource_name: str) -> tuple[ContainerInstance, ...]:
         """Containers that run and were created with devices which count as given back, and which another pod may have by now.
 
         This must not be. It can be where a runtime starts a container that had ended by all that was known, or where a lost
@@ -121,21 +121,21 @@ class RuntimeEvents:
         manager = self._manager
         if manager.is_recovering:
             return ()
-        marked = (a for a in manager.containers if resource_name in a.marks and a.found_created_at is None)
+        marked = (a for a in manager.containers if resource_name in a.marks and a.without_process_since is None)
         return tuple(
             alive for alive in marked if manager.book.of(alive.pod_uid, alive.container, resource_name) is None
         )
 
     # -- how it is done -------------------------------------------------------------------------------------------------
 
-    def _unstarted(self) -> Iterator[tuple[Alive, float]]:
+    def _unstarted(self) -> Iterator[tuple[ContainerInstance, float]]:
         """With when that is believed; only of pods that are over, as the kubelet may start a container of any other."""
-        for alive, found_at in self._manager.containers.found_created():
+        for alive, found_at in self._manager.containers.without_process():
             over_since = self._manager.book.releasing_since(alive.pod_uid)
             if over_since is not None:
                 yield alive, max(found_at, over_since) + CREATED_SECONDS
 
-    def _lacks(self, alive: Alive, resource_name: str, allocation: Allocation | None) -> bool:
+    def _lacks(self, alive: ContainerInstance, resource_name: str, allocation: Allocation | None) -> bool:
         mark = alive.marks.get(resource_name)
         if mark is not None or allocation is None or alive.seen is None:
             return allocation is None or mark != marks.marks_of([allocation])[resource_name]
@@ -145,7 +145,7 @@ class RuntimeEvents:
         if allocation.edits is None:
             return True
         pod = self._manager.pod(alive.pod_uid)
-        own = pod.own_settings(alive.container) if pod is not None else NO_SETTINGS
+        own = pod.container_settings(alive.container) if pod is not None else NO_SETTINGS
         left, passed = without(allocation.edits, own.envs, own.paths)
         if passed and left.is_empty:
             # it would be the same container with what the plugin answered
@@ -155,14 +155,14 @@ class RuntimeEvents:
     def _is_nobodys(self, pod_uid: str) -> bool:
         """A pod that is known to ask for nothing; most are, and nothing is kept of them."""
         pod = self._manager.pod(pod_uid)
-        return pod is not None and not pod.needs() and not self._manager.book.has_pod(pod_uid)
+        return pod is not None and not pod.device_requests and not self._manager.book.has_pod(pod_uid)
 
-    def _known_again(self, found: Alive) -> Alive:
+    def _known_again(self, found: ContainerInstance) -> ContainerInstance:
         """What was given here, as it was; a runtime may not show the mark."""
         before = self._manager.containers.find(found.pod_uid, found.id)
         return replace(found, marks=before.marks, seen=None) if before is not None and before.marks else found
 
-    def _after(self, gone: Alive, now: float) -> list[Effect]:
+    def _after(self, gone: ContainerInstance, now: float) -> list[Effect]:
         manager = self._manager
         if not manager.book.of_container(gone.pod_uid, gone.container):
             return self._published(gone)
@@ -182,21 +182,21 @@ class RuntimeEvents:
             effects += instance_ended(manager, pod_uid, container, now)
         return effects
 
-    def _published(self, alive: Alive) -> list[Effect]:
+    def _published(self, alive: ContainerInstance) -> list[Effect]:
         """What may be another by its coming or its end."""
         pod = self._manager.pod(alive.pod_uid)
         names = {a.resource_name for a in self._manager.book.of_pod(alive.pod_uid)} | alive.marks.keys()
-        names |= {need.resource_name for need in pod.needs()} if pod is not None else set()
+        names |= {need.resource_name for need in pod.device_requests} if pod is not None else set()
         return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
 
 
-def _seen(sandbox: Sandbox, container: RunningContainer) -> Alive:
+def _seen(sandbox: Sandbox, container: RunningContainer) -> ContainerInstance:
     """A container that runs already, as the runtime shows it."""
     what = marks.read(container)
-    return Alive(container.id, sandbox.id, sandbox.uid, container.name, what, None if what else container)
+    return ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, what, None if what else container)
 
 
-def _found(sandbox: Sandbox, container: RunningContainer, now: float) -> Alive:
+def _found(sandbox: Sandbox, container: RunningContainer, now: float) -> ContainerInstance:
     """One of those that the runtime lists."""
     has_no_process = container.state is ContainerState.CREATED and container.pid == 0
-    return replace(_seen(sandbox, container), found_created_at=now if has_no_process else None)
+    return replace(_seen(sandbox, container), without_process_since=now if has_no_process else None)

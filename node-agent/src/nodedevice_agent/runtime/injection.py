@@ -18,7 +18,7 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUI
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, merged, unrestricted, without
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, OwnSettings, Pod
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.runtime import Sandbox
 from nodedevice_agent.runtime.marks import marks_of, written
 from nodedevice_agent.runtime.prestart import unprepared
@@ -64,20 +64,20 @@ class Injection:
         pod = self._manager.pod(sandbox.uid)
         if pod is None:
             return self._of_unknown_pod(sandbox, container)
-        if not pod.needs():
+        if not pod.device_requests:
             return None
         return self._of_pod(sandbox, pod, container)
 
     def _of_pod(self, sandbox: Sandbox, pod: Pod, name: str) -> Answer:
         manager = self._manager
-        asked = [need.resource_name for need in pod.needs() if need.container == name]
+        asked = [need.resource_name for need in pod.device_requests if need.container == name]
         missing = [n for n in asked if n in manager.resources and manager.book.of(pod.uid, name, n) is None]
         if missing:
             return self._missing(pod, name, missing[0])
         if manager.book.of_container(pod.uid, name):
-            return self._held(pod.uid, name, pod.own_settings(name))
+            return self._held(pod.uid, name, pod.container_settings(name))
         unserved = [name for name in asked if name not in self._of_kubelet]
-        is_another_ours = any(need.resource_name in manager.resources for need in pod.needs())
+        is_another_ours = any(need.resource_name in manager.resources for need in pod.device_requests)
         # held for us, and nothing of what it asks for is known here: it must be one of these. Where another is known, these
         # may well be somebody else's
         if unserved and not is_another_ours and is_held_for_us(sandbox, name):
@@ -108,14 +108,14 @@ class Injection:
             return Refusal(f"{about}: who holds what is being read back from the API after the checkpoint was lost")
         if pod.is_terminating:
             return Refusal(f"{about}: pod {pod.namespace}/{pod.name} is ending and gets nothing more")
-        if pod.uid in self._manager.under_way():
+        if pod.uid in self._manager.in_progress():
             return Refusal(f"{about}: a device plugin is being asked", may_pass_soon=True)
-        waiting = self._manager.why_waiting(pod.uid)
+        waiting = self._manager.pending_of(pod.uid)
         if waiting is None:
             return Refusal(f"{about}: it has not been allocated")
         return Refusal(f"{about}: {waiting.message} ({waiting.reason})")
 
-    def _held(self, pod_uid: str, container: str, own: OwnSettings) -> Given | Refusal:
+    def _held(self, pod_uid: str, container: str, own: ContainerSettings) -> Given | Refusal:
         if self._manager.book.is_releasing(pod_uid):
             return Refusal(f"the pod of container {container} is over, and its devices are being taken back")
         found = unprepared(self._manager, pod_uid, container)
@@ -130,7 +130,7 @@ class Injection:
                 return Refusal(f"{about}, and its device plugin has not answered anew yet", may_pass_soon=True)
         return self._given(container, own, allocations)
 
-    def _given(self, container: str, own: OwnSettings, allocations: Sequence[Allocation]) -> Given | Refusal:
+    def _given(self, container: str, own: ContainerSettings, allocations: Sequence[Allocation]) -> Given | Refusal:
         answers = {}
         for allocation in allocations:
             if allocation.edits is None:

@@ -4,7 +4,7 @@ Containers of a pod that share a device (an init container's is used again) are 
 Source: kubelet device manager, PreStartContainer before every start; the call itself is made by pre_start.
 """
 
-from nodedevice_agent.devicemanager.allocation.prestart import Unprepared
+from nodedevice_agent.devicemanager.allocation.prestart import PendingPreStart
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.manager import DeviceManager
 
@@ -18,7 +18,7 @@ def instance_ended(manager: DeviceManager, pod_uid: str, container: str, now: fl
     is_in_use = any(manager.containers.is_running(pod_uid, a.container) for a in sharers)
     if is_in_use or manager.book.is_releasing(pod_uid):
         return []
-    manager.pre_starts.owe_if_asked((a.pod_uid, a.container, a.resource_name) for a in sharers)
+    manager.pre_starts.require_if_supported((a.pod_uid, a.container, a.resource_name) for a in sharers)
     return manager.pre_starts.due(manager.book, manager.resources, now)
 
 
@@ -26,17 +26,17 @@ def instance_begun(manager: DeviceManager, pod_uid: str, container: str, now: fl
     """A container is created with its devices: a call that is still owed for one of them must no longer be made."""
     effects: list[Effect] = []
     for a in manager.book.sharers(pod_uid, container):
-        effects += manager.pre_starts.drop((a.pod_uid, a.container, a.resource_name))
+        effects += manager.pre_starts.cancel((a.pod_uid, a.container, a.resource_name))
     return effects + manager.pre_starts.due(manager.book, manager.resources, now) if effects else []
 
 
-def unprepared(manager: DeviceManager, pod_uid: str, container: str) -> Unprepared | None:
+def unprepared(manager: DeviceManager, pod_uid: str, container: str) -> PendingPreStart | None:
     """Which call has to be answered before this container may start; None where none has to."""
     for a in manager.book.sharers(pod_uid, container):
         key = (a.pod_uid, a.container, a.resource_name)
         # another's call matters only while it is under way: the plugin may be resetting what both use
-        if a.container == container or manager.pre_starts.is_called(key):
-            found = manager.pre_starts.unprepared(key, manager.resources[a.resource_name])
+        if a.container == container or manager.pre_starts.is_in_flight(key):
+            found = manager.pre_starts.pending_call(key, manager.resources[a.resource_name])
             if found is not None:
                 return found
     return None

@@ -12,7 +12,7 @@ from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.devicemanager.registration import RegistrationRefused, check_registration
+from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 
@@ -66,7 +66,7 @@ def test_nothing_is_lost_that_a_plugin_could_bring_about(resource_name: str, dev
     """Whatever a plugin registers and lists, and a pod is given of it, is believed at the next start."""
     try:
         check_registration("v1beta1", resource_name, "a.sock")
-    except RegistrationRefused:
+    except RegistrationRejected:
         return
     manager = DeviceManager(0.0)
     manager.connected(resource_name, 1, PluginOptions(), 0.0)

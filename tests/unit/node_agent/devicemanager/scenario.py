@@ -15,7 +15,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
     Mount,
 )
 from nodedevice_agent.devicemanager.devices import Device, accept
-from nodedevice_agent.devicemanager.effects import AskPreferred, CallAllocate, Effect, Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
@@ -137,7 +137,7 @@ class Scenario:
     def fail(self, call: CallAllocate, message: str = "the plugin failed") -> list[Effect]:
         return self.happens("allocate_failed", call.ticket, message)
 
-    def advise(self, question: AskPreferred, *device_ids: str) -> list[Effect]:
+    def advise(self, question: CallPreferred, *device_ids: str) -> list[Effect]:
         return self.happens("preferred", question.ticket, device_ids)
 
     def answer_all(self, effects: Iterable[Effect]) -> None:
@@ -145,7 +145,7 @@ class Scenario:
         todo = list(effects)
         while todo:
             effect = todo.pop(0)
-            if isinstance(effect, AskPreferred):
+            if isinstance(effect, CallPreferred):
                 todo += self.advise(effect)
             elif isinstance(effect, CallAllocate):
                 todo += self.answer(effect)
@@ -164,7 +164,7 @@ class Scenario:
 
     def reasons(self, name: str = GPU) -> dict[str, str]:
         """Why each waiting pod waits, by uid."""
-        return {w.pod_uid: w.reason for w in self.manager.waiting(name)}
+        return {w.pod_uid: w.reason for w in self.manager.pending(name)}
 
     def restarted(self, **options: Any) -> "Scenario":
         """What a new process makes of the checkpoint."""
@@ -175,8 +175,8 @@ def calls(effects: Iterable[Effect]) -> list[CallAllocate]:
     return [effect for effect in effects if isinstance(effect, CallAllocate)]
 
 
-def questions(effects: Iterable[Effect]) -> list[AskPreferred]:
-    return [effect for effect in effects if isinstance(effect, AskPreferred)]
+def questions(effects: Iterable[Effect]) -> list[CallPreferred]:
+    return [effect for effect in effects if isinstance(effect, CallPreferred)]
 
 
 def published(effects: Iterable[Effect]) -> set[str]:

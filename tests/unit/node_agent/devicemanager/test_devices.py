@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NOTHING, Device, accept
+from nodedevice_agent.devicemanager.devices import MAX_DEVICES, MAX_ID_CHARACTERS, NO_DEVICES, Device, accept
 
 SICK = False
 
@@ -85,11 +85,11 @@ def test_ids_are_sorted_and_told_apart_by_health(listed: list[Device]) -> None:
     assert found.ids == tuple(sorted(found.devices))
     assert found.healthy_ids == tuple(i for i in found.ids if found.devices[i].healthy)
     assert found.unhealthy_ids == tuple(i for i in found.ids if not found.devices[i].healthy)
-    assert all(found.calls_healthy(i) is (i in found.healthy_ids) for i in [*"abcd", "ghost"])
+    assert all(found.is_listed_healthy(i) is (i in found.healthy_ids) for i in [*"abcd", "ghost"])
 
 
 def test_nothing_is_known_at_first() -> None:
-    assert accept([]) is NOTHING
+    assert accept([]) is NO_DEVICES
 
 
 @pytest.mark.kubelet("weak spot 29")

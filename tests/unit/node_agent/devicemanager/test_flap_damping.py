@@ -1,23 +1,23 @@
 """When a device's health is believed, and when it has changed too often to be."""
 
 import pytest
-from nodedevice_agent.devicemanager.devices import NOTHING, Device, accept
-from nodedevice_agent.devicemanager.flap_damping import Flapping, FlappingLimits
+from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, accept
+from nodedevice_agent.devicemanager.flap_damping import FlapDamping, FlapDampingLimits
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, pod, published
 
 SICK, WELL = False, True
-DEFAULT = FlappingLimits()
+DEFAULT = FlapDampingLimits()
 
 
-def tell(flapping: Flapping, health: bool, at: float, device_id: str = "d0") -> None:
+def tell(flapping: FlapDamping, health: bool, at: float, device_id: str = "d0") -> None:
     """The device's health changes to this."""
-    flapping.saw(accept([Device(device_id, not health)]), accept([Device(device_id, health)]), at)
+    flapping.record(accept([Device(device_id, not health)]), accept([Device(device_id, health)]), at)
 
 
-def after(*times: float, limits: FlappingLimits = DEFAULT) -> Flapping:
+def after(*times: float, limits: FlapDampingLimits = DEFAULT) -> FlapDamping:
     """One device, whose health has changed at these times."""
-    flapping = Flapping(limits)
+    flapping = FlapDamping(limits)
     for index, time in enumerate(times):
         tell(flapping, SICK if index % 2 == 0 else WELL, time)
     return flapping
@@ -40,7 +40,7 @@ class TestCounting:
         assert ("d0" in after(*times).damped) is is_damped
 
     def test_both_directions_count(self) -> None:
-        flapping = Flapping(DEFAULT)
+        flapping = FlapDamping(DEFAULT)
         for at, health in enumerate([WELL, SICK, WELL]):
             tell(flapping, health, at)
         assert set(flapping.damped) == {"d0"}
@@ -51,27 +51,27 @@ class TestCounting:
         assert set(flapping.damped) == set()
 
     def test_coming_going_and_staying_are_no_changes(self) -> None:
-        flapping = Flapping(DEFAULT)
+        flapping = FlapDamping(DEFAULT)
         well, sick = accept([Device("d0")]), accept([Device("d0", SICK)])
         for at, (before, now) in enumerate(
-            [(NOTHING, well), (well, well), (well, NOTHING), (NOTHING, sick), (sick, NOTHING)]
+            [(NO_DEVICES, well), (well, well), (well, NO_DEVICES), (NO_DEVICES, sick), (sick, NO_DEVICES)]
         ):
-            flapping.saw(before, now, at)
+            flapping.record(before, now, at)
         tell(flapping, SICK, 5)
         tell(flapping, WELL, 6)
         assert set(flapping.damped) == set()
 
     def test_can_be_turned_off(self) -> None:
-        assert set(after(*range(50), limits=FlappingLimits(changes=0)).damped) == set()
+        assert set(after(*range(50), limits=FlapDampingLimits(changes=0)).damped) == set()
 
     def test_limits_are_settings(self) -> None:
-        limits = FlappingLimits(changes=2, window_seconds=1.0, quiet_seconds=60.0)
+        limits = FlapDampingLimits(changes=2, window_seconds=1.0, quiet_seconds=60.0)
         assert set(after(0, 2, limits=limits).damped) == set()
         flapping = after(0, 1, limits=limits)
         assert (set(flapping.damped), flapping.next_deadline()) == ({"d0"}, 61)
 
     def test_changes_long_past_are_forgotten(self) -> None:
-        flapping = Flapping(DEFAULT)
+        flapping = FlapDamping(DEFAULT)
         for index in range(1000):
             tell(flapping, SICK, index, f"d{index}")
         assert len(flapping._recent) <= 11
@@ -81,13 +81,13 @@ class TestCalmingDown:
     def test_takes_ten_seconds_without_a_change(self) -> None:
         flapping = after(0, 1, 2, 8)
         assert flapping.next_deadline() == 18
-        assert (flapping.calm(17.9), set(flapping.damped)) == (False, {"d0"})
-        assert (flapping.calm(18), set(flapping.damped)) == (True, set())
+        assert (flapping.expire(17.9), set(flapping.damped)) == (False, {"d0"})
+        assert (flapping.expire(18), set(flapping.damped)) == (True, set())
         assert flapping.next_deadline() is None
 
     def test_then_counting_begins_anew(self) -> None:
         flapping = after(0, 1, 2)
-        flapping.calm(12)
+        flapping.expire(12)
         for at in (12, 13):
             tell(flapping, SICK, at)
         assert set(flapping.damped) == set()

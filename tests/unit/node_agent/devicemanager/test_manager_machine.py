@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.devices import Device, accept
-from nodedevice_agent.devicemanager.effects import AskPreferred, CallAllocate, CallPreStart, Effect, Publish
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, Publish
 from nodedevice_agent.devicemanager.manager import RELEASING_SETTLE_SECONDS, DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
@@ -30,7 +30,7 @@ NAMES = ("example.com/gpu", "example.com/nic")
 IDS = ("d0", "d1")
 UIDS = ("pod-a", "pod-b", "pod-c", "pod-d")
 
-Call = AskPreferred | CallAllocate | CallPreStart
+Call = CallPreferred | CallAllocate | CallPreStart
 Limited = tuple[ContainerKind, dict[str, int]]
 
 ALL = [Device(device_id) for device_id in IDS]
@@ -206,7 +206,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def answer(self, call: Call, advice: Sequence[str] = ()) -> None:
         match call:
-            case AskPreferred():
+            case CallPreferred():
                 self.happens("preferred", call.ticket, advice)
             case CallAllocate():
                 self.happens("allocated", call.ticket, response(b"answer"))
@@ -223,7 +223,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def a_plugin_fails(self, data: st.DataObject) -> None:
         call = self.take_call(data)
         match call:
-            case AskPreferred():
+            case CallPreferred():
                 self.happens("preferred", call.ticket, ())
             case CallAllocate():
                 self.happens("allocate_failed", call.ticket, "it failed")
@@ -330,7 +330,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_reserved_for_nobody(self) -> None:
         for resource in self.manager.resources.values():
-            assert set(resource.reserved.values()) <= set(self.manager.under_way())
+            assert set(resource.reserved.values()) <= set(self.manager.in_progress())
 
     @invariant()
     def nobody_waits_who_could_be_served(self) -> None:
@@ -338,19 +338,19 @@ class ManagerMachine(RuleBasedStateMachine):
         for pod in self.pods.values():
             # after a restart a pod is not known before it is seen again
             is_known = self.manager.pod(pod.uid) is not None
-            is_asked_for = pod.uid in self.manager.under_way()
+            is_asked_for = pod.uid in self.manager.in_progress()
             if is_known and not is_asked_for and not pod.is_terminating and not self.pauses(pod):
                 assert not self.could_be_served(pod), f"{pod} waits, and could be served"
 
     def pauses(self, pod: Pod) -> bool:
-        everyone = [waiting for name in self.manager.resources for waiting in self.manager.waiting(name)]
+        everyone = [waiting for name in self.manager.resources for waiting in self.manager.pending(name)]
         return any(waiting.pod_uid == pod.uid and waiting.retry_at is not None for waiting in everyone)
 
     def could_be_served(self, pod: Pod) -> bool:
         """Whether enough is free of every resource that it still lacks and that is known here."""
         lacking = [
             need
-            for need in pod.needs()
+            for need in pod.device_requests
             if need.resource_name in self.manager.resources
             and self.manager.book.of(pod.uid, need.container, need.resource_name) is None
         ]

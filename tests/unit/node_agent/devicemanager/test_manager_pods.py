@@ -195,7 +195,7 @@ class TestAllocateFails:
     def test_says_what_the_plugin_said(self) -> None:
         scenario = with_plugin()
         assert published(scenario.fail(asked(scenario), "out of order")) == {GPU}
-        (waiting,) = scenario.manager.waiting(GPU)
+        (waiting,) = scenario.manager.pending(GPU)
         assert (waiting.reason, waiting.message, waiting.attempts) == ("AllocateFailed", "out of order", 1)
 
     def test_success_ends_the_pauses(self) -> None:

@@ -22,4 +22,4 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, container, init, p
     ],
 )
 def test_how_many_the_scheduler_counts(containers: list[Container], count: int) -> None:
-    assert pod("p", *containers).requests(GPU) == count
+    assert pod("p", *containers).requested_count(GPU) == count

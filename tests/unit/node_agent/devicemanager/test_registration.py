@@ -4,9 +4,9 @@ import pytest
 from nodedevice_agent.devicemanager.registration import (
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_OF_A_SOCKET,
-    RegistrationRefused,
+    RegistrationRejected,
+    check_connection_limit,
     check_registration,
-    check_room,
 )
 
 GOOD = {"version": "v1beta1", "resource_name": "example.com/gpu", "endpoint": "gpu.sock"}
@@ -56,7 +56,7 @@ def test_takes(change: dict[str, str]) -> None:
     ],
 )
 def test_refuses(change: dict[str, str], reason: str, said: str) -> None:
-    with pytest.raises(RegistrationRefused) as refused:
+    with pytest.raises(RegistrationRejected) as refused:
         check_registration(**GOOD | change)
     text = str(refused.value)
     assert refused.value.reason == reason
@@ -80,7 +80,7 @@ class TestRoom:
         ],
     )
     def test_there_is(self, connections: list[tuple[str, str]]) -> None:
-        check_room(connections, "new.sock", "example.com/new")
+        check_connection_limit(connections, "new.sock", "example.com/new")
 
     @pytest.mark.parametrize(
         ("connections", "said"),
@@ -93,6 +93,6 @@ class TestRoom:
         ],
     )
     def test_there_is_none(self, connections: list[tuple[str, str]], said: str) -> None:
-        with pytest.raises(RegistrationRefused, match=said) as refused:
-            check_room(connections, "new.sock", "example.com/new")
+        with pytest.raises(RegistrationRejected, match=said) as refused:
+            check_connection_limit(connections, "new.sock", "example.com/new")
         assert refused.value.reason == "Connections"

@@ -137,7 +137,7 @@ class RuntimeMachine(ManagerMachine):
         return [p for p in self.processes.values() if (p.sandbox.uid, p.container) == (pod_uid, container)]
 
     def asks_for_what_is_known(self, pod: Pod, container: str) -> bool:
-        return any(n.container == container and n.resource_name in self.manager.resources for n in pod.needs())
+        return any(n.container == container and n.resource_name in self.manager.resources for n in pod.device_requests)
 
     def comes(self, process: Process, starts: bool) -> None:
         self.processes[process.id] = replace(process, starts_until=self.now + KUBELET_WAITS_SECONDS)
@@ -324,7 +324,7 @@ class RuntimeMachine(ManagerMachine):
             return
         users = {(process.sandbox.uid, process.container) for process in self.processes.values()}
         for allocation in self.manager.book:
-            is_prepared = self.manager.pre_starts.is_late(allocation.pod_uid)
+            is_prepared = self.manager.pre_starts.has_orphaned_call(allocation.pod_uid)
             if self.manager.book.is_releasing(allocation.pod_uid) and not is_prepared:
                 held = {a.container for a in self.manager.book.of_pod(allocation.pod_uid)}
                 assert any((allocation.pod_uid, container) in users for container in held)

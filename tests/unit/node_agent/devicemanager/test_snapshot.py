@@ -3,7 +3,7 @@
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.snapshot import LISTED_WHOLE, snapshot
+from nodedevice_agent.devicemanager.snapshot import MAX_FULL_LIST, snapshot
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, container, device_ids, init, pod
 
@@ -67,7 +67,7 @@ def test_of_those_that_are_given_back_some_are_awaited(comes: list[Pod], reserve
     seen = scenario.snapshot()
     assert (seen.releasing, seen.reserved) == (3, reserved)
     # no less than what the scheduler counts here, and no more than there can be
-    bound = 2 + sum(one.requests(GPU) for one in scenario.manager.pods() if one.uid != "stays")
+    bound = 2 + sum(one.requested_count(GPU) for one in scenario.manager.pods() if one.uid != "stays")
     assert seen.allocated + seen.reserved + seen.available >= min(bound, 6)
 
 
@@ -95,8 +95,8 @@ def test_devices_of_a_stopped_plugin_say_why() -> None:
 @pytest.mark.parametrize(
     ("count", "named"),
     [
-        pytest.param(LISTED_WHOLE, LISTED_WHOLE, id="whole up to the bound"),
-        pytest.param(LISTED_WHOLE + 1, 4, id="above it, only those that somebody would look for"),
+        pytest.param(MAX_FULL_LIST, MAX_FULL_LIST, id="whole up to the bound"),
+        pytest.param(MAX_FULL_LIST + 1, 4, id="above it, only those that somebody would look for"),
         pytest.param(100_000, 4, id="a hundred thousand"),
     ],
 )
@@ -119,6 +119,6 @@ def test_reading_changes_nothing() -> None:
     scenario.run(pod("p", gpu=1), pod("q", gpu=2))
     first = scenario.snapshot()
     scenario.manager.checkpoint()
-    scenario.manager.waiting(GPU)
+    scenario.manager.pending(GPU)
     scenario.manager.next_deadline()
     assert scenario.snapshot() == first

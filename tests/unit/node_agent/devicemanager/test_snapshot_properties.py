@@ -6,9 +6,9 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.devices import Device, DeviceList
-from nodedevice_agent.devicemanager.flap_damping import FlappingLimits
-from nodedevice_agent.devicemanager.snapshot import BROKEN_MOST, Snapshot, snapshot
+from nodedevice_agent.devicemanager.devices import Device, ListedDevices
+from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
+from nodedevice_agent.devicemanager.snapshot import MAX_UNHEALTHY_NAMED, Snapshot, snapshot
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
 
@@ -42,7 +42,7 @@ def test_it_says_what_is_plainly_so(
     whole: int,
     most: int,
 ) -> None:
-    limits = FlappingLimits(changes=1 if is_damped else 0)
+    limits = FlapDampingLimits(changes=1 if is_damped else 0)
     scenario = Scenario(waits_for_runtime=True, flapping=limits)
     first, *others = ([Device(i, h) for i, h in zip(IDS, listed, strict=True) if h is not None] for listed in lists)
     scenario.plugin(first)
@@ -56,7 +56,7 @@ def test_it_says_what_is_plainly_so(
     scenario.happens("cordoned", GPU, cordoned)
     if is_stopped:
         scenario.disconnect()
-    with patch.multiple(_BOUNDS, LISTED_WHOLE=whole, LISTED_MOST=most):
+    with patch.multiple(_BOUNDS, MAX_FULL_LIST=whole, MAX_NAMED_DEVICES=most):
         it_is_plainly_so(scenario, scenario.snapshot(), whole, most)
 
 
@@ -72,7 +72,7 @@ def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) 
     assert [(view.id, view.healthy, view.present, view.cordoned) for view in seen.devices] == [
         (i, i in healthy, i in resource.devices, i in cordoned) for i in named[:most]
     ]
-    assert [view.id for view in seen.broken] == [i for i in ids if i not in healthy][: min(BROKEN_MOST, most)]
+    assert [view.id for view in seen.broken] == [i for i in ids if i not in healthy][: min(MAX_UNHEALTHY_NAMED, most)]
     assert all(view.reason and view.message for view in seen.broken)
 
 
@@ -101,13 +101,13 @@ def looks(devices: int, cordoned: list[str], *, is_stopped: bool) -> int:
     scenario = Scenario()
     counted = Looks({f"d{index:06}": Device(f"d{index:06}", index % 1000 != 7) for index in range(devices)})
     scenario.connect()
-    scenario.happens("listed", GPU, 1, DeviceList(counted))
+    scenario.happens("listed", GPU, 1, ListedDevices(counted))
     scenario.run(pod("p", gpu=2), pod("q", gpu=1))
     scenario.happens("cordoned", GPU, cordoned)
     if is_stopped:
         scenario.disconnect()
     counted.count = 0
-    with patch.multiple(_BOUNDS, LISTED_MOST=20):
+    with patch.multiple(_BOUNDS, MAX_NAMED_DEVICES=20):
         snapshot(scenario.manager, GPU)
     return counted.count
 

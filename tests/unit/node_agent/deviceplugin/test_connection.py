@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 import grpc
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
-from nodedevice_agent.devicemanager.devices import MAX_DEVICES, Device, DeviceList
+from nodedevice_agent.devicemanager.devices import MAX_DEVICES, Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec as wire
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
@@ -38,11 +38,11 @@ async def connection(plugin: FakePlugin) -> AsyncIterator[PluginConnection]:
         yield connection
 
 
-async def next_list(lists: AsyncIterator[DeviceList]) -> DeviceList:
+async def next_list(lists: AsyncIterator[ListedDevices]) -> ListedDevices:
     return await anext(lists)
 
 
-async def first_list(connection: PluginConnection) -> DeviceList:
+async def first_list(connection: PluginConnection) -> ListedDevices:
     async with aclosing(cast("Any", connection.device_lists())) as lists:
         return await next_list(lists)
 
@@ -95,7 +95,7 @@ class TestDeviceLists:
     ) -> None:
         readers: list[threading.Thread] = []
 
-        def read(octets: bytes, known: DeviceList) -> DeviceList:
+        def read(octets: bytes, known: ListedDevices) -> ListedDevices:
             readers.append(threading.current_thread())
             return device_list(octets, known)
 

@@ -1,7 +1,7 @@
 """What a plugin says of its devices beyond v1beta1, over the wire and back: reasons, attributes, trouble with the whole."""
 
 import pytest
-from nodedevice_agent.devicemanager.devices import Device, DeviceList
+from nodedevice_agent.devicemanager.devices import Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec as wire
 from nodedevice_agent.lib.deviceplugin_server.service import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
@@ -15,7 +15,7 @@ def sent(*devices: PluginDevice, reason: str = "", message: str = "") -> bytes:
     return list_to_wire(devices, reason, message).SerializeToString()
 
 
-def received(content: bytes) -> DeviceList:
+def received(content: bytes) -> ListedDevices:
     return wire.device_list(content)
 
 
@@ -80,7 +80,7 @@ def _field(number: int, content: bytes) -> bytes:
 )
 def test_what_another_vendor_means_by_those_numbers_spoils_no_list(content: bytes) -> None:
     assert api_pb2.ListAndWatchResponse.FromString(content).devices[0].ID == "a"
-    assert received(content) == DeviceList({"a": Device("a")})
+    assert received(content) == ListedDevices({"a": Device("a")})
 
 
 def test_attributes_are_bounded_over_all_devices() -> None:

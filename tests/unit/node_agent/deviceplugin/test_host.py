@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from nodedevice_agent.devicemanager.devices import DeviceList
+from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_SOCKET
 from nodedevice_agent.deviceplugin import codec as wire
 from nodedevice_agent.errors import PluginFailed
@@ -48,7 +48,7 @@ async def test_a_defect_in_following_one_plugin_ends_that_plugin_alone(
     await good.register()
     await manager.until(lambda: manager.available(GOOD) == 1)
 
-    def broken(octets: bytes, known: DeviceList) -> None:
+    def broken(octets: bytes, known: ListedDevices) -> None:
         raise ZeroDivisionError("nobody thought of this")
 
     with monkeypatch.context() as broken_here:

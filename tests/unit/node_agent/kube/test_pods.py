@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, OwnSettings
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
 from nodedevice_agent.kube.client import PodObject
 from nodedevice_agent.kube.pods import from_api
 
@@ -119,7 +119,7 @@ def test_a_static_pod_is_known_as_the_runtime_knows_it(annotations: dict[str, st
     metadata = {"name": "p", "namespace": "n", "uid": "u", "annotations": annotations}
     seen = from_api(pod({"containers": [container("main")]}, metadata=metadata))
     assert (seen.uid, seen.api_uid) == (uid, api_uid)
-    assert seen.shown_uid == "u"
+    assert seen.uid_in_api == "u"
 
 
 OWN = {
@@ -131,7 +131,7 @@ OWN = {
 
 def test_what_a_container_sets_itself() -> None:
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, **OWN)]})).containers
-    assert seen.own == OwnSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
+    assert seen.own == ContainerSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
 
 
 @pytest.mark.parametrize("kind", ["configMapKeyRef", "secretKeyRef", "fileKeyRef"])

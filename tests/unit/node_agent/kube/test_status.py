@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
-from nodedevice_agent.devicemanager.snapshot import LISTED_MOST, DevicesNotInjected, snapshot
+from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, DevicesNotInjected, snapshot
 from nodedevice_agent.kube.status import (
     MAX_ALLOCATIONS,
     MAX_IDS,
@@ -95,7 +95,7 @@ def test_one_of_everything() -> None:
                 "podUID": "uid-q",
                 "container": "main",
                 "reason": "NotEnoughDevices",
-                "message": "2 of example.com/gpu needed, and fewer are available",
+                "message": "2 of example.com/gpu needed, but fewer are available",
                 "since": MONDAY,
             }
         ],
@@ -264,17 +264,17 @@ class TestBounds:
         scenario.disconnect()
         shown = status(scenario)
         assert (shown["total"], shown["healthy"]) == (100_000, 0)
-        assert 0 < len(shown["devices"]) <= LISTED_MOST
+        assert 0 < len(shown["devices"]) <= MAX_NAMED_DEVICES
 
     def test_a_broken_one_is_named_though_more_are_listed_before_it(self) -> None:
         scenario = Scenario()
-        ids = [f"d{index:06}" for index in range(LISTED_MOST + 1)]
+        ids = [f"d{index:06}" for index in range(MAX_NAMED_DEVICES + 1)]
         scenario.plugin([*ids, Device("e", healthy=False)])
-        scenario.run(pod("p", gpu=LISTED_MOST + 1))
+        scenario.run(pod("p", gpu=MAX_NAMED_DEVICES + 1))
         shown = status(scenario)
         assert "e" not in {device["id"] for device in shown["devices"]}
         message = next(c["message"] for c in shown["conditions"] if c["type"] == "Healthy")
-        assert message == f"1 of {LISTED_MOST + 2} devices not healthy: e (ReportedUnhealthy)"
+        assert message == f"1 of {MAX_NAMED_DEVICES + 2} devices not healthy: e (ReportedUnhealthy)"
 
     def test_long_ids_that_are_not_ascii_fit(self) -> None:
         scenario = Scenario()

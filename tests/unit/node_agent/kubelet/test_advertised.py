@@ -51,13 +51,13 @@ def test_a_plugin_that_is_away_leaves_its_devices_unhealthy_until_it_is_gone() -
 
 
 def test_nothing_is_shown_before_a_list_and_the_cordons_are_known() -> None:
-    found = Resource("example.com/gpu", is_intent_known=False)
+    found = Resource("example.com/gpu", are_cordons_synced=False)
     assert offer(found, ()) is None
     found.connect(1, PluginOptions())
     assert offer(found, ()) is None
     found.list(1, accept([]), 0.0)
     assert offer(found, ()) is None
-    found.is_intent_known = True
+    found.are_cordons_synced = True
     shown = offer(found, ())
     assert shown is not None
     assert shown.devices == ()

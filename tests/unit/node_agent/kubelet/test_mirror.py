@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import (
-    AskPreferred,
     CallAllocate,
+    CallPreferred,
     CallPreStart,
     Effect,
     Publish,
@@ -51,8 +51,8 @@ def held(found: Mirror, name: str = GPU) -> dict[str, tuple[str, ...]]:
 def test_a_pod_that_comes_gets_nothing_from_here() -> None:
     found = mirror()
     effects = found.pods_synced([pod("one", gpu=1)], 0.0) + found.pod_seen(pod("two", gpu=9), 0.0)
-    assert not any(isinstance(effect, CallAllocate | AskPreferred | CallPreStart) for effect in effects)
-    assert (held(found), found.waiting(GPU)) == ({}, [])
+    assert not any(isinstance(effect, CallAllocate | CallPreferred | CallPreStart) for effect in effects)
+    assert (held(found), found.pending(GPU)) == ({}, [])
 
 
 @pytest.mark.parametrize("first", ["the kubelet", "the API"])

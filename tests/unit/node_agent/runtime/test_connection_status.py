@@ -1,6 +1,6 @@
 """The condition Injectable: what it says when, and that a short absence does not change it."""
 
-from nodedevice_agent.devicemanager.running_containers import Alive
+from nodedevice_agent.devicemanager.running_containers import ContainerInstance
 from nodedevice_agent.devicemanager.runtime import Validator
 from nodedevice_agent.runtime.connection_status import RuntimeLink, with_runners
 
@@ -79,7 +79,7 @@ def test_who_runs_on_with_devices_of_others_is_named_first() -> None:
     scenario.sync(*((uid, container(uid)) for uid in ("a", "b", "c", "d")))
     scenario.run(pod("a", gpu=1))
     now = scenario.snapshot_with_runtime()
-    four = [Alive(f"id-{uid}", "s", uid, "main") for uid in ("a", "b", "c", "d")]
+    four = [ContainerInstance(f"id-{uid}", "s", uid, "main") for uid in ("a", "b", "c", "d")]
     here = ("True", "RuntimeConnected", "connected")
     assert with_runners(here, now)[1] == "DevicesNotInjected"
     status, reason, message = with_runners(here, now, four)

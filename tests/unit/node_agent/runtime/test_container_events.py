@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.effects import CallPreStart
-from nodedevice_agent.devicemanager.pods import Container, OwnSettings, Pod
+from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
 from nodedevice_agent.devicemanager.state import Checkpoint
@@ -306,7 +306,7 @@ class TestDevicesNotInjected:
         scenario.plugin(device_ids(1))
         shown = {"env": (f"ANSWER={value}",)} | ({"devices": shows("ok")["devices"]} if has_device else {})
         scenario.sync(("p", container("p", **shown)))
-        own = OwnSettings(envs=frozenset({"ANSWER"}))
+        own = ContainerSettings(envs=frozenset({"ANSWER"}))
         (call,) = calls(scenario.see(pod("p", Container("main", limits={GPU: 1}, own=own))))
         scenario.answer(call, answer)
         assert self.without(scenario) == (answer == b"ok" and not has_device)
@@ -322,8 +322,8 @@ class TestDevicesNotInjected:
 
     def test_who_waits_and_runs(self) -> None:
         scenario = self.found(allocated=False)
-        (waiting,) = scenario.snapshot_with_runtime().waiting
-        assert waiting.not_injected
+        (pending,) = scenario.snapshot_with_runtime().pending
+        assert pending.not_injected
 
     def test_whoever_does_not_run_lacks_nothing(self) -> None:
         scenario = connected()

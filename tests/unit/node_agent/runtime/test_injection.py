@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
 from nodedevice_agent.devicemanager.effects import CallPreStart
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, OwnSettings
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
 from nodedevice_agent.devicemanager.state import Checkpoint
@@ -79,7 +79,7 @@ class TestThePodsOwn:
         scenario = with_plugin()
         scenario.plugin(["n0"], NIC, endpoint=2)
         limits = {GPU: 1, NIC: 1} if len(answers) > 1 else {GPU: 1}
-        todo = scenario.see(pod("p", Container("main", limits=limits, own=OwnSettings(**own))))
+        todo = scenario.see(pod("p", Container("main", limits=limits, own=ContainerSettings(**own))))
         for answer in answers:
             (call,) = calls(todo)
             todo = scenario.answer(call, answer)
@@ -117,7 +117,10 @@ class TestThePodsOwn:
         assert device.permissions == permissions
 
     def test_another_container_has_nothing_of_it(self) -> None:
-        assert pod("p", Container("main", own=OwnSettings(frozenset({"A"})))).own_settings("other") == NO_SETTINGS
+        assert (
+            pod("p", Container("main", own=ContainerSettings(frozenset({"A"})))).container_settings("other")
+            == NO_SETTINGS
+        )
 
 
 class TestNothing:

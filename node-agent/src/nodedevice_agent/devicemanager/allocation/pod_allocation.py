@@ -1,87 +1,155 @@
-"""One pod's allocation as a transaction: all containers get their devices, or none keeps any.
+"""One pod's allocation as a transaction, and why a pod's allocation is pending.
 
-Needs are met one after another in the kubelet's order. Devices are reserved the moment they are chosen, so that nothing
-that happens while a plugin is asked can give them to another pod; a transaction that fails takes back just what it reserved.
+Either every container gets its devices, or no container keeps any. Requests are met one after another in the kubelet's order.
+Devices are reserved when they are chosen, so nothing that happens during a call to a plugin can give them to another pod; a
+transaction that fails releases exactly what it reserved.
+The kubelet fails a pod that cannot be served for good (UnexpectedAdmissionError); here its allocation stays pending. A shortage
+of devices is retried when something about the resource changes; a failed plugin call is retried with exponential backoff.
 Source: kubelet device manager, devicesToAllocate (order of choice, reuse of init containers' devices); unlike it, nothing
 leaks when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from nodedevice_api.names import Reason
+from nodedevice_common.backoff import exponential_seconds
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.pods import ContainerKind, Need, Pod
-from nodedevice_agent.devicemanager.resource import Resource
+from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
+from nodedevice_agent.devicemanager.resource import EndpointState, Resource
+
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 60.0
+
+
+def retry_seconds(attempts: int) -> float:
+    """The delay after the first, second, third failed attempt: 1, 2, 4, ... 60 seconds."""
+    return exponential_seconds(attempts - 1, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAllocation:
+    """Why a container has no devices of a resource yet, and what triggers the next attempt.
+
+    retry_at: monotonic seconds, or None where only a change can help. attempts: failed calls so far.
+    others: further resources; a change of one of them may help too.
+    """
+
+    pod_uid: str
+    container: str
+    resource_name: str
+    reason: str
+    message: str
+    attempts: int = 0
+    retry_at: float | None = None
+    others: frozenset[str] = frozenset()
+
+    def is_affected_by(self, changed: frozenset[str]) -> bool:
+        """Whether a change of one of these resources makes a new attempt worthwhile."""
+        return self.resource_name in changed or not changed.isdisjoint(self.others)
+
+    def is_due(self, now: float) -> bool:
+        """Whether no backoff, or none any more, delays the next attempt."""
+        return self.retry_at is None or self.retry_at <= now
+
+    def retried_after(self, earlier: "PendingAllocation | None", now: float) -> "PendingAllocation":
+        """The same with one more failed attempt than `earlier`, and a backoff that starts now."""
+        attempts = (earlier.attempts if earlier else 0) + 1
+        return replace(self, attempts=attempts, retry_at=now + retry_seconds(attempts))
+
+
+def pending_allocation(pod: Pod, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
+    """Pending until something changes; no retry timer."""
+    return PendingAllocation(pod.uid, request.container, request.resource_name, reason, message)
+
+
+def short_of_devices(pod: Pod, request: DeviceRequest, resource: Resource, missing: int) -> PendingAllocation:
+    """Pending because `missing` devices of the resource cannot be had now."""
+    return pending_allocation(pod, request, *_shortage(resource, missing))
+
+
+def _shortage(resource: Resource, missing: int) -> tuple[str, str]:
+    """Reason and message."""
+    if resource.state is not EndpointState.RUNNING:
+        return Reason.ENDPOINT_STOPPED, f"the device plugin of {resource.name} is not connected"
+    if not resource.are_cordons_synced:
+        return Reason.CORDONS_NOT_SYNCED, f"the cordons of {resource.name} on this node are not synced yet"
+    if not resource.is_live:
+        return Reason.DEVICE_LIST_PENDING, f"the device plugin of {resource.name} has not listed its devices yet"
+    # The number of free devices changes while the pod is pending, and the status shows it beside this message.
+    return Reason.NOT_ENOUGH_DEVICES, f"{missing} of {resource.name} needed, but fewer are available"
 
 
 @dataclass(slots=True)
-class Admission:
-    """What has been chosen and answered for a pod so far."""
+class PodAllocation:
+    """The devices chosen and allocated for a pod so far."""
 
     pod: Pod
-    needs: list[Need]
-    # the ticket of the call in flight, if any, and the devices it is about
+    requests: list[DeviceRequest]
+    # the ticket of the call in flight, if any, and the devices it concerns
     ticket: int | None = None
     chosen: tuple[str, ...] = ()
-    answers: list[Allocation] = field(default_factory=list)
-    # by container, once decided: the NUMA nodes its devices come from first; None where any will do
+    allocated: list[Allocation] = field(default_factory=list)
+    # by container, once decided: the NUMA nodes from which devices are taken first; None for any
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
-    # False where a plugin's advice for one container has left no aligned devices for another
-    heeds_advice: bool = True
-    # what is to be met next; None when all is
-    need: Need | None = field(init=False)
+    # False where a plugin's preferred devices for one container have left no aligned devices for another
+    use_preferred: bool = True
+    # the request to be met next; None when all are met
+    request: DeviceRequest | None = field(init=False)
     _position: int = 0
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.need = self.needs[0] if self.needs else None
+        self.request = self.requests[0] if self.requests else None
 
-    def lacking(self, resources: Mapping[str, Resource], book: AllocationBook) -> tuple[Need, int] | None:
-        """The first need that cannot be met as things stand, with how many devices it misses.
+    def shortage(self, resources: Mapping[str, Resource], book: AllocationBook) -> PendingAllocation | None:
+        """The first request that cannot be met in the current state, as a pending allocation; None when all can be met.
 
-        Counts only, nothing is chosen; needs that are met already cost nothing.
+        Only counts devices, chooses none; requests that are met already cost nothing.
         """
         free: dict[str, int] = {}
-        held_of_init: dict[str, set[str]] = {}
-        to_be_reused: dict[str, int] = {}
-        for need in self.needs:
-            name = need.resource_name
-            resource, mine = resources[name], held_of_init.setdefault(name, set())
-            held = book.of(self.pod.uid, need.container, name)
+        held_by_init: dict[str, set[str]] = {}
+        will_be_reusable: dict[str, int] = {}
+        for request in self.requests:
+            name = request.resource_name
+            resource, mine = resources[name], held_by_init.setdefault(name, set())
+            held = book.of(self.pod.uid, request.container, name)
             if held is not None:
-                _hand_on(mine, need, held.device_ids)
+                _update_reusable(mine, request, held.device_ids)
                 continue
             if name not in free:
                 free[name] = resource.free_count(book.holders(name))
-            # an init container's device that broke since is not used again
-            usable = sum(map(resource.is_usable, mine)) + to_be_reused.get(name, 0)
-            reused = min(need.count, usable)
-            fresh = need.count - reused
+            # an init container's device that has become unhealthy is not used again
+            usable = sum(map(resource.is_usable, mine)) + will_be_reusable.get(name, 0)
+            reused = min(request.count, usable)
+            fresh = request.count - reused
             if fresh > free[name] or not resource.is_ready:
-                return need, fresh
+                return short_of_devices(self.pod, request, resource, fresh)
             free[name] -= fresh
-            to_be_reused[name] = to_be_reused.get(name, 0) + (fresh if need.kind is ContainerKind.INIT else -reused)
+            gained = fresh if request.kind is ContainerKind.INIT else -reused
+            will_be_reusable[name] = will_be_reusable.get(name, 0) + gained
         return None
 
-    def skip_held(self, book: AllocationBook) -> Allocation | None:
-        """Pass over needs that are met already. Returns an allocation whose count differs from what is asked, if any."""
-        while (need := self.need) is not None:
-            held = book.of(self.pod.uid, need.container, need.resource_name)
+    def skip_met(self, book: AllocationBook) -> Allocation | None:
+        """Advance past requests that are met already. Returns the first allocation of another count than requested, if any."""
+        while (request := self.request) is not None:
+            held = book.of(self.pod.uid, request.container, request.resource_name)
             if held is None:
                 return None
-            if len(held.device_ids) != need.count:
+            if len(held.device_ids) != request.count:
                 return held
-            self._pass(need, held.device_ids)
+            self._advance_past(request, held.device_ids)
         return None
 
     def reusable(self, resource: Resource) -> tuple[str, ...]:
-        """Devices of earlier init containers that the current need may take, sorted."""
+        """Devices of earlier init containers that the current request may take, sorted."""
         return tuple(i for i in sorted(self._reusable.get(resource.name, ())) if resource.is_usable(i))
 
     def reserve(self, resource: Resource, device_ids: Iterable[str]) -> None:
-        """Choose these for the current need; those not yet this pod's own become reserved for it."""
+        """Choose these for the current request; those that the pod does not have yet are reserved for it."""
         self.chosen = tuple(sorted(device_ids))
         mine = self._reserved.setdefault(resource.name, set())
         reusable = self._reusable.get(resource.name, set())
@@ -90,25 +158,25 @@ class Admission:
                 resource.reserved[device_id] = self.pod.uid
                 mine.add(device_id)
 
-    def answered(self, resource: Resource, response: AllocateResponse) -> None:
-        """The plugin has allocated the chosen devices to the current need."""
-        need = self.need
-        assert need is not None
+    def complete(self, resource: Resource, response: AllocateResponse) -> None:
+        """The plugin has allocated the chosen devices for the current request."""
+        request = self.request
+        assert request is not None
         ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen))
-        container, name = need.container, need.resource_name
-        self.answers.append(Allocation(self.pod.uid, container, name, ids_by_numa, response.octets, response.edits))
+        container, name = request.container, request.resource_name
+        self.allocated.append(Allocation(self.pod.uid, container, name, ids_by_numa, response.octets, response.edits))
         self.ticket = None
         self.advance()
 
     def advance(self) -> None:
-        """The current need has what was chosen for it; on to the next."""
-        assert self.need is not None
-        self._pass(self.need, self.chosen)
+        """The current request has its devices; continue with the next one."""
+        assert self.request is not None
+        self._advance_past(self.request, self.chosen)
 
-    def has_lost(self, resources: Mapping[str, Resource]) -> bool:
-        """Whether a device that was chosen so far, answered for or not, may no longer be given out."""
-        asked = [] if self.need is None else [(self.need.resource_name, self.chosen)]
-        all_chosen = (*asked, *((answer.resource_name, answer.device_ids) for answer in self.answers))
+    def has_lost_device(self, resources: Mapping[str, Resource]) -> bool:
+        """Whether a device that was chosen so far, allocated or not, has become unusable."""
+        asked = [] if self.request is None else [(self.request.resource_name, self.chosen)]
+        all_chosen = (*asked, *((done.resource_name, done.device_ids) for done in self.allocated))
         return any(not resources[name].is_usable(i) for name, device_ids in all_chosen for i in device_ids)
 
     def reserved(self) -> Iterable[tuple[str, str]]:
@@ -117,15 +185,15 @@ class Admission:
             for device_id in device_ids:
                 yield resource_name, device_id
 
-    def _pass(self, need: Need, device_ids: tuple[str, ...]) -> None:
-        _hand_on(self._reusable.setdefault(need.resource_name, set()), need, device_ids)
+    def _advance_past(self, request: DeviceRequest, device_ids: tuple[str, ...]) -> None:
+        _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
         self._position += 1
-        self.need = self.needs[self._position] if self._position < len(self.needs) else None
+        self.request = self.requests[self._position] if self._position < len(self.requests) else None
 
 
-def _hand_on(reusable: set[str], need: Need, device_ids: Iterable[str]) -> None:
-    """What those after this container may use again: an init container's devices, and none that another keeps."""
-    if need.kind is ContainerKind.INIT:
+def _update_reusable(reusable: set[str], request: DeviceRequest, device_ids: Iterable[str]) -> None:
+    """What later containers may reuse: the devices of init containers, less those that another container keeps."""
+    if request.kind is ContainerKind.INIT:
         reusable.update(device_ids)
     else:
         reusable.difference_update(device_ids)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
-from nodedevice_agent.devicemanager.allocation.pending import Waiting, pause_seconds
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, retry_seconds
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import Resource
 
@@ -25,7 +25,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Unprepared:
+class PendingPreStart:
     """Why a container may not start yet. failure: what the plugin last answered; is_called: its answer is awaited."""
 
     resource_name: str
@@ -33,59 +33,59 @@ class Unprepared:
     is_called: bool = False
 
 
-class PreStarts:
+class PreStartCalls:
     """The calls that are owed, under way, or failed and made again later."""
 
     def __init__(self, tickets: Iterator[int]) -> None:
         self._tickets = tickets
-        self._owed: dict[str, list[Key]] = {}
+        self._pending: dict[str, list[Key]] = {}
         # owed if the plugin asks for it, which is known once it is connected
-        self._perhaps: dict[Key, None] = {}
+        self._undecided: dict[Key, None] = {}
         self._in_flight: dict[int, Key] = {}
         # under way for pods that are over: ticket to pod UID
-        self._late: dict[int, str] = {}
-        self._failed: dict[Key, Waiting] = {}
+        self._orphaned: dict[int, str] = {}
+        self._failed: dict[Key, PendingAllocation] = {}
 
-    def owe(self, keys: Iterable[Key]) -> None:
+    def require(self, keys: Iterable[Key]) -> None:
         """These have to be called, in this order within a pod."""
         for key in keys:
-            self._owed.setdefault(key[0], []).append(key)
+            self._pending.setdefault(key[0], []).append(key)
 
-    def owe_if_asked(self, keys: Iterable[Key]) -> None:
+    def require_if_supported(self, keys: Iterable[Key]) -> None:
         """These have to be called if their plugin asks for it; of one that is away it is not known."""
-        self._perhaps.update(dict.fromkeys(key for key in keys if key not in self._owed.get(key[0], ())))
+        self._undecided.update(dict.fromkeys(key for key in keys if key not in self._pending.get(key[0], ())))
 
-    def drop(self, key: Key) -> list[Effect]:
+    def cancel(self, key: Key) -> list[Effect]:
         """The devices are in use: nothing may be done to them."""
-        self._perhaps.pop(key, None)
+        self._undecided.pop(key, None)
         self._in_flight = {ticket: called for ticket, called in self._in_flight.items() if called != key}
-        return self._done(key) if key in self._owed.get(key[0], ()) else []
+        return self._done(key) if key in self._pending.get(key[0], ()) else []
 
-    def unprepared(self, key: Key, resource: Resource) -> Unprepared | None:
+    def pending_call(self, key: Key, resource: Resource) -> PendingPreStart | None:
         """None where nothing is owed. A plugin that is still awaited after a restart may ask for a call."""
-        if key in self._owed.get(key[0], ()):
+        if key in self._pending.get(key[0], ()):
             failed = self._failed.get(key)
-            return Unprepared(key[2], failed.message if failed else "", self.is_called(key))
-        if key in self._perhaps and resource.settle_until is not None:
-            return Unprepared(key[2])
+            return PendingPreStart(key[2], failed.message if failed else "", self.is_in_flight(key))
+        if key in self._undecided and resource.settle_until is not None:
+            return PendingPreStart(key[2])
         return None
 
-    def is_called(self, key: Key) -> bool:
+    def is_in_flight(self, key: Key) -> bool:
         """Whether the plugin's answer is awaited."""
         return key in self._in_flight.values()
 
-    def owed(self) -> tuple[Key, ...]:
-        return tuple(key for keys in self._owed.values() for key in keys)
+    def pending(self) -> tuple[Key, ...]:
+        return tuple(key for keys in self._pending.values() for key in keys)
 
     def due(self, book: AllocationBook, resources: Mapping[str, Resource], now: float) -> list[Effect]:
         """The next call of each pod whose plugin can be asked now."""
-        effects = self._ask_for(resources)
-        for pod_uid in list(self._owed):
+        effects = self._decide(resources)
+        for pod_uid in list(self._pending):
             while (key := self._next(pod_uid, now)) is not None:
                 resource, allocation = resources[key[2]], book.of(*key)
                 if allocation is not None and not resource.is_live:
                     # its plugin lists its devices when it is back: that is what to wait for
-                    self._stop_clock(key)
+                    self._stop_retry_timer(key)
                     break
                 if allocation is not None and resource.options.pre_start_required:
                     effects.append(self._call(resource, allocation, key))
@@ -105,48 +105,48 @@ class PreStarts:
             return []
         earlier = self._failed.get(key)
         attempts = (earlier.attempts if earlier else 0) + 1
-        retry_at = now + pause_seconds(attempts)
-        self._failed[key] = Waiting(*key, Reason.PRE_START_FAILED, message, attempts, retry_at)
+        retry_at = now + retry_seconds(attempts)
+        self._failed[key] = PendingAllocation(*key, Reason.PRE_START_FAILED, message, attempts, retry_at)
         return [Publish(key[2])]
 
     def forget(self, pod_uid: str) -> list[Effect]:
         """The pod is over: whatever a call still brings is nobody's."""
-        self._perhaps = {key: None for key in self._perhaps if key[0] != pod_uid}
-        if self._owed.pop(pod_uid, None) is None:
+        self._undecided = {key: None for key in self._undecided if key[0] != pod_uid}
+        if self._pending.pop(pod_uid, None) is None:
             return []
-        self._late |= {ticket: pod_uid for ticket, key in self._in_flight.items() if key[0] == pod_uid}
+        self._orphaned |= {ticket: pod_uid for ticket, key in self._in_flight.items() if key[0] == pod_uid}
         self._in_flight = {ticket: key for ticket, key in self._in_flight.items() if key[0] != pod_uid}
         gone = [key for key in self._failed if key[0] == pod_uid]
         for key in gone:
             del self._failed[key]
         return [Publish(key[2]) for key in gone]
 
-    def is_late(self, pod_uid: str) -> bool:
+    def has_orphaned_call(self, pod_uid: str) -> bool:
         """Whether a plugin may still be at work on devices of a pod that is over."""
-        return pod_uid in self._late.values()
+        return pod_uid in self._orphaned.values()
 
-    def late(self, ticket: int) -> str | None:
+    def orphan_ended(self, ticket: int) -> str | None:
         """A call has come to its end: the UID of its pod, where that is over."""
-        return self._late.pop(ticket, None)
+        return self._orphaned.pop(ticket, None)
 
-    def waiting(self) -> Iterable[Waiting]:
+    def failed_calls(self) -> Iterable[PendingAllocation]:
         return self._failed.values()
 
     def next_deadline(self) -> float | None:
         return min((w.retry_at for w in self._failed.values() if w.retry_at is not None), default=None)
 
-    def _ask_for(self, resources: Mapping[str, Resource]) -> list[Effect]:
+    def _decide(self, resources: Mapping[str, Resource]) -> list[Effect]:
         """What was owed perhaps is owed, or not, where the plugin is there to tell."""
         effects: list[Effect] = []
-        for key in [key for key in self._perhaps if resources[key[2]].is_live]:
-            del self._perhaps[key]
+        for key in [key for key in self._undecided if resources[key[2]].is_live]:
+            del self._undecided[key]
             if resources[key[2]].options.pre_start_required:
-                self.owe([key])
+                self.require([key])
                 effects.append(SaveCheckpoint(durable=False))
         return effects
 
     def _next(self, pod_uid: str, now: float) -> Key | None:
-        keys = self._owed.get(pod_uid)
+        keys = self._pending.get(pod_uid)
         if not keys or keys[0] in self._in_flight.values():
             return None
         waiting = self._failed.get(keys[0])
@@ -155,20 +155,20 @@ class PreStarts:
 
     def _call(self, resource: Resource, allocation: Allocation, key: Key) -> CallPreStart:
         assert resource.endpoint is not None
-        self._stop_clock(key)
+        self._stop_retry_timer(key)
         ticket = next(self._tickets)
         self._in_flight[ticket] = key
         return CallPreStart(ticket, resource.name, resource.endpoint, key[1], allocation.device_ids)
 
-    def _stop_clock(self, key: Key) -> None:
+    def _stop_retry_timer(self, key: Key) -> None:
         waiting = self._failed.get(key)
         if waiting is not None:
             self._failed[key] = replace(waiting, retry_at=None)
 
     def _done(self, key: Key) -> list[Effect]:
-        keys = self._owed[key[0]]
+        keys = self._pending[key[0]]
         keys.remove(key)
         if not keys:
-            del self._owed[key[0]]
+            del self._pending[key[0]]
         saved: list[Effect] = [SaveCheckpoint(durable=False)]
         return saved + ([Publish(key[2])] if self._failed.pop(key, None) is not None else [])

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
-from nodedevice_agent.devicemanager.allocation.pending import pause_seconds
+from nodedevice_agent.devicemanager.allocation.pod_allocation import retry_seconds
 from nodedevice_agent.devicemanager.effects import CallAllocate, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import Resource
 
 _Key = tuple[str, str, str]
 
 
-class Reanswers:
+class Reallocations:
     """Which of them are being asked for, and when the ones that failed are asked again."""
 
     def __init__(self, tickets: Iterator[int]) -> None:
@@ -24,7 +24,7 @@ class Reanswers:
         self._attempts: dict[_Key, int] = {}
         self._retry_at: dict[_Key, float] = {}
 
-    def is_waiting_for(self, ticket: int) -> bool:
+    def is_in_flight(self, ticket: int) -> bool:
         return ticket in self._in_flight
 
     def due(self, book: AllocationBook, resources: Mapping[str, Resource], now: float) -> list[Effect]:
@@ -59,7 +59,7 @@ class Reanswers:
     def failed(self, ticket: int, now: float) -> None:
         key = self._in_flight.pop(ticket)
         self._attempts[key] = self._attempts.get(key, 0) + 1
-        self._retry_at[key] = now + pause_seconds(self._attempts[key])
+        self._retry_at[key] = now + retry_seconds(self._attempts[key])
 
     def next_deadline(self) -> float | None:
         return min(self._retry_at.values(), default=None)

@@ -13,8 +13,8 @@ from nodedevice_agent.devicemanager.devices import Device
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """taken: settled. pool: what the rest is taken from, the first ones first; a plugin's advice may reorder it."""
+class Selection:
+    """taken: settled. pool: what the rest is taken from, the first ones first; a plugin's preferred may reorder it."""
 
     count: int
     taken: tuple[str, ...]
@@ -24,42 +24,42 @@ class Choice:
     def missing(self) -> int:
         return self.count - len(self.taken)
 
-    def offered(self) -> tuple[str, ...]:
+    def candidates(self) -> tuple[str, ...]:
         """What a plugin is asked to choose `count` of; `taken` must be among them."""
         return tuple(sorted((*self.taken, *self.pool)))
 
-    def completed(self, advice: Collection[str] = ()) -> tuple[str, ...]:
-        """`count` device IDs: advice is followed as far as it makes sense, the rest comes from the pool in order."""
+    def completed(self, preferred: Collection[str] = ()) -> tuple[str, ...]:
+        """`count` device IDs: preferred is followed as far as it makes sense, the rest comes from the pool in order."""
         if not self.missing:
             return self.taken
         pool = self.pool
-        if advice:
+        if preferred:
             offered = frozenset(pool)
-            pool = tuple(dict.fromkeys((*(i for i in advice if i in offered), *pool)))
+            pool = tuple(dict.fromkeys((*(i for i in preferred if i in offered), *pool)))
         return (*self.taken, *pool[: self.missing])
 
 
-def choice(
+def select(
     devices: Mapping[str, Device],
     count: int,
     reusable: Iterable[str],
     free: Iterable[str],
     affinity: frozenset[int] | None,
-) -> Choice:
+) -> Selection:
     """How `count` devices are found, given at least as many of reusable and free ones.
 
     reusable, free: sorted and disjoint. affinity: NUMA nodes to take from first.
     """
     reusable, free = tuple(reusable), tuple(free)
     if affinity is None or not any(device.numa_nodes for device in devices.values()):
-        return Choice(count, reusable[:count], free)
+        return Selection(count, reusable[:count], free)
     near_first = sorted(reusable, key=lambda i: (not _is_near(devices.get(i), affinity), i))
     taken = tuple(near_first[:count])
     near, far = _split(devices, free, affinity)
     missing = count - len(taken)
     if missing < len(near):
-        return Choice(count, taken, near)
-    return Choice(count, (*taken, *near), far)
+        return Selection(count, taken, near)
+    return Selection(count, (*taken, *near), far)
 
 
 def near_count(devices: Mapping[str, Device], device_ids: Iterable[str], affinity: frozenset[int]) -> int:

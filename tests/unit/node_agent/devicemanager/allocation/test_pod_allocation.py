@@ -197,12 +197,12 @@ class TestNotEnough:
         scenario.run(pod("p", gpu=1))
         effects = scenario.see(pod("q", gpu=1))
         assert published(effects) == {GPU}
-        (waiting,) = scenario.manager.waiting(GPU)
+        (waiting,) = scenario.manager.pending(GPU)
         assert (waiting.pod_uid, waiting.container, waiting.reason) == ("q", "main", "NotEnoughDevices")
-        assert waiting.message == "1 of example.com/gpu needed, and fewer are available"
+        assert waiting.message == "1 of example.com/gpu needed, but fewer are available"
         scenario.answer_all(scenario.gone("p"))
         assert scenario.held() == {"q/main": ("d0",)}
-        assert scenario.manager.waiting(GPU) == []
+        assert scenario.manager.pending(GPU) == []
 
     def test_nobody_is_asked_for_a_pod_that_cannot_be_served_whole(self) -> None:
         scenario = with_plugin(2)
@@ -326,7 +326,7 @@ class TestHeldAlready:
         scenario.run(pod("p", gpu=1))
         effects = scenario.see(pod("p", gpu=3))
         assert calls(effects) == []
-        (waiting,) = scenario.manager.waiting(GPU)
+        (waiting,) = scenario.manager.pending(GPU)
         assert waiting.reason == "ChangedRequest"
         assert waiting.message == "container main changed its request from 1 to 3"
         assert scenario.held() == {"p/main": ("d0",)}

@@ -98,8 +98,8 @@ class TestFailure:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
         assert published(fails(scenario, call)) == {GPU}
-        (waiting,) = scenario.snapshot().waiting
-        assert (waiting.waiting.reason, waiting.waiting.message, waiting.waiting.container) == (
+        (view,) = scenario.snapshot().pending
+        assert (view.pending.reason, view.pending.message, view.pending.container) == (
             "PreStartFailed",
             "cannot reset",
             "main",

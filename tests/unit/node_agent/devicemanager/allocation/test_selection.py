@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.allocation.selection import choice
+from nodedevice_agent.devicemanager.allocation.selection import select
 from nodedevice_agent.devicemanager.devices import Device
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology_hints import on
@@ -37,29 +37,29 @@ def test_near_devices_first(
     devices: dict[str, Device], count: int, affinity: set[int] | None, expected: dict[int, int]
 ) -> None:
     nodes = None if affinity is None else frozenset(affinity)
-    assert aligned(devices, choice(devices, count, (), sorted(devices), nodes).completed()) == expected
+    assert aligned(devices, select(devices, count, (), sorted(devices), nodes).completed()) == expected
 
 
 def test_the_node_with_fewer_free_devices_is_used_up_first() -> None:
     devices = on(0, 0, 0, 1, 1)
-    assert choice(devices, 1, (), sorted(devices), frozenset({0, 1})).completed() == ("d3",)
+    assert select(devices, 1, (), sorted(devices), frozenset({0, 1})).completed() == ("d3",)
 
 
 @pytest.mark.kubelet("scenario 18")
 def test_a_device_of_two_nodes_is_near_to_both() -> None:
     devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,)), "d2": Device("d2")}
-    assert choice(devices, 1, (), sorted(devices), frozenset({1})).completed() == ("d0",)
+    assert select(devices, 1, (), sorted(devices), frozenset({1})).completed() == ("d0",)
 
 
 def test_a_device_of_two_nodes_is_kept_for_who_cannot_do_without() -> None:
     devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,))}
-    assert choice(devices, 1, (), sorted(devices), frozenset({0})).completed() == ("d1",)
+    assert select(devices, 1, (), sorted(devices), frozenset({0})).completed() == ("d1",)
 
 
 def test_the_pods_own_devices_come_before_near_ones() -> None:
     devices = on(0, 1, 1)
-    assert choice(devices, 2, ("d0",), ("d1", "d2"), frozenset({1})).completed() == ("d0", "d1")
-    assert choice(devices, 1, ("d0", "d1"), ("d2",), frozenset({1})).completed() == ("d1",)
+    assert select(devices, 2, ("d0",), ("d1", "d2"), frozenset({1})).completed() == ("d0", "d1")
+    assert select(devices, 1, ("d0", "d1"), ("d2",), frozenset({1})).completed() == ("d1",)
 
 
 NEAR = [0] * 8
@@ -87,7 +87,7 @@ class TestAdvice:
     def test_is_followed_among_near_devices(
         self, affinity: set[int], advice: list[str], expected: dict[int, int]
     ) -> None:
-        chosen = choice(HUNDREDS, 5, (), sorted(HUNDREDS), frozenset(affinity)).completed(advice)
+        chosen = select(HUNDREDS, 5, (), sorted(HUNDREDS), frozenset(affinity)).completed(advice)
         assert len(set(chosen)) == 5
         assert aligned(HUNDREDS, chosen) == expected
         near = {i for i in advice if i in HUNDREDS and affinity.issuperset(HUNDREDS[i].numa_nodes)}
@@ -95,7 +95,7 @@ class TestAdvice:
 
     def test_decides_only_what_near_devices_leave_open(self) -> None:
         devices = on(0, 0, 1, 1)
-        picked = choice(devices, 3, (), sorted(devices), frozenset({0}))
+        picked = select(devices, 3, (), sorted(devices), frozenset({0}))
         assert (picked.taken, picked.missing) == (("d0", "d1"), 1)
         assert picked.completed(["d3", "d2"]) == ("d0", "d1", "d3")
 
@@ -121,14 +121,14 @@ class TestAdvice:
     ) -> None:
         devices = on(*nodes)
         free = sorted(devices.keys() - set(ids(held)) - set(ids(reusable)))
-        picked = choice(devices, count, ids(reusable), free, frozenset({0}))
-        assert picked.offered() == ids(available)
+        picked = select(devices, count, ids(reusable), free, frozenset({0}))
+        assert picked.candidates() == ids(available)
         assert sorted(picked.taken) == list(ids(must_include))
         assert picked.count == count
 
     def test_is_not_needed_where_the_near_ones_are_just_enough(self) -> None:
         devices = on(0, 0, 1)
-        picked = choice(devices, 2, (), sorted(devices), frozenset({0}))
+        picked = select(devices, 2, (), sorted(devices), frozenset({0}))
         assert picked.missing <= 0
         assert picked.completed(["d2"]) == ("d0", "d1")
 
@@ -145,11 +145,11 @@ def test_always_the_number_asked_for_each_once_and_near_ones_as_far_as_they_go(
     own = data.draw(st.sets(st.sampled_from(sorted(devices))))
     affinity = data.draw(st.one_of(st.none(), st.frozensets(st.integers(0, 3), min_size=1)))
     advice = data.draw(st.lists(st.sampled_from([*sorted(devices), "bogus"])))
-    picked = choice(devices, count, sorted(own), sorted(devices.keys() - own), affinity)
+    picked = select(devices, count, sorted(own), sorted(devices.keys() - own), affinity)
     chosen = picked.completed(advice)
     assert len(chosen) == len(set(chosen)) == count
     assert set(chosen) <= devices.keys()
-    assert set(picked.offered()) >= set(chosen)
+    assert set(picked.candidates()) >= set(chosen)
     assert len(own & set(chosen)) == min(count, len(own))
     if affinity is not None:
         near_free = [i for i in devices.keys() - own if affinity.issuperset(devices[i].numa_nodes or (-1,))]

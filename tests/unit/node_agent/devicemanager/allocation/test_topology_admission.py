@@ -79,7 +79,7 @@ class TestPolicies:
         assert scenario.held()["d/main"] == ("d0",)
         scenario.run(pod("e", gpu=1))
         assert calls(scenario.see(pod("f", gpu=2))) == []
-        (waiting,) = scenario.manager.waiting(GPU)
+        (waiting,) = scenario.manager.pending(GPU)
         assert (waiting.pod_uid, waiting.reason) == ("f", "NotEnoughDevices")
 
     def test_best_effort_takes_what_is_left_across_nodes(self) -> None:
@@ -110,7 +110,7 @@ class TestWaiting:
         scenario = machine(policy, [0, 0, 1, 1])
         occupy_one_on_each_node(scenario)
         assert calls(scenario.see(pod("p", gpu=2))) == []
-        (waiting,) = scenario.manager.waiting(GPU)
+        (waiting,) = scenario.manager.pending(GPU)
         assert waiting.reason == "TopologyAffinity"
         assert waiting.message == "container main: resources cannot be allocated with topology locality"
         assert waiting.retry_at is None
@@ -192,7 +192,7 @@ class TestPodScope:
         ],
     )
     def test_what_a_pod_has_at_once_at_most(self, containers: list[Container], request_: dict[str, int]) -> None:
-        assert pod_request(list(Pod("p", "default", "p", tuple(containers)).needs())) == request_
+        assert pod_request(list(Pod("p", "default", "p", tuple(containers)).device_requests)) == request_
 
 
 class TestAdvice:

@@ -224,7 +224,7 @@ async def _look_for_node(node_name: str, cluster: Cluster, health: Health) -> No
     was_said = False
     while True:
         try:
-            await until_done("reading the node", lambda: cluster.node_uid(node_name), but=ApiNotFound)
+            await until_done(lambda: cluster.node_uid(node_name), but=ApiNotFound)
         except ApiNotFound:
             why = f"there is no Node {node_name!r} in the cluster; check --node-name, or wait until it has joined"
             if not was_said:

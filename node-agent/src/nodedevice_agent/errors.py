@@ -5,7 +5,7 @@
 # ├── PluginFailed             a call to a device plugin failed, timed out or made no sense
 # └── ApiError                 the API server
 #     ├── ApiUnreachable       no answer, or one that is no answer: a time-out, its own failure (5xx)
-#     │   └── ApiAway          no connection
+#     │   └── ApiDisconnected          no connection
 #     ├── ApiForbidden         401 or 403
 #     ├── ApiNotFound          404
 #     ├── ApiGone              410: the resource version is too old
@@ -64,7 +64,7 @@ class ApiUnreachable(ApiError):
     """Worth trying again."""
 
 
-class ApiAway(ApiUnreachable):
+class ApiDisconnected(ApiUnreachable):
     """No connection. The cluster's edge has said so, once for all that is asked of it."""
 
 

@@ -286,7 +286,7 @@ async def test_an_outage_of_the_api_server_is_caught_up_with(node: AgentNode) ->
             await asyncio.to_thread(node.control_plane.kubectl, "get", "nodedevices")
         await plugin.update({name: device for name, device in plugin.devices.items() if name != "d2"})
         await plugin.set_health("d1", healthy=False)
-        await node.agent.until_logged("api server: connection lost; trying again")
+        await node.agent.until_logged("API server unreachable; retrying")
     finally:
         await asyncio.to_thread(node.control_plane.start_apiserver)
     seen = await node.until_numbers(total=2, allocated=1, available=0)
@@ -305,7 +305,7 @@ async def test_a_start_while_the_api_server_is_away(node: AgentNode) -> None:
     await asyncio.to_thread(node.control_plane.stop_apiserver)
     try:
         node.agent.start()
-        await node.agent.until_logged("api server: connection lost; trying again")
+        await node.agent.until_logged("API server unreachable; retrying")
         await plugin.wait_for_streams(1)
         assert (await node.agent.get("/readyz"))[0] == 503
         assert (await node.agent.get("/healthz"))[0] == 200

@@ -58,9 +58,9 @@ async def test_a_token_without_rights_is_said_and_tried_until_it_has_them(
     )
     agent_node.start_agent({"--kubeconfig": str(kubeconfig)})
     await agent_node.plugin(1)
-    trying = await agent_node.agent.until_logged("lease cannot be renewed; trying again")
+    trying = await agent_node.agent.until_logged("lease renewal failed; retrying")
     assert "forbidden" in trying["error"]
-    lost = await agent_node.agent.until_logged("api server: trying again")
+    lost = await agent_node.agent.until_logged("API request failed; retrying")
     assert "forbidden" in lost["error"]
     status, text = await agent_node.agent.get("/readyz")
     assert (status, "api server: the lease cannot be renewed" in text) == (503, True)
@@ -70,9 +70,9 @@ async def test_a_token_without_rights_is_said_and_tried_until_it_has_them(
     await asyncio.to_thread(control_plane.kubectl, *role)
     try:
         await agent_node.agent.until_ready()
-        # each thing that was forbidden is said once, however often it was tried
-        events = [(line["event"], line.get("what"), line.get("lease")) for line in agent_node.agent.lines()]
-        warned = [event for event in events if "trying again" in event[0]]
+        # each forbidden request is logged once, however often it was tried
+        failures = [line for line in agent_node.agent.lines() if "retrying" in line["event"]]
+        warned = [(line["event"], line["error"].partition(": ")[0], line.get("lease")) for line in failures]
         assert len(warned) == len(set(warned))
     finally:
         await asyncio.to_thread(control_plane.kubectl, "delete", "clusterrolebinding", binding)

@@ -16,13 +16,13 @@ from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.errors import ApiError
-from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, PodObject
+from nodedevice_agent.kube.client import Cluster, NodeDeviceObject
+from nodedevice_agent.kube.informer import Informer
 from nodedevice_agent.kube.nodedevice import NodeDevice
-from nodedevice_agent.kube.pods import from_api
+from nodedevice_agent.kube.pods import PodObject, from_api
 from nodedevice_agent.kube.rebuild import recover_checkpoint
 from nodedevice_agent.kube.status import node_device_status
 
@@ -68,6 +68,34 @@ def connect(answers: Answers) -> Cluster:
     config = KubeConfig.from_one(cluster=ClusterConfig("http://127.0.0.1:1"), user=User())
     client: AsyncClient = AsyncClient(config=config, transport=answers, trust_env=False, field_manager="fuzz")
     return Cluster(client, "http://127.0.0.1:1")
+
+
+class IgnoredEvents:
+    """An EventHandler."""
+
+    def synced(self, objects: list[Any]) -> None: ...
+
+    def updated(self, found: Any) -> None: ...
+
+    def deleted(self, found: Any) -> None: ...
+
+
+class PodsOf:
+    """An EventHandler that feeds this manager."""
+
+    def __init__(self, manager: DeviceManager) -> None:
+        self._manager = manager
+
+    def synced(self, objects: list[PodObject]) -> None:
+        self._manager.pods_synced([from_api(pod) for pod in objects], 1.0)
+
+    def updated(self, found: PodObject) -> None:
+        pod = from_api(found)
+        self._manager.pod_seen(pod, 1.0)
+        assert sum(need.count for need in pod.device_requests) < 2**70
+
+    def deleted(self, found: PodObject) -> None:
+        self.updated(found)
 
 
 class StatusOf:
@@ -180,9 +208,6 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     answers = Answers()
     cluster = connect(answers)
 
-    async def ignore(*_: object) -> None:
-        pass
-
     async def one(status: int, headers: dict[str, str], body: bytes, lines: bytes) -> None:
         for call in (
             lambda: cluster.node_uid("node-a"),
@@ -190,8 +215,8 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
             lambda: cluster.apply_status("x", {}),
             lambda: cluster.create_node_device(("node-a", "uid"), GPU),
             lambda: cluster.get_lease("ns", "node-a"),
-            lambda: cluster.follow(PodObject, {}, ignore, ignore),
-            lambda: cluster.follow(NodeDeviceObject, {}, ignore, ignore),
+            Informer(cluster, PodObject, {}, IgnoredEvents()).list_and_watch,
+            Informer(cluster, NodeDeviceObject, {}, IgnoredEvents()).list_and_watch,
         ):
             answers.tell(body, lines, status, headers)
             with contextlib.suppress(ApiError):
@@ -220,20 +245,10 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     async def one(pods: Any) -> None:
         manager = manager_with_devices()
 
-        def seen(pod: Pod) -> None:
-            manager.pod_seen(pod, 1.0)
-            assert sum(need.count for need in pod.device_requests) < 2**70
-
-        async def synced(found: list[PodObject]) -> None:
-            manager.pods_synced([from_api(pod) for pod in found], 1.0)
-
-        async def changed(event: str, pod: PodObject) -> None:
-            seen(from_api(pod))
-
         lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
         answers.tell(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
         with contextlib.suppress(ApiError):
-            await cluster.follow(PodObject, {}, synced, changed)
+            await Informer(cluster, PodObject, {}, PodsOf(manager)).list_and_watch()
         status_of(manager, GPU, {})
 
     fuzz(lambda pods: runner.run(one(pods)), st.lists(_pod, max_size=4))

@@ -1,14 +1,14 @@
-"""The API server, as far as the agent may use it: its pods, its Node's identity, its own NodeDevices, its Lease.
+"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease.
 
-lightkube does the talking (credentials, TLS, watches); here are slim types for what is read, and its errors become ours.
+lightkube handles credentials, TLS and watches. The types here hold only what is read, and lightkube's errors become ours.
 """
 
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx2
 import msgspec
@@ -23,7 +23,7 @@ from nodedevice_api import names
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
-    ApiAway,
+    ApiDisconnected,
     ApiError,
     ApiForbidden,
     ApiGone,
@@ -35,8 +35,10 @@ from nodedevice_agent.kube import kubeconfig as kubeconfigs
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T", bound=res.Resource)
+
 REQUEST_SECONDS = 10.0
-# A watch ends by itself before this; the server closes it, so that a list begins anew now and then.
+# The server closes a watch after this time, so that the objects are listed again now and then.
 WATCH_SECONDS = 300
 _LEASE = "Lease"
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE, _TOO_MANY = 401, 403, 404, 410, 429
@@ -57,102 +59,39 @@ class OwnedMetadata(Metadata, omit_defaults=True):
     ownerReferences: list[dict[str, Any]] | None = None
 
 
-class _Object(msgspec.Struct, omit_defaults=True):
+class KubeObject(msgspec.Struct, omit_defaults=True):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
-def _info(group: str, version: str, kind: str, plural: str, *verbs: str, action: str | None = None) -> res.ApiInfo:
+def api_info(group: str, version: str, kind: str, plural: str, *verbs: str, action: str | None = None) -> res.ApiInfo:
     definition = res.ResourceDef(group, version, kind)
     return res.ApiInfo(definition, plural, list(verbs), parent=definition if action else None, action=action)
 
 
-class Resources(msgspec.Struct):
-    limits: dict[str, str | int] | None = None
+class NodeObject(KubeObject, res.GlobalResource):
+    _api_info = api_info("", "v1", "Node", "nodes", "get")
 
 
-class KeyRef(msgspec.Struct):
-    optional: bool | None = None
-
-
-class EnvVarSource(msgspec.Struct):
-    """Of what a variable may refer to, what may be missing."""
-
-    configMapKeyRef: KeyRef | None = None
-    secretKeyRef: KeyRef | None = None
-    fileKeyRef: KeyRef | None = None
-
-
-class EnvVar(msgspec.Struct):
-    name: str = ""
-    valueFrom: EnvVarSource | None = None
-
-
-class VolumeMount(msgspec.Struct):
-    mountPath: str = ""
-
-
-class SecurityContext(msgspec.Struct):
-    privileged: bool | None = None
-
-
-class ContainerSpec(msgspec.Struct):
-    name: str
-    resources: Resources = msgspec.field(default_factory=Resources)
-    restartPolicy: str | None = None
-    env: list[EnvVar] | None = None
-    volumeMounts: list[VolumeMount] | None = None
-    securityContext: SecurityContext | None = None
-
-
-class PodSpec(msgspec.Struct):
-    containers: list[ContainerSpec] = []
-    initContainers: list[ContainerSpec] | None = None
-
-
-class RequestMapping(msgspec.Struct):
-    containerName: str = ""
-    resourceName: str = ""
-
-
-class ExtendedResourceClaimStatus(msgspec.Struct):
-    requestMappings: list[RequestMapping] | None = None
-
-
-class PodStatus(msgspec.Struct):
-    phase: str | None = None
-    extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
-
-
-class PodObject(_Object, res.NamespacedResourceG):
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
-    _api_info = _info("", "v1", "Pod", "pods", "global_list", "global_watch")
-
-
-class NodeObject(_Object, res.GlobalResource):
-    _api_info = _info("", "v1", "Node", "nodes", "get")
-
-
-class NodeDeviceObject(_Object, res.GlobalResource):
+class NodeDeviceObject(KubeObject, res.GlobalResource):
     metadata: OwnedMetadata = msgspec.field(default_factory=OwnedMetadata)
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
-    _api_info = _info(
+    _api_info = api_info(
         names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "get", "list", "watch", "patch"
     )
 
 
 class NodeDeviceStatus(NodeDeviceObject, res.GlobalSubResource):
-    _api_info = _info(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "patch", action="status")
+    _api_info = api_info(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "patch", action="status")
 
 
 class Cluster:
-    """One client for all of the agent's edges. Every method raises ApiError and nothing else."""
+    """One client for the whole agent. Every method raises ApiError and nothing else."""
 
     def __init__(self, client: AsyncClient, server: str) -> None:
         self._client = client
         self.server = server
-        self._is_away = False
+        self._is_disconnected = False
 
     @classmethod
     def connect(cls, kubeconfig: Path | None) -> Self:
@@ -169,7 +108,7 @@ class Cluster:
                 field_manager=names.AGENT_FIELD_MANAGER,
             )
         except (ConfigError, OSError, AttributeError, LookupError, TypeError, ValueError) as exc:
-            # what certificates and keys are, the library finds out by tripping over them
+            # the library reports invalid certificates and keys by any of these
             raise kubeconfigs.unusable(config.fname, str(exc)) from exc
         return cls(client, config.cluster.server)
 
@@ -178,17 +117,17 @@ class Cluster:
 
     async def node_uid(self, name: str) -> str:
         """Raises ApiNotFound when there is no such Node."""
-        with self._asked(f"reading node {name}"):
+        with self._request(f"reading node {name}"):
             node = await self._client.get(NodeObject, name)
         return node.metadata.uid or ""
 
     async def node_devices_of(self, node_name: str) -> list[NodeDeviceObject]:
-        """All NodeDevices of a node, by field selector: the server looks at every one, so only after a lost checkpoint."""
-        with self._asked(f"listing nodedevices of node {node_name}"):
+        """All NodeDevices of a node, by field selector: the server scans all of them, so only after a lost checkpoint."""
+        with self._request(f"listing nodedevices of node {node_name}"):
             return [o async for o in self._client.list(NodeDeviceObject, fields={"spec.nodeName": node_name})]
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
-        """Make the object, or make sure of it. node: (name, uid) of the owner."""
+        """Apply the object without a status, whether it exists or not. node: (name, uid) of the owner."""
         name = names.node_device_name(node[0], resource_name)
         owner = {"apiVersion": "v1", "kind": "Node", "name": node[0], "uid": node[1]}
         body = {
@@ -197,100 +136,95 @@ class Cluster:
             "metadata": {"name": name, "ownerReferences": [owner]},
             "spec": {"nodeName": node[0], "resourceName": resource_name},
         }
-        with _counted(names.NODE_DEVICE), self._asked(f"creating nodedevice {name}"):
+        with _counted(names.NODE_DEVICE), self._request(f"creating nodedevice {name}"):
             return await self._client.patch(NodeDeviceObject, name, body, patch_type=PatchType.APPLY, force=True)
 
     async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
-        """Apply all that the agent owns of the status. Raises ApiNotFound when the object has to be made first."""
+        """Apply the agent's whole part of the status. Raises ApiNotFound when the object has to be created first."""
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.NODE_DEVICE,
             "metadata": {"name": name},
             "status": status,
         }
-        with _counted(names.NODE_DEVICE), self._asked(f"writing the status of nodedevice {name}"):
+        with _counted(names.NODE_DEVICE), self._request(f"writing the status of nodedevice {name}"):
             return await self._client.patch(NodeDeviceStatus, name, body, patch_type=PatchType.APPLY, force=True)
 
-    async def follow(
-        self,
-        kind: type[Any],
-        fields: Mapping[str, str],
-        synced: Callable[[list[Any]], Awaitable[None]],
-        changed: Callable[[str, Any], Awaitable[None]],
-    ) -> None:
-        """List, then watch, until something breaks (raises ApiError) or the watch has to begin anew (returns).
+    async def list(self, kind: type[T], fields: Mapping[str, str]) -> tuple[list[T], str]:
+        """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces."""
+        with self._request(f"listing {_plural(kind)}"):
+            listing: Any = self._client.list(kind, fields=dict(fields), **_scope(kind))
+            return [found async for found in listing], listing.resourceVersion
 
-        synced: the complete list; changed: (ADDED | MODIFIED | DELETED, object). Namespaced kinds in all namespaces.
-        """
-        # pods are followed in all namespaces; the other kinds have none
-        scope: dict[str, Any] = {"namespace": "*"} if issubclass(kind, res.NamespacedResourceG) else {}
-        what = f"watching {kind._api_info.plural}"
-        # what the callbacks raise is theirs: only the library is translated
-        with self._asked(what):
-            listing = self._client.list(kind, fields=dict(fields), **scope)
-            items = [item async for item in listing]
-        await synced(items)
+    async def watch(self, kind: type[T], fields: Mapping[str, str], version: str) -> AsyncIterator[tuple[str, T]]:
+        """Each change since that version: ADDED, MODIFIED or DELETED, and the object. Ends when the server closes it."""
+        what = f"watching {_plural(kind)}"
         with _translated(what):
-            watch = aiter(
+            changes: AsyncIterator[Any] = aiter(
                 self._client.watch(
-                    kind,
-                    fields=dict(fields),
-                    resource_version=listing.resourceVersion,
-                    server_timeout=WATCH_SECONDS,
-                    **scope,
+                    kind, fields=dict(fields), resource_version=version, server_timeout=WATCH_SECONDS, **_scope(kind)
                 )
             )
         while True:
-            with self._asked(what):
-                found = await anext(watch, None)
+            with self._request(what):
+                found = await anext(changes, None)
             if found is None:
                 return
-            await changed(*found)
+            yield found
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
-        with self._asked(f"reading lease {namespace}/{name}"):
+        with self._request(f"reading lease {namespace}/{name}"):
             return await self._client.get(Lease, name, namespace=namespace)
 
     async def create_lease(self, lease: Lease) -> Lease:
-        with _counted(_LEASE), self._asked("creating the lease"):
+        with _counted(_LEASE), self._request("creating the lease"):
             return await self._client.create(lease)
 
     async def replace_lease(self, lease: Lease) -> Lease:
-        """Raises ApiRefused (409) when somebody else wrote it meanwhile."""
-        with _counted(_LEASE), self._asked("renewing the lease"):
+        """Raises ApiRefused (409) when another client wrote it meanwhile."""
+        with _counted(_LEASE), self._request("renewing the lease"):
             return await self._client.replace(lease)
 
     @contextmanager
-    def _asked(self, what: str) -> Iterator[None]:
-        """One request or answer. That there is no connection is said here alone, with the address, and when there is one again."""
+    def _request(self, what: str) -> Iterator[None]:
+        """One request or response. Only here a lost connection is logged, with the address, and its end."""
         try:
             with _translated(what):
                 yield
-        except ApiAway as exc:
-            if not self._is_away:
+        except ApiDisconnected as exc:
+            if not self._is_disconnected:
                 extra = {"server": self.server, "error": str(exc)}
-                log.warning("api server: connection lost; trying again", extra=extra)
-            self._is_away = True
+                log.warning("API server unreachable; retrying", extra=extra)
+            self._is_disconnected = True
             raise
         except ApiError as exc:
             if exc.status:
-                self._answered()
+                self._connected()
             raise
-        self._answered()
+        self._connected()
 
-    def _answered(self) -> None:
-        if self._is_away:
-            log.info("api server: connected again", extra={"server": self.server})
-        self._is_away = False
+    def _connected(self) -> None:
+        if self._is_disconnected:
+            log.info("API server reachable again", extra={"server": self.server})
+        self._is_disconnected = False
+
+
+def _plural(kind: Any) -> str:
+    return str(kind._api_info.plural)
+
+
+def _scope(kind: type) -> dict[str, Any]:
+    # the other kinds have no namespace
+    return {"namespace": "*"} if issubclass(kind, res.NamespacedResourceG) else {}
 
 
 @contextmanager
 def _counted(kind: str) -> Iterator[None]:
-    """One write of that kind; the caller's cancellation is none of its outcomes."""
+    """Count one write of that kind by its outcome; a cancelled one is not counted."""
     try:
         yield
     except ApiError as exc:
-        outcome = ApiUnreachable if isinstance(exc, ApiAway) else type(exc)
+        outcome = ApiUnreachable if isinstance(exc, ApiDisconnected) else type(exc)
         metrics.API_WRITES.labels(kind, outcome.__name__).inc()
         raise
     metrics.API_WRITES.labels(kind, "ok").inc()
@@ -301,26 +235,26 @@ def _translated(what: str) -> Iterator[None]:
     try:
         yield
     except LightkubeApiError as exc:
-        # an error inside a watch has no response of its own; of a proxy's answer, the body may not say the code
+        # an error inside a watch has no response of its own; a proxy's response may have no code in its body
         code = exc.status.code or (exc.response.status_code if exc.response is not None else 0)
         raise _by_status(what, exc.status.message or exc.status.reason or "", code) from exc
     except httpx2.HTTPStatusError as exc:
         raise _by_status(what, exc.response.reason_phrase, exc.response.status_code) from exc
     except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ConnectTimeout) as exc:
-        raise ApiAway(what, str(exc) or type(exc).__name__) from exc
+        raise ApiDisconnected(what, str(exc) or type(exc).__name__) from exc
     except httpx2.TimeoutException as exc:
-        raise ApiUnreachable(what, f"no answer in {REQUEST_SECONDS:.0f} s") from exc
+        raise ApiUnreachable(what, f"timeout: no response in {REQUEST_SECONDS:.0f} s") from exc
     except (httpx2.HTTPError, OSError, ConfigError) as exc:
         raise ApiUnreachable(what, str(exc) or type(exc).__name__) from exc
     except (msgspec.MsgspecError, NotReadyError) as exc:
         # NotReadyError: a list without a resource version
-        raise ApiUnreachable(what, f"the answer cannot be understood: {exc}") from exc
+        raise ApiUnreachable(what, f"cannot decode the response: {exc}") from exc
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
-        # the library trips over what a proxy may answer, such as an error without Content-Type
+        # the library fails in these ways on some responses of proxies, such as an error without Content-Type
         if isinstance(exc.__context__, httpx2.HTTPStatusError):
             response = exc.__context__.response
             raise _by_status(what, response.reason_phrase, response.status_code) from exc
-        raise ApiUnreachable(what, f"the answer cannot be understood: {exc!r:.200}") from exc
+        raise ApiUnreachable(what, f"cannot decode the response: {exc!r:.200}") from exc
 
 
 def _by_status(what: str, detail: str, status: int) -> ApiError:
@@ -330,19 +264,23 @@ def _by_status(what: str, detail: str, status: int) -> ApiError:
         return ApiNotFound(what, detail, status)
     if status == _GONE:
         return ApiGone(what, detail, status)
-    # an apply with a field that the CRD does not know, or too big an object, is answered with 500
-    hopeless = ("failed to create typed patch object", "request is too large", "trying to send message larger than max")
-    if status >= 500 and not any(text in detail for text in hopeless):
+    # the response to an apply with a field unknown to the CRD, or with too big an object, is 500
+    permanent = (
+        "failed to create typed patch object",
+        "request is too large",
+        "trying to send message larger than max",
+    )
+    if status >= 500 and not any(text in detail for text in permanent):
         return ApiUnreachable(what, detail, status)
     if status == _TOO_MANY:
         return ApiUnreachable(what, detail, status)
     return ApiRefused(what, detail, status)
 
 
-# each resource's watch holds a connection of its own; the library's bound of 100 would starve everything else
+# each resource's watch holds a connection; the library's limit of 100 would leave none for the other requests
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=10, keepalive_expiry=90)
 
-# a connection whose other end vanished is noticed within about half a minute
+# a connection to a peer that vanished is noticed within about half a minute
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),

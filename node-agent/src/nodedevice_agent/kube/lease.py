@@ -1,8 +1,8 @@
 """The agent's heartbeat: a Lease named as the node, in the agents' namespace, renewed every 20 seconds give or take a tenth.
 
-Written with PUT and the kept resource version: one request a renewal. Owned by the Node, so that it goes with it: where nodes come
-and go by the hundred, Leases of those long gone would be listed for ever. An API server that is away is not an error here; the
-operator sees the Lease grow old. Registrations that were refused are told on it as well, soon after.
+Written with PUT and the last resource version: one request a renewal. The Node owns it, so that both are deleted together:
+otherwise Leases of deleted nodes would pile up where nodes come and go by the hundred. An unreachable API server is not an error
+here: the operator sees the Lease expire. An annotation carries the registrations that were refused lately.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from nodedevice_common.jitter import jittered
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import ApiError, ApiForbidden, ApiNotFound
 from nodedevice_agent.kube.client import Cluster
-from nodedevice_agent.kube.retry import complain
+from nodedevice_agent.kube.retry import log_failure
 from nodedevice_agent.lib.probes import Health
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 RENEW_SECONDS = 20.0
 _JITTER = 0.1
 _RETRY_SECONDS = 5.0
-# Between a renewal and one for news: whoever is refused again and again in other words is told of no faster.
-_NEWS_SECONDS = 2.0
+# At least this long between a renewal and one for a new rejection: they may come in quick succession.
+_REJECTION_SECONDS = 2.0
 _CONFLICT = 409
 
 
@@ -57,8 +57,10 @@ class LeaseKeeper:
                 self._succeeded()
             except ApiError as exc:
                 if reported and isinstance(exc, ApiForbidden):
-                    # by a policy older than this agent: that it lives is more than what it has to tell
-                    log.warning("refused registrations cannot be told on the lease", extra={"error": str(exc)})
+                    # by an admission policy older than this agent: the renewal matters more than the annotation
+                    log.warning(
+                        "admission policy forbids rejections on the lease; omitting them", extra={"error": str(exc)}
+                    )
                     self._lease, self._may_report = None, False
                     continue
                 self._failed(exc)
@@ -67,14 +69,12 @@ class LeaseKeeper:
 
     def _succeeded(self) -> None:
         if self._is_logged:
-            log.info("lease renewed again", extra={"lease": self._node_name})
+            log.info("lease renewed after failures", extra={"lease": self._node_name})
         self._is_failing = self._is_logged = False
         self._health.is_there("api server")
 
     def _failed(self, exc: ApiError) -> None:
-        self._is_logged = self._is_logged or complain(
-            "lease cannot be renewed; trying again", exc, lease=self._node_name
-        )
+        self._is_logged = self._is_logged or log_failure("lease renewal failed; retrying", exc, lease=self._node_name)
         self._is_failing = True
         if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):
             self._lease = None
@@ -89,10 +89,10 @@ class LeaseKeeper:
             except ApiNotFound:
                 metadata = ObjectMeta(name=self._node_name, namespace=self._namespace, ownerReferences=[owner])
                 lease = Lease(metadata=metadata, spec=_spec(now, identity))
-                _tell(lease, refusals)
+                _annotate(lease, refusals)
                 return await self._cluster.create_lease(lease)
             _own(lease, owner)
-        _tell(lease, refusals)
+        _annotate(lease, refusals)
         acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
         lease.spec = _spec(now, identity)
         lease.spec.acquireTime = acquired
@@ -100,14 +100,14 @@ class LeaseKeeper:
 
 
 async def _pause(seconds: float, is_news: asyncio.Event) -> None:
-    await asyncio.sleep(min(_NEWS_SECONDS, seconds))
+    await asyncio.sleep(min(_REJECTION_SECONDS, seconds))
     with suppress(TimeoutError):
-        async with asyncio.timeout(max(0.0, seconds - _NEWS_SECONDS)):
+        async with asyncio.timeout(max(0.0, seconds - _REJECTION_SECONDS)):
             await is_news.wait()
 
 
 def _own(lease: Lease, node: OwnerReference) -> None:
-    """Make that Node an owner, in place of an earlier one of its name; who else owns it stays."""
+    """Make that Node an owner, in place of an earlier one of its name; other owners stay."""
     assert lease.metadata is not None
     others = [
         owner for owner in lease.metadata.ownerReferences or [] if (owner.kind, owner.name) != ("Node", node.name)
@@ -115,7 +115,7 @@ def _own(lease: Lease, node: OwnerReference) -> None:
     lease.metadata.ownerReferences = [*others, node]
 
 
-def _tell(lease: Lease, refusals: str) -> None:
+def _annotate(lease: Lease, refusals: str) -> None:
     assert lease.metadata is not None
     others = {k: v for k, v in (lease.metadata.annotations or {}).items() if k != names.REFUSALS_ANNOTATION}
     lease.metadata.annotations = {**others, names.REFUSALS_ANNOTATION: refusals} if refusals else others

@@ -1,9 +1,9 @@
-"""This node's NodeDevice objects: kept equal to what the device manager knows, and read for the administrator's cordons.
+"""Keeps one NodeDevice object equal to the device manager's state, and reads the administrator's cordons from it.
 
-One object a resource, watched by its own name (the API server indexes names, not fields). What stands in the API is compared
-before anything is written, so that a restart writes nothing and a hand edit is put right. The first change goes at once;
-more that follow within the pause go together. A write that fails is tried again with growing pauses, and at once when the watch
-has come back or the object was deleted.
+The object is watched by its name (the API server indexes names, not fields). Its observed status is compared with the desired
+one before a write, so that a restart writes nothing and an edit by another client is undone. The first change is written
+immediately; more changes within the pause are written together. A failed write is retried with growing pauses, and
+immediately once the watch is connected again or the object was deleted.
 """
 
 import asyncio
@@ -19,27 +19,28 @@ from nodedevice_api.names import node_device_name
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiError, ApiNotFound, ApiRefused
 from nodedevice_agent.kube.client import Cluster, NodeDeviceObject
+from nodedevice_agent.kube.informer import Informer
 from nodedevice_agent.kube.observed_status import cordoned_ids, well_formed
-from nodedevice_agent.kube.retry import complain, forever, pause_seconds
+from nodedevice_agent.kube.retry import log_failure, pause_seconds
 
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.05
-# An object costs the API server by its size: with more devices listed, changes are gathered for longer.
+# A write costs the API server by the object's size: with more devices listed, changes are batched for longer.
 _PAUSE_SECONDS_PER_DEVICE = 0.002
 _REFUSED_PAUSE_SECONDS = 60.0
-# of writes whose answers did not come: one that is heard of late is still ours
+# writes without a response that are remembered: the watch may report them late, and they are our own
 _MOST_SENT = 3
 
 WINDOW_SECONDS = 60.0
-# edits within the window that are undone at once: a hand that edits, and edits again
+# edits within the window that are undone immediately: somebody may edit twice by hand
 FREE_EDITS = 3
 # new allocations wait as long to be published
 _LONGEST_CONTENTION_PAUSE_SECONDS = 10.0
 
 
 class StatusSource(Protocol):
-    """What a NodeDevice publishes, and receives the cordons that are read from it."""
+    """Supplies the status of NodeDevices, and receives their cordons."""
 
     async def saved(self) -> None:
         """Wait until every allocation so far is on disk: before that none may be published."""
@@ -101,15 +102,15 @@ class NodeDevice:
         self._source = source
         self._dirty = asyncio.Event()
         self._synced = asyncio.Event()
-        # the API server is known to answer again, or the object is gone: no reason to wait out the pause after a failure
+        # the API server responds again, or the object is gone: ends the pause after a failure
         self._hurry = asyncio.Event()
         self._observed: dict[str, Any] | None = None
         self._version = 0
-        # our own word: what is known to have stood, then what was sent since and may stand; empty while nothing is known
+        # our own statuses: the last one known to be stored, then those sent since; empty while none is known
         self._ours: tuple[dict[str, Any], ...] = ()
         self._is_owned = True
         self._contention = Contention(self.name)
-        # since when something may be unpublished (monotonic seconds)
+        # since when a change may be unpublished (monotonic seconds)
         self._touched_at: float | None = None
 
     def touch(self) -> None:
@@ -118,39 +119,37 @@ class NodeDevice:
         self._dirty.set()
 
     def _touch_again(self, touched_at: float | None) -> None:
-        """It could not be written, and is as late as it was."""
+        """The write failed: the change is as old as before."""
         self._touched_at = touched_at
         self.touch()
 
     async def run(self) -> None:
+        informer = Informer(self._cluster, NodeDeviceObject, {"metadata.name": self.name}, self)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch())
+            group.create_task(informer.run())
             group.create_task(self._write())
 
-    async def _watch(self) -> None:
-        async def on_list(objects: list[NodeDeviceObject]) -> None:
-            self._seen(objects[0] if objects else None)
-            self._synced.set()
-            self._hurry.set()
+    def synced(self, objects: list[NodeDeviceObject]) -> None:
+        self._seen(objects[0] if objects else None)
+        self._synced.set()
+        self._hurry.set()
 
-        async def on_change(event: str, found: NodeDeviceObject) -> None:
-            self._seen(None if event == "DELETED" else found)
+    def updated(self, found: NodeDeviceObject) -> None:
+        self._seen(found)
 
-        fields = {"metadata.name": self.name}
-        await forever(
-            f"nodedevice {self.name}", lambda: self._cluster.follow(NodeDeviceObject, fields, on_list, on_change)
-        )
+    def deleted(self, found: NodeDeviceObject) -> None:
+        self._seen(None)
 
     def _seen(self, found: NodeDeviceObject | None) -> None:
         if found is not None and _version(found) < self._version:
-            # the echo of an earlier write of ours, overtaken by the answer to a later one
+            # the event of an earlier write of ours, after the response to a later one
             return
         if found is None:
             self._ours = ()
             self._hurry.set()
         elif self._is_edited(found.status):
             self._contention.edited()
-            # counted once, until it is right again
+            # counted once, until the status is restored
             self._ours = ()
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = found.status if found is not None else None
@@ -158,7 +157,7 @@ class NodeDevice:
         self.touch()
 
     def _is_edited(self, status: dict[str, Any]) -> bool:
-        """Whether it is none of ours. What we write may be heard of before the answer comes; a new object has none."""
+        """Whether another client wrote it. Our own write may be observed before its response; a new object has no status."""
         if not self._ours or not status or status == self._observed:
             return False
         found = well_formed(status)
@@ -166,13 +165,13 @@ class NodeDevice:
 
     async def _write(self) -> None:
         await self._synced.wait()
-        failures, is_said = 0, False
+        failures, is_logged = 0, False
         while True:
             await self._dirty.wait()
             self._dirty.clear()
             self._hurry.clear()
             pause = 0.0
-            # what is touched from here on is published by the next turn
+            # changes from here on are published by the next iteration
             touched_at, self._touched_at = self._touched_at, None
             try:
                 if await self._publish():
@@ -180,21 +179,24 @@ class NodeDevice:
                         metrics.PUBLISH_SECONDS.observe(time.monotonic() - touched_at)
                     listed = len(well_formed(self._observed or {}).get("devices", ()))
                     pause = max(PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed, self._contention.pause_seconds())
-                failures, is_said = 0, False
+                failures, is_logged = 0, False
             except ApiRefused as exc:
-                # the same object again would be refused again: wait for a change, and look once a minute
-                log.error("api server refuses the status", extra={"nodedevice": self.name, "error": str(exc)})
+                # the same status would be rejected again: wait for a change, and retry once a minute
+                log.error(
+                    "API server rejected the status; retrying in a minute",
+                    extra={"nodedevice": self.name, "error": str(exc)},
+                )
                 pause = _REFUSED_PAUSE_SECONDS
                 self._touch_again(touched_at)
             except ApiError as exc:
                 failures += 1
-                is_said = is_said or complain("status cannot be written; trying again", exc, nodedevice=self.name)
+                is_logged = is_logged or log_failure("status write failed; retrying", exc, nodedevice=self.name)
                 pause = pause_seconds(failures)
                 self._touch_again(touched_at)
             await self._pause(pause)
 
     async def _pause(self, seconds: float) -> None:
-        """The shortest one always: whoever deletes the object each time it is made has it back no faster."""
+        """The shortest pause always passes: a client that deletes the object each time does not get it back faster."""
         await asyncio.sleep(min(seconds, PAUSE_SECONDS))
         if seconds > PAUSE_SECONDS:
             with suppress(TimeoutError):
@@ -202,7 +204,7 @@ class NodeDevice:
                     await self._hurry.wait()
 
     async def _publish(self) -> bool:
-        """Write what differs from what stands. Returns whether anything was written."""
+        """Write the status if it differs from the observed one. Returns whether it was written."""
         await self._source.saved()
         observed = self._observed
         before = well_formed(observed or {})
@@ -219,7 +221,7 @@ class NodeDevice:
         try:
             written = await self._apply(status)
         except ApiNotFound:
-            # deleted a moment ago; the watch will say so as well
+            # deleted a moment ago; the watch will report it as well
             await self._create()
             written = await self._apply(status)
         self._observed, self._version, self._ours = written.status, _version(written), (status,)
@@ -228,7 +230,7 @@ class NodeDevice:
     async def _create(self) -> None:
         uid = await self._cluster.node_uid(self._node_name)
         await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
-        event = "nodedevice created" if self._is_owned else "nodedevice is owned by its node again"
+        event = "NodeDevice created" if self._is_owned else "NodeDevice owner reference restored"
         log.info(event, extra={"nodedevice": self.name})
         self._is_owned = True
 
@@ -240,18 +242,18 @@ class NodeDevice:
 
 
 def _owned(observed: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-    """What stands, less what other writers added, in our order: to be compared with what is wanted."""
+    """The observed status without fields of other writers, in our order: comparable with the desired one."""
     found = {c.get("type"): c for c in observed.get("conditions", ())}
-    ours = [_same_keys(found.get(wanted["type"], {}), wanted) for wanted in status["conditions"]]
+    ours = [_same_keys(found.get(desired["type"], {}), desired) for desired in status["conditions"]]
     return {**_same_keys(observed, status), "conditions": ours}
 
 
-def _same_keys(observed: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in observed.items() if key in wanted}
+def _same_keys(observed: dict[str, Any], desired: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in observed.items() if key in desired}
 
 
 def _has_owner(found: NodeDeviceObject, node_name: str) -> bool:
-    """Whether it goes with its node. Which Node of that name it is, is the garbage collector's to see to."""
+    """Whether a Node of that name owns it. The garbage collector compares the UIDs."""
     owners = found.metadata.ownerReferences or ()
     return any(owner.get("kind") == "Node" and owner.get("name") == node_name for owner in owners)
 

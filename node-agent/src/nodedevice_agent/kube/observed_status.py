@@ -1,7 +1,6 @@
-"""What stands in a NodeDevice, as far as it has the shape that an agent writes. Reads only; writes nothing.
+"""Decodes the observed status and spec of a NodeDevice; parts of another shape count as absent, and are overwritten.
 
-The CRD's schema lets nothing else in. But an agent has to live with what an older or newer schema, or none, has let in: odd
-parts count as not there, and are written over.
+The CRD's schema admits no other shapes. But an older or newer schema, or none, may have admitted them.
 """
 
 from collections.abc import Iterable
@@ -62,7 +61,7 @@ _LISTS: dict[str, type[msgspec.Struct]] = {
 
 
 def well_formed(status: Json) -> Json:
-    """The same status without the parts that have another shape; equal to it when there are none."""
+    """The status without the malformed parts; equal to it when there are none."""
     kept = dict(status)
     for key, shape in _LISTS.items():
         if key in status:
@@ -74,12 +73,12 @@ def well_formed(status: Json) -> Json:
 
 
 def cordoned_ids(spec: Json) -> frozenset[str]:
-    """The device IDs that an administrator took out; * for all of them."""
+    """The device IDs that the administrator cordoned; * for all of them."""
     return frozenset(entry["id"] for entry in _fitting(spec.get("cordonedDevices"), _Cordon))
 
 
 def resource_name_of(spec: Json) -> str:
-    """Empty where the object names no resource that could be served."""
+    """Empty where the object does not have a valid resource name."""
     name = spec.get("resourceName")
     return name if isinstance(name, str) and not resource_name_problem(name) else ""
 

@@ -1,22 +1,24 @@
-"""The pods bound to this node, watched for as long as the agent runs, as the core's values.
+"""Watches the pods bound to this node, decodes them, and feeds the device manager.
 
-Only what decides about devices crosses over: extended resources in limits, the kind of each container, phase and deletion, and
-of a container that asks for any, what it sets itself and a device plugin must not override.
+Only what the device manager needs is decoded: extended resources in limits, the kind of each container, phase and deletion; and
+of a container that requests devices, the settings that a device plugin must not override.
 """
 
 import logging
 import re
 
+import msgspec
+from lightkube.core import resource as res
 from nodedevice_api.resource_names import is_extended_resource
 from nodedevice_common import quantity as quantities
 
 from nodedevice_agent.devicemanager.allocation.container_edits import place
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube.client import Cluster, ContainerSpec, EnvVar, PodObject
+from nodedevice_agent.kube.client import Cluster, KubeObject, api_info
+from nodedevice_agent.kube.informer import Informer
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.rebuild import recover_checkpoint
-from nodedevice_agent.kube.retry import forever
 from nodedevice_agent.lib.probes import Health
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,69 @@ _CONFIG_HASH = "kubernetes.io/config.hash"
 _CONFIG_MIRROR = "kubernetes.io/config.mirror"
 _HASH = re.compile("[0-9a-f]{32}")
 _IS_OVER = ("Succeeded", "Failed")
+
+
+class Resources(msgspec.Struct):
+    limits: dict[str, str | int] | None = None
+
+
+class KeyRef(msgspec.Struct):
+    optional: bool | None = None
+
+
+class EnvVarSource(msgspec.Struct):
+    """The sources of a variable that may be optional."""
+
+    configMapKeyRef: KeyRef | None = None
+    secretKeyRef: KeyRef | None = None
+    fileKeyRef: KeyRef | None = None
+
+
+class EnvVar(msgspec.Struct):
+    name: str = ""
+    valueFrom: EnvVarSource | None = None
+
+
+class VolumeMount(msgspec.Struct):
+    mountPath: str = ""
+
+
+class SecurityContext(msgspec.Struct):
+    privileged: bool | None = None
+
+
+class ContainerSpec(msgspec.Struct):
+    name: str
+    resources: Resources = msgspec.field(default_factory=Resources)
+    restartPolicy: str | None = None
+    env: list[EnvVar] | None = None
+    volumeMounts: list[VolumeMount] | None = None
+    securityContext: SecurityContext | None = None
+
+
+class PodSpec(msgspec.Struct):
+    containers: list[ContainerSpec] = []
+    initContainers: list[ContainerSpec] | None = None
+
+
+class RequestMapping(msgspec.Struct):
+    containerName: str = ""
+    resourceName: str = ""
+
+
+class ExtendedResourceClaimStatus(msgspec.Struct):
+    requestMappings: list[RequestMapping] | None = None
+
+
+class PodStatus(msgspec.Struct):
+    phase: str | None = None
+    extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
+
+
+class PodObject(KubeObject, res.NamespacedResourceG):
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+    _api_info = api_info("", "v1", "Pod", "pods", "global_list", "global_watch")
 
 
 class PodWatch:
@@ -42,29 +107,29 @@ class PodWatch:
         self._health = health
 
     async def run(self) -> None:
-        """Recover a lost checkpoint first: the pods are compared with its allocations."""
+        """Recovers a lost checkpoint first: pods are matched with its allocations."""
         if self._manager.is_recovering:
             known = await recover_checkpoint(self._cluster, self._node_name)
             if known.registered:
                 log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
             self._host.do(self._manager.recovered(known, self._host.now()))
-        fields = {"spec.nodeName": self._node_name}
-        await forever("pods", lambda: self._cluster.follow(PodObject, fields, self._synced, self._changed))
+        await Informer(self._cluster, PodObject, {"spec.nodeName": self._node_name}, self).run()
 
-    async def _synced(self, pods: list[PodObject]) -> None:
-        """The complete list: first of all, and again after each break of the watch."""
+    def synced(self, objects: list[PodObject]) -> None:
         self._health.is_there("pods")
-        self._host.do(self._manager.pods_synced([from_api(pod) for pod in pods], self._host.now()))
+        self._host.do(self._manager.pods_synced([from_api(pod) for pod in objects], self._host.now()))
         self._publisher.refresh_all()
 
-    async def _changed(self, event: str, found: PodObject) -> None:
-        pod, now = from_api(found), self._host.now()
-        self._host.do(self._manager.pod_gone(pod.uid, now) if event == "DELETED" else self._manager.pod_seen(pod, now))
+    def updated(self, found: PodObject) -> None:
+        self._host.do(self._manager.pod_seen(from_api(found), self._host.now()))
+
+    def deleted(self, found: PodObject) -> None:
+        self._host.do(self._manager.pod_gone(from_api(found).uid, self._host.now()))
 
 
 def from_api(pod: PodObject) -> Pod:
     claims = pod.status.extendedResourceClaimStatus
-    # what a pod has through dynamic resource allocation (KEP-5004) is a DRA driver's to give, under the same name
+    # devices allocated through dynamic resource allocation (KEP-5004) under the same name come from a DRA driver
     mappings = claims.requestMappings or () if claims is not None else ()
     by_claim = frozenset((mapping.containerName, mapping.resourceName) for mapping in mappings)
     uid = pod.metadata.uid or ""
@@ -84,10 +149,10 @@ def from_api(pod: PodObject) -> Pod:
 
 
 def _static_uid(pod: PodObject) -> str:
-    """The uid of the static pod that this one mirrors; empty for all others.
+    """The UID of the static pod that this pod mirrors; empty for all others.
 
-    A mirror pod has its own in the API, while kubelet and runtime know the pod by a hash. No pod of the API can be taken for
-    one by such an annotation: their uids are not of that form.
+    A mirror pod has a UID of its own in the API, while kubelet and runtime identify the pod by a hash. The annotation cannot
+    impersonate a pod of the API: their UIDs have another form.
     """
     annotations = pod.metadata.annotations or {}
     found = annotations.get(_CONFIG_HASH, "") if _CONFIG_MIRROR in annotations else ""
@@ -116,14 +181,14 @@ def _own_settings(spec: ContainerSpec) -> ContainerSettings:
 
 
 def _may_be_missing(env: EnvVar) -> bool:
-    """Whether it refers to something optional. If that is not there the container has none of it, which nobody tells us."""
+    """Whether its source is optional. If the source does not exist the variable is not set, and the agent cannot know."""
     source = env.valueFrom
     found = (source.configMapKeyRef, source.secretKeyRef, source.fileKeyRef) if source is not None else ()
     return any(ref is not None and ref.optional is True for ref in found)
 
 
 def _count(quantity: str | int) -> int:
-    """A whole number of devices. The API server has refused anything else for an extended resource."""
+    """A whole number of devices; the API server admits nothing else for an extended resource."""
     number = quantities.count(str(quantity))
     if number is None:
         log.warning("limit is not a whole number; counting it as zero", extra={"limit": str(quantity)[:64]})

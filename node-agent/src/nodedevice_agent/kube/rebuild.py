@@ -1,6 +1,6 @@
-"""What resources there are and who holds what, read back from the NodeDevices after the checkpoint was lost.
+"""Recovers resources and allocations from the NodeDevices after the checkpoint was lost.
 
-It is tried until the API server answers: to go on without would be to give held devices out again.
+Retried until the API server responds: without it, devices in use would be allocated again.
 """
 
 import logging
@@ -17,17 +17,17 @@ log = logging.getLogger(__name__)
 
 
 async def recover_checkpoint(cluster: Cluster, node_name: str) -> Checkpoint:
-    """Allocations without the plugins' answers, which are asked for again with the same device IDs.
+    """Allocations without the plugins' responses: Allocate is called again with the same device IDs.
 
-    Resources that nobody holds are in it too: a status that no agent cares for any more would stand for ever.
+    Resources without allocations are included, so that their status is kept up to date too.
     """
-    objects = await until_done("recovering allocations", lambda: cluster.node_devices_of(node_name))
+    objects = await until_done(lambda: cluster.node_devices_of(node_name))
     names = dict.fromkeys(filter(None, (resource_name_of(found.spec) for found in objects)), ())
     return Checkpoint(_each_device_once(a for found in objects for a in _allocations(found)), names)
 
 
 def _each_device_once(allocations: Iterable[Allocation]) -> tuple[Allocation, ...]:
-    """A status that somebody edited may give one device to two pods: the first keeps it, and it is said."""
+    """An edited status may list one device for two pods: the first keeps it, and an error is logged."""
     holders: dict[tuple[str, str], str] = {}
     kept = []
     for allocation in allocations:
@@ -39,7 +39,7 @@ def _each_device_once(allocations: Iterable[Allocation]) -> tuple[Allocation, ..
                 "held_by": sorted(others),
                 "device_ids": list(allocation.device_ids),
             }
-            log.error("the status gives a device to two pods; the first keeps it", extra=extra)
+            log.error("conflict: two pods hold the same device in the status; keeping the first", extra=extra)
             continue
         holders.update(dict.fromkeys(keys, allocation.pod_uid))
         kept.append(allocation)
@@ -49,22 +49,25 @@ def _each_device_once(allocations: Iterable[Allocation]) -> tuple[Allocation, ..
 def _allocations(found: NodeDeviceObject) -> list[Allocation]:
     resource_name = resource_name_of(found.spec)
     if not resource_name:
-        log.error("nodedevice names no resource; what it says is lost", extra={"nodedevice": found.metadata.name})
+        log.error(
+            "invalid NodeDevice without a resource name; its allocations are lost",
+            extra={"nodedevice": found.metadata.name},
+        )
         return []
     status = well_formed(found.status)
     numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in status.get("devices", ())}
     entries = status.get("allocations", ())
-    _say_incomplete(found, status, entries)
+    _log_omitted(found, status, entries)
     return [
         Allocation(entry["podUID"], entry["container"], resource_name, by_numa(entry["deviceIDs"], numa), None)
         for entry in entries
     ]
 
 
-def _say_incomplete(found: NodeDeviceObject, status: dict[str, Any], entries: list[dict[str, Any]]) -> None:
+def _log_omitted(found: NodeDeviceObject, status: dict[str, Any], entries: list[dict[str, Any]]) -> None:
     omitted = status.get("allocationsOmitted", 0) + sum(e.get("deviceIDsOmitted", 0) for e in entries)
     if omitted:
         log.error(
-            "the API holds only a part of who holds what; the rest is lost",
+            "the NodeDevice status omits allocations; they are lost",
             extra={"nodedevice": found.metadata.name, "omitted": omitted},
         )

@@ -1,4 +1,4 @@
-"""Something that has to go on for ever, whatever breaks: said once when it breaks, tried again with growing pauses."""
+"""Retry loops for requests to the API server, with jittered exponential backoff; each outage is logged once."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from nodedevice_common.backoff import exponential_seconds
 
-from nodedevice_agent.errors import ApiAway, ApiError, ApiGone
+from nodedevice_agent.errors import ApiDisconnected, ApiError, ApiGone
 
 T = TypeVar("T")
 
@@ -20,43 +20,43 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 
 def pause_seconds(failures: int) -> float:
-    """0.5 to 30 seconds, growing; at random, so that a fleet of agents does not come back in step."""
+    """0.5 to 30 seconds, growing; random, so that the agents of a fleet do not retry in step."""
     return random.uniform(
         FIRST_PAUSE_SECONDS, exponential_seconds(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     )
 
 
-def complain(event: str, error: ApiError, **where: str) -> bool:
-    """Warn, and return whether that was done: that there is no connection is said by edges/cluster, for all who find out."""
-    is_said = not isinstance(error, ApiAway)
-    log.log(logging.WARNING if is_said else logging.DEBUG, event, extra={**where, "error": str(error)})
-    return is_said
+def log_failure(event: str, error: ApiError, **fields: str) -> bool:
+    """Warn, and return whether that was done. A lost connection is logged by the client, once for all requests."""
+    is_warned = not isinstance(error, ApiDisconnected)
+    log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
+    return is_warned
 
 
-async def forever(what: str, once: Callable[[], Awaitable[None]]) -> None:
-    """Call `once` again and again until cancelled: anew at once when it returns, after a pause when it raises ApiError.
+async def forever(once: Callable[[], Awaitable[None]]) -> None:
+    """Call `once` again and again until cancelled: immediately after it returns, after a pause when it raises ApiError.
 
-    What had worked for longer than the longest pause begins again with the shortest.
+    What worked for longer than the longest pause starts with the shortest pause again.
     """
-    failures, is_said = 0, False
+    failures, is_logged = 0, False
     while True:
         started = time.monotonic()
         try:
             await once()
-            failures, is_said = 0, False
+            failures, is_logged = 0, False
         except ApiGone:
-            failures, is_said = 0, False
+            failures, is_logged = 0, False
         except ApiError as exc:
             if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
-                failures, is_said = 0, False
+                failures, is_logged = 0, False
             failures += 1
-            is_said = is_said or complain("api server: trying again", exc, what=what)
+            is_logged = is_logged or log_failure("API request failed; retrying", exc)
             await asyncio.sleep(pause_seconds(failures))
 
 
-async def until_done(what: str, once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
-    """Call `once` until it does not raise ApiError (`but` for one kind), with the same pauses. Returns what it returned."""
-    failures, is_said = 0, False
+async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
+    """Call `once` until it does not raise ApiError, with the same pauses. Returns its result. but: an error to raise."""
+    failures, is_logged = 0, False
     while True:
         try:
             return await once()
@@ -64,5 +64,5 @@ async def until_done(what: str, once: Callable[[], Awaitable[T]], but: type[ApiE
             raise
         except ApiError as exc:
             failures += 1
-            is_said = is_said or complain("api server: trying again", exc, what=what)
+            is_logged = is_logged or log_failure("API request failed; retrying", exc)
             await asyncio.sleep(pause_seconds(failures))

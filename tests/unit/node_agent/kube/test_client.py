@@ -1,4 +1,4 @@
-"""An API server that is away is said once, with its address, however many find out; and once when it is back."""
+"""An unreachable API server is logged once, with its address, however many requests fail; and once when it is back."""
 
 import asyncio
 import logging
@@ -12,23 +12,25 @@ from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.kube import lease, retry
-from nodedevice_agent.kube.client import Cluster, PodObject
+from nodedevice_agent.kube.client import Cluster
+from nodedevice_agent.kube.informer import Informer
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDevice
-from nodedevice_agent.kube.retry import forever, until_done
+from nodedevice_agent.kube.pods import PodObject
+from nodedevice_agent.kube.retry import until_done
 from nodedevice_agent.lib.probes import Health
 
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
 SERVER = "https://10.1.2.3:6443"
-LOST = ("WARNING", "api server: connection lost; trying again")
-BACK = ("INFO", "api server: connected again")
+LOST = ("WARNING", "API server unreachable; retrying")
+BACK = ("INFO", "API server reachable again")
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 30
 
 
 class Transport(httpx2.AsyncBaseTransport):
-    """Answers, or raises what it is told; `asked`: how often."""
+    """Responds with a status, or raises an error; `asked`: how often."""
 
     def __init__(self) -> None:
         self.tell(httpx2.ConnectError("All connection attempts failed"))
@@ -57,7 +59,7 @@ def transport() -> Transport:
 
 @pytest.fixture
 async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    """Of a transport, tried again without a pause."""
+    """With this transport; retries do not pause."""
     monkeypatch.setattr(retry, "pause_seconds", lambda failures: 0)
     monkeypatch.setattr(lease, "_pause", lambda seconds, is_news: asyncio.sleep(0))
     config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
@@ -67,33 +69,39 @@ async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> Asyn
     await made.close()
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    """What an operator of the default level sees."""
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Level and text of the lines at the default level."""
     ours = [r for r in caplog.records if r.name.startswith("nodedevice_agent") and r.levelno >= logging.INFO]
     return [(record.levelname, record.getMessage()) for record in ours]
 
 
-async def all_of_them(cluster: Cluster) -> None:
-    """Everything of the agent that asks again and again."""
+class IgnoredEvents:
+    """An EventHandler."""
 
-    async def nothing(*_: object) -> None:
-        pass
+    def synced(self, objects: list[PodObject]) -> None: ...
 
+    def updated(self, found: PodObject) -> None: ...
+
+    def deleted(self, found: PodObject) -> None: ...
+
+
+async def every_request(cluster: Cluster) -> None:
+    """Every part of the agent that retries requests."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(until_done("reading the node", lambda: cluster.node_uid("n1")))
-        tasks.create_task(forever("pods", lambda: cluster.follow(PodObject, {}, nothing, nothing)))
+        tasks.create_task(until_done(lambda: cluster.node_uid("n1")))
+        tasks.create_task(Informer(cluster, PodObject, {}, IgnoredEvents()).run())
         tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Refusals(), Health()).run())
         for name in ("example.com/a", "example.com/b"):
             tasks.create_task(NodeDevice(cluster, "n1", name, FixedStatus()).run())
 
 
-async def test_it_is_said_once_with_its_address_and_once_when_it_is_back(
+async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_it_is_back(
     cluster: Cluster, transport: Transport, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    asking = asyncio.create_task(all_of_them(cluster))
+    asking = asyncio.create_task(every_request(cluster))
     await transport.until_asked(50)
-    assert said(caplog) == [LOST]
+    assert logged(caplog) == [LOST]
     assert SERVER in {record.__dict__.get("server") for record in caplog.records}
     asking.cancel()
     with suppress(asyncio.CancelledError):
@@ -101,22 +109,22 @@ async def test_it_is_said_once_with_its_address_and_once_when_it_is_back(
     transport.tell(200)
     await cluster.node_uid("n1")
     await cluster.node_uid("n1")
-    assert said(caplog) == [LOST, BACK]
+    assert logged(caplog) == [LOST, BACK]
 
 
 @pytest.mark.parametrize("answer", [403, 500, httpx2.ReadTimeout("")], ids=["forbidden", "broken", "slow"])
-async def test_what_is_wrong_otherwise_is_said_by_each_who_finds_out(
+async def test_other_failures_are_logged_by_each_retry_loop(
     cluster: Cluster, transport: Transport, caplog: pytest.LogCaptureFixture, answer: Exception | int
 ) -> None:
     """Also when there was no connection before."""
-    asking = asyncio.create_task(until_done("reading the node", lambda: cluster.node_uid("n1")))
+    asking = asyncio.create_task(until_done(lambda: cluster.node_uid("n1")))
     await transport.until_asked(3)
     transport.tell(answer)
     await transport.until_asked(3)
     asking.cancel()
-    found = said(caplog)
+    found = logged(caplog)
     assert found.count(LOST) == 1
-    assert found.count(("WARNING", "api server: trying again")) == 1
+    assert found.count(("WARNING", "API request failed; retrying")) == 1
 
 
 @pytest.mark.parametrize("answer", [200, 403, 404])
@@ -128,4 +136,4 @@ async def test_any_answer_is_a_connection(
         transport.tell(told)
         with suppress(Exception):
             await cluster.node_uid("n1")
-    assert said(caplog) == [LOST, BACK, LOST, BACK]
+    assert logged(caplog) == [LOST, BACK, LOST, BACK]

@@ -1,7 +1,7 @@
-"""A write that failed waits no longer than it has to: until the watch is back, or the object gone. In process, without a server."""
+"""A failed write is retried as soon as the watch is back or the object is deleted. In process, without a server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -23,31 +23,29 @@ OTHER = NodeDeviceObject(metadata=OWNED, status={"total": 7, "conditions": []})
 
 
 class FakeCluster:
-    """One object, and who watches it. `fails`: raised by every write; `lost`: by the watch, as soon as it is set."""
+    """One object and its watch. `fails`: raised by every write."""
 
     def __init__(self) -> None:
         self.found: NodeDeviceObject | None = OTHER
         self.fails: Exception | None = None
-        # somebody else writes after each write
+        # another client writes after each write
         self.is_contested = False
         self.attempts = 0
-        self._news: asyncio.Queue[str | Exception] = asyncio.Queue()
+        self._events: asyncio.Queue[str | Exception] = asyncio.Queue()
         self._attempted = asyncio.Condition()
 
-    async def follow(
-        self,
-        kind: type[Any],
-        fields: Mapping[str, str],
-        synced: Callable[[list[Any]], Awaitable[None]],
-        changed: Callable[[str, Any], Awaitable[None]],
-    ) -> None:
-        await synced([self.found] if self.found else [])
+    async def list(self, kind: type[Any], fields: Mapping[str, str]) -> tuple[list[NodeDeviceObject], str]:
+        return [self.found] if self.found else [], "1"
+
+    async def watch(
+        self, kind: type[Any], fields: Mapping[str, str], version: str
+    ) -> AsyncIterator[tuple[str, NodeDeviceObject | None]]:
         while True:
-            match await self._news.get():
+            match await self._events.get():
                 case Exception() as lost:
                     raise lost
                 case event:
-                    await changed(event, self.found)
+                    yield event, self.found
 
     async def node_uid(self, name: str) -> str:
         return "uid"
@@ -62,7 +60,7 @@ class FakeCluster:
         written = self.found = NodeDeviceObject(metadata=OWNED, status=status)
         if self.is_contested:
             self.found = OTHER
-            self._news.put_nowait("MODIFIED")
+            self._events.put_nowait("MODIFIED")
         return written
 
     async def _attempt(self) -> None:
@@ -78,10 +76,10 @@ class FakeCluster:
 
     def delete(self) -> None:
         self.found = None
-        self._news.put_nowait("DELETED")
+        self._events.put_nowait("DELETED")
 
     def lose_watch(self) -> None:
-        self._news.put_nowait(ApiUnreachable("watching", "connection lost"))
+        self._events.put_nowait(ApiUnreachable("watching", "connection lost"))
 
 
 @asynccontextmanager
@@ -99,7 +97,7 @@ async def published(cluster: FakeCluster) -> AsyncIterator[NodeDevice]:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Whose failures are followed by a pause without end."""
+    """After a failed write the next one never comes by time alone."""
     monkeypatch.setattr(node_devices, "pause_seconds", lambda failures: NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
@@ -121,7 +119,7 @@ async def test_is_written_as_soon_as_the_watch_is_back(cluster: FakeCluster, fai
         await cluster.until_attempts(2)
 
 
-async def test_one_watch_that_is_back_is_one_attempt(cluster: FakeCluster) -> None:
+async def test_a_reconnected_watch_causes_one_attempt(cluster: FakeCluster) -> None:
     cluster.fails = ApiUnreachable("writing", "no answer")
     async with published(cluster) as made:
         for attempts in range(1, 5):
@@ -135,13 +133,13 @@ async def test_one_watch_that_is_back_is_one_attempt(cluster: FakeCluster) -> No
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["away", "refused"])
-async def test_a_deleted_object_is_made_anew_at_once(cluster: FakeCluster, failure: Exception) -> None:
+async def test_a_deleted_object_is_created_again_immediately(cluster: FakeCluster, failure: Exception) -> None:
     cluster.fails = failure
     async with published(cluster):
         await cluster.until_attempts(1)
         cluster.fails = None
         cluster.delete()
-        # made, and its status written
+        # created, and its status written
         await cluster.until_attempts(3)
     assert cluster.found is not None
     assert cluster.found.status["total"] == 1

@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings
-from nodedevice_agent.kube.client import PodObject
-from nodedevice_agent.kube.pods import from_api
+from nodedevice_agent.kube.pods import PodObject, from_api
 
 GPU = "example.com/gpu"
 # what a quantity of the API can be at most

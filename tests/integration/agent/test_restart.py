@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.devicemanager.allocation import pending as waiting
+from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.state import PluginSocket
 from nodedevice_agent.deviceplugin import reconnect as reach_back
@@ -115,7 +115,7 @@ async def test_a_call_in_flight_when_its_connection_is_replaced_is_made_again(
     tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a restart: the plugin is dialled, asked at once, and registers again before it has answered."""
-    monkeypatch.setattr(waiting, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(pod_allocation, "FIRST_RETRY_SECONDS", 0.01)
     async with hosted(tmp_path) as manager:
         await plugin.start(manager.plugin_dir)
         await plugin.register()

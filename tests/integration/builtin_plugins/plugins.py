@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from nodedevice_agent.plugins.run import run_plugins
-from nodedevice_agent.plugins.settings import plugin_settings
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 GPU = "example.com/gpu"
@@ -17,7 +18,7 @@ SERIAL = "example.com/serial"
 @contextlib.asynccontextmanager
 async def running(raw: dict[str, Any], plugin_dir: Path, state_dir: Path) -> AsyncIterator[None]:
     """All plugins of these settings, until the block ends."""
-    task = asyncio.create_task(run_plugins(plugin_settings(raw), plugin_dir, state_dir))
+    task = asyncio.create_task(run_plugins(msgspec.convert(raw, PluginSettings), plugin_dir, state_dir))
     try:
         yield
     finally:

@@ -13,11 +13,12 @@ import pytest
 from nodedevice_agent.lib import file_watcher
 from nodedevice_agent.lib.deviceplugin_server import registered_socket
 from nodedevice_agent.lib.deviceplugin_server import server as serving
-from nodedevice_agent.lib.deviceplugin_server.registration_client import SocketIdentity, socket_identity
-from nodedevice_agent.lib.deviceplugin_server.socket_names import socket_name
+from nodedevice_agent.lib.deviceplugin_server.names import socket_name
+from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
 from nodedevice_agent.plugins import run
-from nodedevice_agent.plugins.builtin_plugin import Pace, PluginHost
+from nodedevice_agent.plugins.run import BuiltinPlugin
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import set_health
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
@@ -129,7 +130,7 @@ async def test_announces_itself_again_when_nobody_listens(manager: Manager, plug
     """A manager that gave the plugin up, but lives on with the same socket."""
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings(GPU, 1), tmp_path, watcher)
-        task = asyncio.create_task(PluginHost(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
+        task = asyncio.create_task(BuiltinPlugin(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
         await manager.until_listed(GPU, ["gpu-0"])
         await manager.hang_up()
         await manager.until(lambda: len(manager.registrations) == 2)
@@ -186,7 +187,7 @@ async def test_all_is_found_by_looking_where_inotify_is_not_to_be_had(
     monkeypatch.setattr(file_watcher, "INotify", refuse)
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings(GPU, 2), tmp_path, watcher, rescan_seconds=0.05)
-        task = asyncio.create_task(PluginHost(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
+        task = asyncio.create_task(BuiltinPlugin(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
         set_health(tmp_path, GPU, "gpu-1", healthy=False)
         await manager.until_listed(GPU, {"gpu-0": "Healthy", "gpu-1": "Unhealthy"})

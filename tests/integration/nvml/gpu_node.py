@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from nodedevice_agent.devicemanager.snapshot import DeviceView, Snapshot, snapshot
 from nodedevice_agent.plugins.run import run_plugins
-from nodedevice_agent.plugins.settings import plugin_settings
+from nodedevice_agent.plugins.settings import PluginSettings
 
 from hack.fake_nvml.library import FakeNvml
 from tests.fakes.hosted_manager import HostedManager, hosted
@@ -89,7 +90,7 @@ async def plugins(folder: Path, **settings: Any) -> AsyncIterator[None]:
     """The built-in plugins of a host without device files, unless they were made before."""
     (folder / "host/dev").mkdir(parents=True, exist_ok=True)
     raw = {"hostRoot": str(folder / "host"), "nvml": {**QUICK, **settings}}
-    task = asyncio.create_task(run_plugins(plugin_settings(raw), folder / "plugins", folder / "state"))
+    task = asyncio.create_task(run_plugins(msgspec.convert(raw, PluginSettings), folder / "plugins", folder / "state"))
     try:
         yield
     finally:

@@ -4,12 +4,13 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.socket_names import socket_name
+from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml.health.boot_memory import Memory
 from nodedevice_agent.plugins.run import run_plugins
-from nodedevice_agent.plugins.settings import plugin_settings
+from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.hosted_manager import hosted
 from tests.integration.nvml.gpu_node import GPU, QUICK, Node, node, plugins
@@ -163,7 +164,9 @@ async def test_sixteen_gpus_of_two_kinds(tmp_path: Path, monkeypatch: pytest.Mon
     by_model = {sorted(models)[0]: "nvidia.com/other"}
     async with hosted(tmp_path / "again") as manager:
         raw = {"hostRoot": str(tmp_path / "host"), "nvml": {**QUICK, "modelResourceNames": by_model}}
-        task = asyncio.create_task(run_plugins(plugin_settings(raw), tmp_path / "again/plugins", tmp_path / "again/s"))
+        task = asyncio.create_task(
+            run_plugins(msgspec.convert(raw, PluginSettings), tmp_path / "again/plugins", tmp_path / "again/s")
+        )
         await manager.until(lambda: manager.available(GPU) + manager.available("nvidia.com/other") == 16)
         assert manager.available("nvidia.com/other") > 0
         task.cancel()

@@ -213,7 +213,7 @@ async def test_nothing_of_it_comes_after_its_end(tmp_path: Path, monkeypatch: py
 
 async def test_an_error_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
     options = ReaderOptions(poll_seconds=1, call_seconds=1, host_root=str(tmp_path))
-    code = "from nodedevice_agent.plugins.nvml import reader; reader.Reader.run = lambda _: 1 / 0; reader.main()"
+    code = "import nodedevice_agent.plugins.nvml.reader.__main__ as reader; reader.Reader.run = lambda _: 1 / 0; reader.main()"
     reader = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, msgspec.json.encode(options).decode()),
         stdin=asyncio.subprocess.PIPE,
@@ -228,7 +228,7 @@ async def test_its_process_ends_with_who_started_it(tmp_path: Path) -> None:
     gpus = FakeNvml(tmp_path / "nvml", "t4-pair")
     options = ReaderOptions(poll_seconds=1, call_seconds=1, host_root=str(tmp_path))
     reader = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nodedevice_agent.plugins.nvml.reader.program", msgspec.json.encode(options).decode()),
+        *(sys.executable, "-m", "nodedevice_agent.plugins.nvml.reader", msgspec.json.encode(options).decode()),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=gpus.environment(),

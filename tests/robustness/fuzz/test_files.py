@@ -7,7 +7,7 @@ import msgspec
 import yaml
 from hypothesis import strategies as st
 from nodedevice_agent.errors import SettingsError
-from nodedevice_agent.lib.deviceplugin_server.service import device_to_wire
+from nodedevice_agent.lib.deviceplugin_server.server import device_to_wire
 from nodedevice_agent.plugins.nvml.devices import devices_of
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu

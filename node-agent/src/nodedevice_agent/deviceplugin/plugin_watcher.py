@@ -21,8 +21,8 @@ from nodedevice_agent.devicemanager.registration import RegistrationRejected, ch
 from nodedevice_agent.deviceplugin.plugin_registration_client import Announcement
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.deviceplugin_server.registration_client import SocketIdentity, socket_identity
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
 
 log = logging.getLogger(__name__)
 

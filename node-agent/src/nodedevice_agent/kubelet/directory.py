@@ -10,7 +10,7 @@ from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.regular_file import read_regular
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
-from nodedevice_agent.lib.deviceplugin_server.socket_names import socket_name
+from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 
 PLUGIN_DIR = "device-plugins"
 CHECKPOINT = "kubelet_internal_checkpoint"

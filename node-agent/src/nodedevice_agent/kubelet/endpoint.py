@@ -15,8 +15,7 @@ from nodedevice_agent.kubelet.directory import KubeletDirectory, endpoint_name
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, PassedOn, list_message, shown
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket, Standing
-from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
-from nodedevice_agent.lib.deviceplugin_server.source import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kubelet.advertised import Offer, advice
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.lib.deviceplugin_server.server import Service
-from nodedevice_agent.lib.deviceplugin_server.service import device_to_wire
-from nodedevice_agent.lib.deviceplugin_server.source import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, Service, device_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from nodedevice_agent.kubelet.attribution import Holdings, Row
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable, list_pod_resources
-from nodedevice_agent.lib.deviceplugin_server.registration_client import SocketIdentity, socket_identity
 from nodedevice_agent.lib.file_watcher import FileWatcher
+from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,3 +31,25 @@ def is_served(path: Path) -> bool:
         except OSError:
             # a path that is too long is refused before anything is tried
             return False
+
+
+@dataclass(frozen=True, slots=True)
+class SocketIdentity:
+    """Tells a socket from another one made later at the same path.
+
+    The inode alone does not: file systems use a number again at once. The modification time is that of its bind and
+    stays, whatever is connected to it, chmod-ed or renamed.
+    """
+
+    device: int
+    inode: int
+    made_ns: int
+
+
+def socket_identity(path: Path) -> SocketIdentity | None:
+    """Of the file that is there now; None when there is none."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return SocketIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from nodedevice_common.backoff import Backoff
 
-from nodedevice_agent.lib.deviceplugin_server.source import DeviceSource
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceSource
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.builtin_plugin import CannotServe, PluginHost
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -19,6 +18,10 @@ from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 if TYPE_CHECKING:
     from nodedevice_agent.plugins.nvml.source import NvmlSource
+
+from nodedevice_agent.lib.deviceplugin_server.names import socket_name
+from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DevicePluginService, options
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +76,7 @@ def _makers(settings: PluginSettings, state_dir: Path, watcher: FileWatcher) -> 
 
 
 async def _keep_running(resource_name: str, make: MakeSource, plugin_dir: Path, watcher: FileWatcher) -> None:
-    await _again_and_again(resource_name, lambda: PluginHost(make(), plugin_dir, watcher).run())
+    await _again_and_again(resource_name, lambda: BuiltinPlugin(make(), plugin_dir, watcher).run())
 
 
 async def _again_and_again(resource_name: str, run: Callable[[], Awaitable[None]]) -> None:
@@ -102,3 +105,27 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+class BuiltinPlugin:
+    """Serves one source in one plugin directory until cancelled."""
+
+    def __init__(self, source: DeviceSource, plugin_dir: Path, watcher: FileWatcher, pace: Pace | None = None) -> None:
+        """Raises CannotServe."""
+        self._source = source
+        self._socket = RegisteredSocket(
+            source.resource_name,
+            socket_name(source.resource_name),
+            plugin_dir,
+            watcher,
+            pace or Pace(),
+            make_service=partial(DevicePluginService, source),
+            options=partial(options, source),
+        )
+
+    async def run(self) -> None:
+        """Raises CannotServe, OSError (the first look at the devices failed) or what the source raises."""
+        self._source.refresh()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._source.run())
+            group.create_task(self._socket.run())

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct, field
 from nodedevice_api.resource_names import resource_name_problem
 
@@ -23,10 +22,6 @@ ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
 # More wildcards than this in one path make matching slow, and nobody's devices are named so.
 _MAX_WILDCARDS = 8
 MAX_PATH = 4096
-
-
-class PluginSettingsError(ValueError):
-    """The plugins' settings are wrong; the text names the key and says what to write."""
 
 
 class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -170,17 +165,6 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]
         gpus = self.nvml.resource_names() if self.nvml is not None else ()
         return (*(resource.resource_name for resource in resources), *gpus)
-
-
-def plugin_settings(raw: object) -> PluginSettings:
-    """Read the plugins' settings from plain lists and dicts, as YAML or JSON gives them.
-
-    Raises PluginSettingsError.
-    """
-    try:
-        return msgspec.convert(raw if raw is not None else {}, PluginSettings)
-    except msgspec.ValidationError as error:
-        raise PluginSettingsError(f"plugins: {error}") from None
 
 
 def _check_resource_name(resource_name: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from nodedevice_agent.devicemanager.devices import Device, ListedDevices
 from nodedevice_agent.deviceplugin import codec as wire
-from nodedevice_agent.lib.deviceplugin_server.service import list_to_wire
+from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2

@@ -1,9 +1,10 @@
 from typing import Any
 
+import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import Mount
 from nodedevice_agent.plugins.generic.devices import DeviceGroup, DevicePath
-from nodedevice_agent.plugins.settings import PluginSettings, PluginSettingsError, plugin_settings
+from nodedevice_agent.plugins.settings import PluginSettings
 
 
 def generic(name: str = "example.com/serial", **group: Any) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def simulated(**values: Any) -> dict[str, Any]:
 
 
 def test_nothing_is_simulated_or_offered_unless_asked() -> None:
-    assert plugin_settings(None) == plugin_settings({}) == PluginSettings()
+    assert msgspec.convert({}, PluginSettings) == PluginSettings()
     assert PluginSettings().generic == []
     assert PluginSettings().simulated == []
 
@@ -32,7 +33,7 @@ def test_all_of_a_group() -> None:
         env={"KEY": "value"},
         allowFiles=True,
     )
-    (group,) = plugin_settings(raw).generic[0].device_groups()
+    (group,) = msgspec.convert(raw, PluginSettings).generic[0].device_groups()
     assert group == DeviceGroup(
         (DevicePath("/dev/video*", "/dev/camera", "r"),),
         3,
@@ -43,9 +44,9 @@ def test_all_of_a_group() -> None:
 
 
 def test_defaults() -> None:
-    (group,) = plugin_settings(generic()).generic[0].device_groups()
+    (group,) = msgspec.convert(generic(), PluginSettings).generic[0].device_groups()
     assert group == DeviceGroup((DevicePath("/dev/ttyUSB*", "", "rw"),))
-    assert plugin_settings(simulated()).simulated[0].prefix() == "gpu"
+    assert msgspec.convert(simulated(), PluginSettings).simulated[0].prefix() == "gpu"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,6 @@ def test_defaults() -> None:
     ],
 )
 def test_what_is_wrong_is_named(raw: object, says: list[str]) -> None:
-    with pytest.raises(PluginSettingsError) as refused:
-        plugin_settings(raw)
-    assert all(words in str(refused.value) for words in ["plugins: ", *says]), str(refused.value)
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert(raw, PluginSettings)
+    assert all(words in str(refused.value) for words in says), str(refused.value)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from nodedevice_agent.__main__ import main
@@ -14,7 +15,7 @@ from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.errors import SettingsError
-from nodedevice_agent.plugins.settings import plugin_settings
+from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime import selected_runtime as kept_runtime
 from nodedevice_agent.runtime.settle import with_runtime_settled
 from nodedevice_agent.settings import Settings
@@ -97,7 +98,7 @@ def test_names_of_every_built_in_plugin_count(node: Path, nri: Path, plugins: di
         state_dir=str(node / "s"),
         kubelet_dir=str(node / "k"),
         nri_socket=str(nri),
-        plugins=plugin_settings(plugins),
+        plugins=msgspec.convert(plugins, PluginSettings),
     )
     assert with_runtime_settled(settings).runtime == "kubelet"
     assert kept(node) == "kubelet\n"

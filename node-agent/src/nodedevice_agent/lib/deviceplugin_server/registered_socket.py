@@ -2,6 +2,8 @@
 
 A device manager that starts removes every socket in its directory and makes a new kubelet.sock; both are seen at once, and
 looked for from time to time in case the event was lost. Never touches another plugin's socket.
+
+Source: kubelet deviceplugin v1beta1, Registration.
 """
 
 import asyncio
@@ -11,28 +13,42 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+import grpc
+import grpc.aio
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from nodedevice_common.backoff import Backoff
 
-from nodedevice_agent.lib.deviceplugin_server.registration_client import (
-    MANAGER_SOCKET,
-    RegistrationFailed,
-    SocketIdentity,
-    is_served,
-    register,
-    socket_identity,
-)
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, Service, serving
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 
+if TYPE_CHECKING:
+    from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import RegistrationAsyncStub
+from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, SocketIdentity, is_served, socket_identity
+
 log = logging.getLogger(__name__)
 
-# What the kernel's sockaddr_un has room for, without its closing NUL.
-_MAX_SOCKET_PATH_BYTES = 107
+API_VERSION = "v1beta1"
+MANAGER_SOCKET = "kubelet.sock"
+
+CHANNEL_OPTIONS = (
+    # Without it the %-encoded path is the authority, which servers written in Rust and C# refuse.
+    ("grpc.default_authority", "localhost"),
+    # Channels to one path share a connection otherwise, and a new manager's plugin would still talk to the old one.
+    ("grpc.use_local_subchannel_pool", 1),
+)
 _FIRST_PAUSE_SECONDS = 0.05
 # gRPC's words for a socket file without anybody behind it, or with somebody who does not answer
 _NOBODY = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+class RegistrationFailed(Exception):
+    """The device manager did not take the registration; `code` is the gRPC status, the text what it said."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +113,10 @@ class RegisteredSocket:
         self._told = told
         self._said = (Standing.REGISTERED, "")
         path = os.fsencode(plugin_dir / endpoint)
-        if len(path) > _MAX_SOCKET_PATH_BYTES:
+        if len(path) > MAX_PATH_BYTES:
             raise CannotServe(
                 f"{resource_name}: socket path {plugin_dir / endpoint} has {len(path)} bytes, the kernel takes "
-                f"{_MAX_SOCKET_PATH_BYTES}; use a shorter plugin directory"
+                f"{MAX_PATH_BYTES}; use a shorter plugin directory"
             )
 
     async def run(self) -> None:
@@ -198,3 +214,22 @@ class RegisteredSocket:
     def _tell(self, standing: Standing, detail: str = "") -> None:
         if self._told is not None:
             self._told(standing, detail)
+
+
+async def register(
+    plugin_dir: Path,
+    endpoint: str,
+    resource_name: str,
+    options: api_pb2.DevicePluginOptions,
+    timeout_seconds: float,
+) -> None:
+    """Announce a plugin that already serves on `endpoint`, a file name in plugin_dir. Raises RegistrationFailed."""
+    request = api_pb2.RegisterRequest(
+        version=API_VERSION, endpoint=endpoint, resource_name=resource_name, options=options
+    )
+    async with grpc.aio.insecure_channel(f"unix:{plugin_dir / MANAGER_SOCKET}", options=CHANNEL_OPTIONS) as channel:
+        stub = cast("RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))
+        try:
+            await stub.Register(request, timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise RegistrationFailed(error.code().name, error.details() or "no reason given") from error

@@ -8,7 +8,7 @@ two others anew.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from nodedevice_agent.lib.deviceplugin_server.device_ids import device_id, shared_ids
+from nodedevice_agent.lib.deviceplugin_server.names import device_id, shared_ids
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from nodedevice_agent.lib.deviceplugin_server.source import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, UnknownDevices
-from nodedevice_agent.plugins.nvml.container_edits import CONTROL_NODES, allocation
-from nodedevice_agent.plugins.nvml.devices import device_scores, devices_of, gpu_uuid
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, device_scores, devices_of, gpu_uuid
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.preference import preferred

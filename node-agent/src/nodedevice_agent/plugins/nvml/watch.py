@@ -14,12 +14,9 @@ from nodedevice_common.backoff import Backoff
 
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
-from nodedevice_agent.plugins.nvml.health.boot_memory import Memory, clear_dir
-from nodedevice_agent.plugins.nvml.health.clears import Clears
+from nodedevice_agent.plugins.nvml.health.boot_memory import Clears, Memory, clear_dir
 from nodedevice_agent.plugins.nvml.health.health import Trouble
-from nodedevice_agent.plugins.nvml.health.xid_log import XidStorms
-from nodedevice_agent.plugins.nvml.health.xids import meaning
-from nodedevice_agent.plugins.nvml.reader.hardware import has_gpu
+from nodedevice_agent.plugins.nvml.health.xids import XidStorms, meaning
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
     Changed,
@@ -266,3 +263,25 @@ class GpuWatch:
                 await self._news.wait()
         except TimeoutError:
             return
+
+
+_VENDOR = "0x10de"
+# display controllers: VGA and 3D
+_CLASS = "0x03"
+
+
+def has_gpu(host_root: str) -> bool:
+    """From sysfs; False where that cannot be read."""
+    devices = Path(host_root) / "sys/bus/pci/devices"
+    try:
+        return any(_is_gpu(device) for device in devices.iterdir())
+    except OSError:
+        return False
+
+
+def _is_gpu(device: Path) -> bool:
+    try:
+        vendor = (device / "vendor").read_text(encoding="ascii").strip()
+        return vendor == _VENDOR and (device / "class").read_text(encoding="ascii").startswith(_CLASS)
+    except OSError:
+        return False

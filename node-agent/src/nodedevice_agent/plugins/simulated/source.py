@@ -8,12 +8,17 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from nodedevice_agent.lib.deviceplugin_server.preferred import preferred
-from nodedevice_agent.lib.deviceplugin_server.source import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, UnknownDevices
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.settings import SimulatedSettings
-from nodedevice_agent.plugins.simulated.devices import SimulatedState, allocate, simulated_devices, simulated_ids
+from nodedevice_agent.plugins.simulated.devices import (
+    SimulatedState,
+    allocate,
+    preferred,
+    simulated_devices,
+    simulated_ids,
+)
 from nodedevice_agent.plugins.simulated.state_file import (
     Listing,
     StateFileError,

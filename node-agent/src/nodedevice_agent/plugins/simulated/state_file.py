@@ -13,8 +13,7 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct, field
 
-from nodedevice_agent.lib.deviceplugin_server.device_ids import natural_key
-from nodedevice_agent.lib.deviceplugin_server.socket_names import file_slug
+from nodedevice_agent.lib.deviceplugin_server.names import file_slug, natural_key
 from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED, SimulatedState
 
 _STATE_SUFFIX = ".yaml"

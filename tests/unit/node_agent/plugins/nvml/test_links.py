@@ -2,9 +2,9 @@
 
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
-from nodedevice_agent.plugins.nvml.container_edits import CONTROL_NODES, allocation
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation
 from nodedevice_agent.plugins.nvml.gpu import Gpu, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.health.xid_log import XidStorms
+from nodedevice_agent.plugins.nvml.health.xids import XidStorms
 from nodedevice_agent.plugins.nvml.links import Ancestor, Link, Ports, links, pair, score
 
 NEAR, NEAR_TOO, FAR, NOWHERE = Gpu("a", numa_node=0), Gpu("b", numa_node=0), Gpu("c", numa_node=1), Gpu("d")

@@ -2,20 +2,23 @@
 
 from typing import Any
 
+import msgspec
 import pytest
-from nodedevice_agent.plugins.settings import PluginSettingsError, plugin_settings
+from nodedevice_agent.plugins.settings import PluginSettings
 
 
 def test_nothing_has_to_be_said() -> None:
-    nvml = plugin_settings({"nvml": {}}).nvml
+    nvml = msgspec.convert({"nvml": {}}, PluginSettings).nvml
     assert nvml is not None
     assert nvml.resource_names() == ("nvidia.com/gpu",)
     assert nvml.hand_over == ["env"]
-    assert plugin_settings({}).nvml is None
+    assert msgspec.convert({}, PluginSettings).nvml is None
 
 
 def test_names_by_model() -> None:
-    nvml = plugin_settings({"nvml": {"modelResourceNames": {"*T4*": "nvidia.com/t4", "Tesla*": "nvidia.com/old"}}}).nvml
+    nvml = msgspec.convert(
+        {"nvml": {"modelResourceNames": {"*T4*": "nvidia.com/t4", "Tesla*": "nvidia.com/old"}}}, PluginSettings
+    ).nvml
     assert nvml is not None
     models = ["Tesla T4", "Tesla V100", "NVIDIA H100"]
     assert [nvml.resource_of(model) for model in models] == ["nvidia.com/t4", "nvidia.com/old", "nvidia.com/gpu"]
@@ -41,11 +44,11 @@ def test_names_by_model() -> None:
     ],
 )
 def test_refused(raw: dict[str, Any], named: str) -> None:
-    with pytest.raises(PluginSettingsError, match=named):
-        plugin_settings({"nvml": raw})
+    with pytest.raises(match=named):
+        msgspec.convert({"nvml": raw}, PluginSettings)
 
 
 def test_one_name_has_one_plugin() -> None:
     raw = {"nvml": {}, "simulated": [{"resourceName": "nvidia.com/gpu"}]}
-    with pytest.raises(PluginSettingsError, match="named twice"):
-        plugin_settings(raw)
+    with pytest.raises(match="named twice"):
+        msgspec.convert(raw, PluginSettings)

@@ -13,7 +13,7 @@ def loaded_by(module: str) -> set[str]:
 
 @pytest.mark.parametrize("library", ["grpc", "asyncio", "google", "lightkube", "yaml", "prometheus_client"])
 def test_the_reader_is_small(library: str) -> None:
-    modules = loaded_by("nodedevice_agent.plugins.nvml.reader.program")
+    modules = loaded_by("nodedevice_agent.plugins.nvml.reader.__main__")
     assert "pynvml" in modules
     assert library not in modules
 

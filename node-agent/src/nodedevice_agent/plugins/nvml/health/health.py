@@ -9,8 +9,23 @@ anew with the driver, has gone back; the driver asked for a reset or a reboot an
 
 from dataclasses import dataclass, field, replace
 
-from nodedevice_agent.plugins.nvml.health import recovery
 from nodedevice_agent.plugins.nvml.health.xids import XidPolicy, meaning
+
+# What the driver wants done for a GPU to work again.
+# Source: NVML API reference, nvmlDeviceGpuRecoveryAction_t; the numbers are NVML's.
+NO_RECOVERY = 0
+RESET = 1
+RECOVERY_ACTIONS = {
+    RESET: "a reset of the GPU",
+    2: "a reboot of the node",
+    3: "an end of its peer-to-peer traffic",
+    4: "draining the GPU, then a reset",
+    5: "a recovery of its IMEX domain",
+    6: "a reset of its bus",
+    7: "a reboot of the system",
+}
+# done, the GPU has been reset
+RESETS = frozenset({RESET, 2, 4, 6, 7})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +42,7 @@ class Reading:
 
     hung_call: the driver's function that does not come back; failure: why the GPU does not even tell its UUID; with either,
     nothing else is known. energy_mj: used since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
-    recovery_action: what the driver wants done, see recovery.py.
+    recovery_action: what the driver wants done, see RECOVERY_ACTIONS.
     """
 
     hung_call: str = ""
@@ -145,15 +160,15 @@ def _reset_seen(health: GpuHealth, reading: Reading) -> str:
         return "its energy counter began anew"
     if _has_risen(reading.ecc_uncorrected, before.ecc_uncorrected):
         return "its volatile ECC counter began anew"
-    if before.recovery_action in recovery.RESETS and reading.recovery_action == recovery.NOTHING:
-        return f"the driver no longer asks for: {recovery.words(before.recovery_action)}"
+    if before.recovery_action in RESETS and reading.recovery_action == NO_RECOVERY:
+        return f"the driver no longer asks for: {recovery_words(before.recovery_action)}"
     return ""
 
 
 def _asked_for(reading: Reading) -> Trouble | None:
     if not reading.recovery_action:
         return None
-    return Trouble("ResetRequired", f"the driver asks for: {recovery.words(reading.recovery_action)}")
+    return Trouble("ResetRequired", f"the driver asks for: {recovery_words(reading.recovery_action)}")
 
 
 def _has_risen(before: int | None, after: int | None) -> bool:
@@ -167,3 +182,8 @@ def _merged(before: Reading, after: Reading) -> Reading:
         ecc_uncorrected=before.ecc_uncorrected if after.ecc_uncorrected is None else after.ecc_uncorrected,
         recovery_action=before.recovery_action if after.recovery_action is None else after.recovery_action,
     )
+
+
+def recovery_words(action: int) -> str:
+    """For people; newer drivers may ask for what is not known here."""
+    return RECOVERY_ACTIONS.get(action, f"recovery action {action}")

@@ -5,19 +5,76 @@ for that GPU; a GPU that is lost is a reading; only a driver that does not work 
 Source: NVML API reference; pynvml of the distribution nvidia-ml-py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
-from nodedevice_agent.plugins.nvml.gpu import Gpu, is_uuid
-from nodedevice_agent.plugins.nvml.health import recovery
-from nodedevice_agent.plugins.nvml.health.health import Reading
+from nodedevice_agent.plugins.nvml.gpu import Gpu, is_uuid, sysfs_bus_id
+from nodedevice_agent.plugins.nvml.health.health import RESET, Reading
 from nodedevice_agent.plugins.nvml.links import Ancestor
-from nodedevice_agent.plugins.nvml.reader import values as answers
-from nodedevice_agent.plugins.nvml.reader.driver_problems import problem_of, words_of
+from nodedevice_agent.plugins.nvml.reader.messages import Problem
+
+
+class DriverProblem(Exception):
+    """NVML failed as a whole. problem: what is told of it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+NO_LIBRARY = "NoDriverLibrary"
+NOT_LOADED = "DriverNotLoaded"
+NO_GPU = "NoGpu"
+MISMATCH = "DriverMismatch"
+TOO_OLD = "DriverTooOld"
+FAILED = "DriverFailed"
+HANGS = "DriverHangs"
+
+_PROBLEMS = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Problem(
+        NO_LIBRARY,
+        "libnvidia-ml.so.1 is not found: install the NVIDIA driver, or name the library's directory (nvml.libraryDir)",
+        is_absent=True,
+    ),
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Problem(
+        NOT_LOADED, "the NVIDIA kernel driver is not loaded: modprobe nvidia", is_absent=True
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Problem(
+        MISMATCH,
+        "the NVIDIA library and the loaded kernel driver are of different versions: reboot, or reload the driver",
+    ),
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Problem(
+        TOO_OLD, "the NVIDIA driver is too old to be read (NVML v2 is missing): install a newer one"
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: Problem(
+        FAILED, "the NVIDIA driver refuses this process: it needs access to /dev/nvidiactl and /dev/nvidia*"
+    ),
+}
+
+
+def problem_of(error: pynvml.NVMLError) -> DriverProblem:
+    """The table's words, or NVML's own."""
+    known = _PROBLEMS.get(error.value)
+    return DriverProblem(known or Problem(FAILED, f"the NVIDIA driver cannot be read: {error}"))
+
+
+def words_of(error: pynvml.NVMLError) -> str:
+    """Of one GPU's trouble: the table's words, or NVML's own."""
+    known = _PROBLEMS.get(error.value)
+    return known.message if known is not None else str(error)
+
+
+def no_gpu() -> Problem:
+    return Problem(NO_GPU, "the NVIDIA driver lists no GPU", is_absent=True)
+
+
+def hangs(call: str) -> Problem:
+    return Problem(HANGS, f"the NVIDIA driver does not answer ({call} does not come back): look at the kernel log")
+
 
 _WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
@@ -84,7 +141,7 @@ class Driver:
             raise problem_of(error) from error
         self.calling = "nvmlSystemGetDriverVersion"
         try:
-            return answers.text(pynvml.nvmlSystemGetDriverVersion())
+            return _text(pynvml.nvmlSystemGetDriverVersion())
         except (pynvml.NVMLError, UnicodeDecodeError):
             return ""
 
@@ -109,12 +166,12 @@ class Driver:
             raise GpuMute(words_of(error)) from error
         handle.gpu = Gpu(uuid)
         pci = self._told(handle, pynvml.nvmlDeviceGetPciInfo)
-        bus_id = answers.bus_id(pci)
+        bus_id = _bus_id(pci)
         memory = self._told(handle, pynvml.nvmlDeviceGetMemoryInfo)
         minor = self._told(handle, pynvml.nvmlDeviceGetMinorNumber)
         handle.gpu = Gpu(
             uuid,
-            model=answers.text(self._told(handle, pynvml.nvmlDeviceGetName) or ""),
+            model=_text(self._told(handle, pynvml.nvmlDeviceGetName) or ""),
             memory_bytes=int(memory.total) if memory is not None else None,
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
@@ -127,7 +184,7 @@ class Driver:
         if self._told(handle, pynvml.nvmlDeviceGetNvLinkState, link) != pynvml.NVML_FEATURE_ENABLED:
             return ""
         remote = self._told(handle, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, link)
-        peer = uuid_by_bus_id.get(answers.bus_id(remote))
+        peer = uuid_by_bus_id.get(_bus_id(remote))
         if peer is not None and peer != handle.gpu.uuid:
             return peer
         # drivers from before that call know links to GPUs and to switches only
@@ -159,7 +216,7 @@ class Driver:
         except GpuLost:
             return Reading(is_lost=True)
         except NeedsReset:
-            return Reading(recovery_action=recovery.RESET)
+            return Reading(recovery_action=RESET)
 
     def not_supported(self, uuid: str) -> list[str]:
         """What this GPU was asked for in vain so far, sorted."""
@@ -194,7 +251,7 @@ class Driver:
             node = int((self._sysfs / (bus_id or "-") / "numa_node").read_text(encoding="ascii"))
         except (OSError, ValueError):
             words = self._told(handle, pynvml.nvmlDeviceGetMemoryAffinity, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
-            return answers.first_bit(words) if words is not None else None
+            return _first_bit(words) if words is not None else None
         return node if node >= 0 else None
 
     def _told(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -245,9 +302,40 @@ def _raise_grave(error: pynvml.NVMLError) -> None:
 def _uuid_of(handle: Handle) -> str:
     """Raises GpuMute for one that cannot be used, and NVMLError."""
     try:
-        uuid = answers.text(pynvml.nvmlDeviceGetUUID(handle.nvml))
+        uuid = _text(pynvml.nvmlDeviceGetUUID(handle.nvml))
     except UnicodeDecodeError as error:
         raise GpuMute("its UUID is not text") from error
     if not is_uuid(uuid):
         raise GpuMute(f"its UUID is {uuid[:128]!r}")
     return uuid
+
+
+_WORD_BITS = 64
+
+
+def _text(value: Any) -> str:
+    """Older bindings answer bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _bus_id(pci_info: Any) -> str:
+    """As sysfs spells it; empty where there is none to be had. None is an answer that did not come."""
+    try:
+        # the binding decodes when it is read
+        return sysfs_bus_id(_text(pci_info.busId)) if pci_info is not None else ""
+    except UnicodeDecodeError:
+        return ""
+
+
+def _first_bit(words: Any) -> int | None:
+    """The lowest that is set in a mask of several words."""
+    return next(_bits(words), None)
+
+
+def _bits(words: Any) -> Iterator[int]:
+    return (
+        index * _WORD_BITS + bit
+        for index, word in enumerate(words)
+        for bit in range(_WORD_BITS)
+        if int(word) >> bit & 1
+    )

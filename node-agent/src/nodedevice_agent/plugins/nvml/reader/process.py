@@ -9,7 +9,7 @@ import msgspec
 
 from nodedevice_agent.plugins.nvml.reader.messages import Message, ReaderOptions, decode
 
-_MODULE = "nodedevice_agent.plugins.nvml.reader.program"
+_MODULE = "nodedevice_agent.plugins.nvml.reader"
 # sixteen GPUs with all their links are some 20 KiB
 _MAX_LINE_BYTES = 4 * 1024 * 1024
 _SHOWN_BYTES = 2000

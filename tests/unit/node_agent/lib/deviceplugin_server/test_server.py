@@ -2,7 +2,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Any
 
-from nodedevice_agent.lib.deviceplugin_server.source import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 ONE, TWO = PluginDevice("a"), PluginDevice("b")

@@ -7,10 +7,10 @@ import pynvml
 import pytest
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.links import Ports
-from nodedevice_agent.plugins.nvml.reader import values as answers
+from nodedevice_agent.plugins.nvml.reader import driver
+from nodedevice_agent.plugins.nvml.reader.__main__ import Reader
 from nodedevice_agent.plugins.nvml.reader.driver import Handle
 from nodedevice_agent.plugins.nvml.reader.messages import ReaderOptions
-from nodedevice_agent.plugins.nvml.reader.program import Reader
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_UNKNOWN])
@@ -39,9 +39,9 @@ def test_a_dead_link_hides_none_of_those_after_it(monkeypatch: pytest.MonkeyPatc
 
 def test_a_bus_id_that_is_no_text_is_left_out() -> None:
     info = pynvml.nvmlPciInfo_t()
-    assert answers.bus_id(info) == ""
+    assert driver._bus_id(info) == ""
     info.busId = b"00000000:1B:00.0"
-    assert answers.bus_id(info) == "0000:1b:00.0"
+    assert driver._bus_id(info) == "0000:1b:00.0"
     info.busId = b"\xff\xfe"
-    assert answers.bus_id(info) == ""
-    assert answers.bus_id(None) == ""
+    assert driver._bus_id(info) == ""
+    assert driver._bus_id(None) == ""

@@ -19,10 +19,17 @@ import msgspec
 
 from nodedevice_agent.plugins.nvml.health.health import Reading
 from nodedevice_agent.plugins.nvml.links import Ports
-from nodedevice_agent.plugins.nvml.reader import driver_problems
+from nodedevice_agent.plugins.nvml.reader import driver
 from nodedevice_agent.plugins.nvml.reader.calls import CallHangs, Calls, Job
-from nodedevice_agent.plugins.nvml.reader.driver import MAX_LINKS, SWITCH, Driver, GpuLost, GpuMute, Handle
-from nodedevice_agent.plugins.nvml.reader.driver_problems import DriverProblem
+from nodedevice_agent.plugins.nvml.reader.driver import (
+    MAX_LINKS,
+    SWITCH,
+    Driver,
+    DriverProblem,
+    GpuLost,
+    GpuMute,
+    Handle,
+)
 from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, XID, EventWatch
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
@@ -99,7 +106,7 @@ class Reader:
         version = self._patiently(self._driver.open)
         self._count = self._patiently(self._driver.count)
         if self._count == 0:
-            raise DriverProblem(driver_problems.no_gpu())
+            raise DriverProblem(driver.no_gpu())
         self._find(version)
         self._look()
         self._follow()
@@ -111,7 +118,7 @@ class Reader:
         try:
             return self._calls.do(call)
         except CallHangs as hang:
-            tell(driver_problems.hangs(self._driver.calling))
+            tell(driver.hangs(self._driver.calling))
             while not hang.job.wait(self._options.poll_seconds):
                 tell(Alive())
             answer: _Answer = hang.job.result()
@@ -143,7 +150,7 @@ class Reader:
             except GpuMute as error:
                 unnamed.append(f"GPU {index} cannot be named: {error}")
         if not self._handles and unnamed:
-            reason = driver_problems.HANGS if hanging == len(unnamed) else driver_problems.FAILED
+            reason = driver.HANGS if hanging == len(unnamed) else driver.FAILED
             raise DriverProblem(Problem(reason, "; ".join(unnamed)))
         return unnamed, lost
 
@@ -218,7 +225,7 @@ class Reader:
             if self._calls.do(self._driver.count) != self._count or is_stale:
                 tell(Changed())
         except CallHangs as hang:
-            tell(driver_problems.hangs(self._driver.calling))
+            tell(driver.hangs(self._driver.calling))
             while not hang.job.wait(self._options.poll_seconds):
                 tell(Alive())
             # what was missed meanwhile is found by beginning anew

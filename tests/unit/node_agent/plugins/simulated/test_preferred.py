@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.lib.deviceplugin_server.preferred import preferred
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.plugins.simulated.devices import preferred
 
 NAME = "example.com/gpu"
 # two sockets, the second one smaller; h floats

@@ -1,0 +1,73 @@
+"""Names that a plugin makes: device IDs from paths, and sockets, files and environment variables from resource names.
+
+Device IDs are stable over restarts and hot-plug, readable, at most 63 characters, and no two paths share one.
+"""
+
+import hashlib
+import re
+
+# The device plugin API asks for at most 63 characters; IDs also travel in environment variables and file names.
+MAX_DEVICE_ID = 63
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_DEV = "/dev/"
+_MAX_INDEX_DIGITS = len("-999")
+_INDEXED = re.compile(r".*-\d+")
+
+
+def device_id(path: str) -> str:
+    """`/dev/ttyUSB0` gives `ttyUSB0`; a path that does not survive whole gets eight digits of its hash behind it.
+
+    A name that ends like an index gets the hash too: `tty-0` is then always the first share of `/dev/tty`.
+    """
+    tail = path.removeprefix(_DEV)
+    slug = _UNSAFE.sub("-", tail).strip("-.")
+    room = MAX_DEVICE_ID - _MAX_INDEX_DIGITS
+    if path.startswith(_DEV) and slug == tail and len(slug) <= room and not _INDEXED.fullmatch(slug):
+        return slug
+    digest = hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()[:8]
+    slug = slug[: room - len(digest) - 1].strip("-.")
+    return f"{slug}-{digest}" if slug else digest
+
+
+def shared_ids(base_id: str, count: int) -> tuple[str, ...]:
+    """IDs under which `count` containers may hold one device: the device's own for one, else `<id>-0` and on."""
+    if count == 1:
+        return (base_id,)
+    return tuple(f"{base_id}-{index}" for index in range(count))
+
+
+def natural_key(text: str) -> tuple[tuple[str, int], ...]:
+    """Sorts `gpu-2` before `gpu-10`."""
+    return tuple((word, int(number or -1)) for word, number in re.findall(r"(\D*)(\d*)", text))
+
+
+_MAX_SOCKET_SLUG = 16
+_MAX_FILE_SLUG = 200
+
+
+def socket_name(resource_name: str) -> str:
+    """File name of the socket a plugin serves this resource on: at most 30 characters, equal name, equal socket.
+
+    Short, because the kernel bounds the whole path of a Unix socket to 107 bytes and the directory is not ours to choose.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", resource_name.partition("/")[2].lower()).strip("-")[:_MAX_SOCKET_SLUG]
+    return f"{slug.rstrip('-')}-{_digest(resource_name)}.sock"
+
+
+def file_slug(resource_name: str) -> str:
+    """A file name for this resource without its suffix, readable and never shared by two names.
+
+    `example.com/gpu` gives `example.com_gpu`: a domain has no underscore, so the first one is always the slash.
+    """
+    slug = resource_name.replace("/", "_")
+    return slug if len(slug) <= _MAX_FILE_SLUG else f"{slug[:_MAX_FILE_SLUG]}-{_digest(resource_name)}"
+
+
+def env_name(resource_name: str) -> str:
+    """The environment variable that tells a container its devices: `example.com/gpu` gives `EXAMPLE_COM_GPU`."""
+    name = re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -117,7 +117,7 @@ async def mirroring(
                 await running
 
 
-def pod(uid: str, resource_name: str, *counts: int, name: str = "", is_over: bool = False) -> Pod:
+def pod(uid: str, resource_name: str, *counts: int, name: str = "", has_ended: bool = False) -> Pod:
     """A pod named as its uid unless said; containers c0, c1, ... that ask for so many."""
     containers = tuple(Container(f"c{index}", limits={resource_name: count}) for index, count in enumerate(counts))
-    return Pod(uid, "default", name or uid, containers, is_over=is_over)
+    return Pod(uid, "default", name or uid, containers, has_ended=has_ended)

@@ -223,7 +223,7 @@ async def test_what_the_pod_sets_itself_is_left_alone_and_told_once(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = ContainerSettings(frozenset({"IDS"}), is_privileged=True)
-    pod = Pod(POD.uid, POD.namespace, POD.name, (Container("main", limits={RESOURCE: 1}, own=own),))
+    pod = Pod(POD.uid, POD.namespace, POD.name, (Container("main", limits={RESOURCE: 1}, settings=own),))
     created = made()
     created.env.append("IDS=the pod's")
     caplog.set_level(logging.INFO, logger="nodedevice_agent")

@@ -147,7 +147,7 @@ async def test_entries_vanish_when_the_pod_ends_and_asking_changes_nothing(
         await monitor.allocatable()
         await monitor.alpha_pods()
     assert manager.manager.checkpoint() == before
-    manager.host.do(manager.manager.pod_seen(Pod("uid-1", "default", "train", POD.containers, is_over=True), 0.0))
+    manager.host.do(manager.manager.pod_seen(Pod("uid-1", "default", "train", POD.containers, has_ended=True), 0.0))
     assert await monitor.pods() == {}
     with pytest.raises(grpc.aio.AioRpcError, match="pod train in namespace default not found"):
         await monitor.pod("train")

@@ -35,9 +35,9 @@ async def test_a_driver_without_events_is_looked_at(
 async def test_a_driver_that_does_not_fit_is_said_in_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_the_bus(tmp_path / "host")
     async with node(tmp_path, "mismatch", monkeypatch) as here:
-        found = await here.until(lambda r: bool(r.trouble))
+        found = await here.until(lambda r: bool(r.plugin_message))
         assert found.total == 0
-        assert "different versions" in found.trouble
+        assert "different versions" in found.plugin_message
 
 
 @pytest.mark.parametrize("machine", ["none", "no-driver"])
@@ -115,7 +115,7 @@ async def test_a_uuid_that_is_none_costs_its_gpu(
 
     async with node(tmp_path, "t4-pair", monkeypatch, spoil) as here:
         found = await here.until(lambda r: r.available == 1)
-        assert f"GPU 1 cannot be named: {said}" in found.trouble
+        assert f"GPU 1 cannot be named: {said}" in found.plugin_message
 
 
 async def test_a_gpu_may_lose_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,12 +43,12 @@ async def test_a_call_that_hangs_costs_one_gpu(tmp_path: Path, monkeypatch: pyte
 async def test_a_driver_that_hangs_from_the_start_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_the_bus(tmp_path / "host")
     async with node(tmp_path, "t4-pair", monkeypatch, lambda gpus: gpus.hang("*", "nvmlDeviceGetCount")) as here:
-        found = await here.until(lambda r: bool(r.trouble))
+        found = await here.until(lambda r: bool(r.plugin_message))
         assert found.total == 0
-        assert "nvmlDeviceGetCount does not come back" in found.trouble
+        assert "nvmlDeviceGetCount does not come back" in found.plugin_message
         here.gpus.repair("*", "nvmlDeviceGetCount")
         found = await here.until(lambda r: r.available == 2)
-        assert not found.trouble
+        assert not found.plugin_message
 
 
 @pytest.mark.usefixtures("quick")
@@ -123,15 +123,15 @@ async def test_a_gpu_that_does_not_tell_its_name_holds_up_nobody(
         here.gpus.hang(4, "nvmlDeviceGetUUID")
         # the next reader, which looks for this one, meets the one that hangs
         here.gpus.lose(0)
-        found = await here.until(lambda r: bool(r.trouble))
-        assert "GPU 4 does not answer" in found.trouble
+        found = await here.until(lambda r: bool(r.plugin_message))
+        assert "GPU 4 does not answer" in found.plugin_message
         await here.until_unhealthy({0: "GpuLost", 4: "Xid119"})
         here.gpus.xid(2, 48)
         await here.until_unhealthy({0: "GpuLost", 2: "Xid48", 4: "Xid119"})
         here.gpus.repair(4, "nvmlDeviceGetUUID")
         here.gpus.add(0)
         await here.until_unhealthy({2: "Xid48", 4: "Xid119"})
-        assert not (await here.until(lambda r: not r.trouble)).trouble
+        assert not (await here.until(lambda r: not r.plugin_message)).plugin_message
 
 
 async def test_memory_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ async def test_all_gpus_may_hang_when_they_are_named(tmp_path: Path, monkeypatch
         await here.until(lambda r: r.available == 2)
         here.gpus.hang("*", "nvmlDeviceGetUUID")
         os.kill(here.reader_pid(), signal.SIGKILL)
-        found = await here.until(lambda r: "GPU 1 does not answer" in r.trouble)
+        found = await here.until(lambda r: "GPU 1 does not answer" in r.plugin_message)
         assert {d.reason for d in found.devices} == {"DriverHangs"}
 
 

@@ -61,7 +61,7 @@ def _is_printable(text: str) -> None:
 async def first_lists(connection: PluginConnection) -> None:
     async for listed in connection.device_lists():
         assert isinstance(listed, ListedDevices)
-        _is_printable(listed.refusal)
+        _is_printable(listed.id_error)
 
 
 async def ask_preferred(connection: PluginConnection) -> None:

@@ -7,7 +7,7 @@ holds whatever any plugin told it, is not judged by this.
 from nodedevice_api.resource_names import resource_name_problem
 
 from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
-from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_possible_id
+from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_valid_id
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 
 _SHOWN = 40
@@ -29,5 +29,5 @@ def _refuse_impossible_devices(allocation: Allocation) -> None:
         if not NO_NUMA_NODE <= node <= MAX_NUMA_NODE:
             raise CheckpointCorrupt(f"{allocation.resource_name}: there is no NUMA node {str(node)[:_SHOWN]}")
     for device_id in allocation.device_ids:
-        if not is_possible_id(device_id):
+        if not is_valid_id(device_id):
             raise CheckpointCorrupt(f"{allocation.resource_name}: {device_id[:_SHOWN]!a} can be no device ID")

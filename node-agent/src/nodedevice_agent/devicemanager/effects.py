@@ -1,11 +1,11 @@
-"""What the device manager wants done. It returns these; the edges carry them out and bring back what came of them."""
+"""Effects: what the device manager returns for others to carry out. The results come back as events."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class CallPreferred:
-    """Call GetPreferredAllocation; answer with DeviceManager.preferred(ticket, ...)."""
+    """Call GetPreferredAllocation; the response goes to DeviceManager.preferred(ticket, ...)."""
 
     ticket: int
     resource_name: str
@@ -17,7 +17,7 @@ class CallPreferred:
 
 @dataclass(frozen=True, slots=True)
 class CallAllocate:
-    """Call Allocate; answer with DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...)."""
+    """Call Allocate; the response goes to DeviceManager.allocated(ticket, ...) or allocate_failed(ticket, ...)."""
 
     ticket: int
     resource_name: str
@@ -27,7 +27,7 @@ class CallAllocate:
 
 @dataclass(frozen=True, slots=True)
 class CallPreStart:
-    """Call PreStartContainer; answer with DeviceManager.pre_started(ticket, ...) or pre_start_failed(ticket, ...)."""
+    """Call PreStartContainer; the response goes to DeviceManager.pre_started(ticket, ...) or pre_start_failed(ticket, ...)."""
 
     ticket: int
     resource_name: str
@@ -52,7 +52,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class UnknownResource:
-    """A pod bound here asks for a name that no plugin ever registered with us. Said once; served if one comes."""
+    """A pod on this node requests a resource that no plugin has registered. Returned once; served if one registers."""
 
     pod: str
     container: str

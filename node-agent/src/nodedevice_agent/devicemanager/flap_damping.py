@@ -1,8 +1,8 @@
-"""Devices whose health will not settle: after a few changes they count as unhealthy until they have been quiet for a while.
+"""Flap damping: a device whose health keeps changing counts as unhealthy until it has not changed for a while.
 
-The first changes go through at once, so an honest failure is never held back; what is damped is only the way back to healthy,
-and with it the writes to the API and the pods that would be given a device that is about to fail again.
-Of what a plugin reports alone: the end of its connection is no change of a device's health. The kubelet has nothing like it.
+The first changes take effect at once, so a real failure is never delayed. Only the return to healthy is damped, and with it
+writes to the API and the allocation of a device that is about to fail again.
+Only the plugin's reports count: the end of its connection is no change of a device's health. The kubelet has no such damping.
 """
 
 from collections.abc import KeysView
@@ -14,7 +14,10 @@ from nodedevice_agent.devicemanager.devices import ListedDevices
 
 @dataclass(frozen=True, slots=True)
 class FlapDampingLimits:
-    """changes: so many within window_seconds, in either direction, damp a device until quiet_seconds pass without one; 0: never."""
+    """Damp a device after this many changes, in either direction, within window_seconds; 0 disables damping.
+
+    quiet_seconds: damping ends after this time without a change.
+    """
 
     changes: int = 3
     window_seconds: float = 10.0
@@ -28,7 +31,7 @@ class _Damped:
 
 
 class FlapDamping:
-    """The recent changes of one resource's devices. Mutable; changed by record() and expire() alone."""
+    """The recent changes of one resource's devices. Mutable; changed only by record() and expire()."""
 
     def __init__(self, limits: FlapDampingLimits) -> None:
         self.limits = limits
@@ -36,7 +39,7 @@ class FlapDamping:
         self._damped: dict[str, _Damped] = {}
 
     def record(self, before: ListedDevices, after: ListedDevices, now: float) -> None:
-        """A list replaced another. A device that came, went, or stayed as it was has not changed."""
+        """A list replaced another. Devices that were added, removed or unchanged count as no change."""
         if not self.limits.changes:
             return
         self.expire(now)
@@ -46,7 +49,7 @@ class FlapDamping:
             self._changed(device_id, now)
 
     def expire(self, now: float) -> bool:
-        """Time has passed. Returns whether a device has been quiet long enough and counts as it is reported again."""
+        """Time has passed. Returns whether damping ended for a device; its reported health counts again."""
         quiet = [device_id for device_id, damped in self._damped.items() if damped.until <= now]
         for device_id in quiet:
             del self._damped[device_id]
@@ -57,18 +60,18 @@ class FlapDamping:
 
     @property
     def damped(self) -> KeysView[str]:
-        """IDs of the devices that count as unhealthy whatever is reported of them; a live view."""
+        """IDs of the damped devices, which count as unhealthy whatever is reported; a live view."""
         return self._damped.keys()
 
     def message(self, device_id: str) -> str:
         """Why a damped device counts as unhealthy.
 
-        Says the number of changes rounded down, so that each further change does not write the status anew.
+        Contains the number of changes rounded down, so that not every further change writes the status.
         """
         changes = self._damped[device_id].changes
-        said = max(self.limits.changes, 10 ** (len(str(changes)) - 1))
+        rounded = max(self.limits.changes, 10 ** (len(str(changes)) - 1))
         return (
-            f"its health changed {said} times or more within a short time; "
+            f"its health changed {rounded} times or more within a short time; "
             f"it counts as unhealthy until it has not changed for {self.limits.quiet_seconds:g} s"
         )
 
@@ -87,7 +90,7 @@ class FlapDamping:
             self._damped[device_id] = _Damped(len(recent), now + self.limits.quiet_seconds)
 
     def _forget_before(self, horizon: float) -> None:
-        """Drop what no longer matters. The latest change stands last, so only the oldest have to be looked at."""
+        """Drop expired changes. The dictionary is in the order of the latest change, so only the oldest are checked."""
         while self._recent:
             oldest = next(iter(self._recent))
             if self._recent[oldest][-1] >= horizon:

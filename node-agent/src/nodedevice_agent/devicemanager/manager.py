@@ -1,8 +1,8 @@
 """The device manager: a state machine over plugins, devices, pods and allocations.
 
-Each public method is an event: it takes `now` (monotonic seconds), changes state, and returns effects for the edges to carry
-out. Reads change nothing, and time passes only through tick(). Whatever happens between two events, no device is ever held
-or reserved by two pods, and what was committed stays until its pod is over.
+Each public method is an event: it takes `now` (monotonic seconds), changes state, and returns effects for others to carry
+out. Reads change nothing, and time passes only through tick(). Whatever the order of events, no device is ever held or
+reserved by two pods, and a committed allocation stays until its pod has ended.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
@@ -26,19 +26,19 @@ from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
 from nodedevice_agent.devicemanager.running_containers import RuntimeContainers
 from nodedevice_agent.devicemanager.state import Checkpoint
 
-# How long the last published numbers hold after a restart while plugins are awaited.
+# After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
 SETTLE_SECONDS = 10.0
-# How long devices are being given back before that is published. A pod that waits in the scheduler for just these is bound within
-# milliseconds of the deletion, and is known here then: the Node's number need not fall and rise under a kubelet that admits it.
+# Delay before the release of devices is published. A pod that waits in the scheduler for just these devices is bound within
+# milliseconds of the deletion and is known here by then, so the Node's number does not fall and rise while a kubelet admits it.
 RELEASING_SETTLE_SECONDS = 0.25
 
 
 class DeviceManager:
-    """is_recovering: the checkpoint was lost; nothing is given out until recovered() says who holds what.
+    """is_recovering: the checkpoint was lost; nothing is allocated until recovered() restores the allocations.
 
-    waits_for_runtime: a runtime tells when containers have ended (`containers`, containers_ended); else the API's word is taken.
-    waits_for_cordons: no device of a resource is given out before cordoned() has told of it once.
-    topology: whether a container's devices have to be near each other. flapping: when a device's health is no longer believed.
+    waits_for_runtime: a runtime reports when containers have ended (`containers`, containers_ended); otherwise a pod that the
+    API reports ended has no containers left. waits_for_cordons: nothing of a resource is allocated before cordoned() was called
+    for it once. topology: whether a container's devices must be near each other. flapping: when changes of health are damped.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class DeviceManager:
     ) -> None:
         self.book = AllocationBook()
         self.resources: dict[str, Resource] = {}
-        # what the runtime runs; whoever hears the runtime changes it, and tells here what that means for devices
+        # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()
         self.containers = RuntimeContainers()
         self._waits_for_runtime = waits_for_runtime
         self._waits_for_cordons = waits_for_cordons
         self._flapping = flapping or FlapDampingLimits()
         self._pods: dict[str, Pod] = {}
-        # resources of which devices are being given back, and when that is to be published (monotonic seconds)
+        # resources with devices being released, and when to publish that (monotonic seconds)
         self._publish_releasing_at: dict[str, float] = {}
         tickets = count(1)
         self._reallocations = Reallocations(tickets)
@@ -79,7 +79,7 @@ class DeviceManager:
         return self._allocator.is_held_back
 
     def connected(self, resource_name: str, endpoint: int, options: PluginOptions, now: float) -> list[Effect]:
-        """A plugin registered and told its options. The newest connection of a resource is the one that is asked."""
+        """A plugin registered and returned its options. Calls go to the newest connection of a resource."""
         resource = self.resources.get(resource_name)
         is_new = resource is None
         if resource is None:
@@ -92,7 +92,7 @@ class DeviceManager:
         return effects
 
     def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> list[Effect]:
-        """A complete device list came; nothing is saved, published or tried again when it changes nothing."""
+        """A complete device list was received; without a change nothing is saved, published or retried."""
         resource = self.resources.get(resource_name)
         if resource is None or not resource.list(endpoint, listed, now):
             return []
@@ -101,7 +101,7 @@ class DeviceManager:
         return effects + self._allocator.reconsider({resource_name}, now)
 
     def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
-        """A plugin's stream ended. The last connection's end makes all devices unhealthy and starts the grace period."""
+        """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period."""
         resource = self.resources.get(resource_name)
         if resource is None or not resource.disconnect(endpoint, now):
             return []
@@ -112,25 +112,25 @@ class DeviceManager:
         ]
 
     def cordoned(self, resource_name: str, device_ids: Iterable[str], now: float) -> list[Effect]:
-        """The administrator's intent, complete. Free devices leave at once, held ones when their pod ends."""
+        """The administrator's complete set of cordons. Free devices leave at once, held ones when their pod ends."""
         resource = self.resources.get(resource_name)
-        wanted = frozenset(device_ids)
-        if ALL_DEVICES_WORD in wanted:
-            wanted |= {ALL_DEVICES}
-        if resource is None or (resource.are_cordons_synced and resource.cordoned_ids == wanted):
+        cordoned = frozenset(device_ids)
+        if ALL_DEVICES_WORD in cordoned:
+            cordoned |= {ALL_DEVICES}
+        if resource is None or (resource.are_cordons_synced and resource.cordoned_ids == cordoned):
             return []
-        resource.cordoned_ids = wanted
+        resource.cordoned_ids = cordoned
         resource.are_cordons_synced = True
         return [Publish(resource_name), *self._allocator.reconsider({resource_name}, now)]
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
-        """The complete list of this node's pods: whoever is not in it is gone."""
+        """The complete list of this node's pods: a pod that is not in it is gone."""
         present = {pod.uid: pod for pod in pods}
         for pod in present.values():
             if pod.api_uid:
-                # what was read back from the API has a static pod under its mirror pod's uid
+                # an allocation recovered from the API has a static pod under its mirror pod's UID
                 self.book.rename(pod.api_uid, pod.uid)
         effects: list[Effect] = []
         for uid in sorted((self._pods.keys() | self.book.pod_uids()) - present.keys()):
@@ -141,7 +141,7 @@ class DeviceManager:
 
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
         """A pod bound to this node, new or changed."""
-        if pod.is_over:
+        if pod.has_ended:
             return self.pod_gone(pod.uid, now)
         if self._pods.get(pod.uid) == pod:
             return []
@@ -151,7 +151,7 @@ class DeviceManager:
             return []
         effects: list[Effect] = []
         if is_first_sight and self.book.has_pod(pod.uid):
-            # names of a restored allocation's pod are known only now
+            # the namespace and name of a restored allocation's pod are known only now
             effects += [
                 Publish(name)
                 for name in sorted({need.resource_name for need in pod.device_requests} & self.resources.keys())
@@ -169,42 +169,42 @@ class DeviceManager:
         return effects + self._end(pod_uid, now)
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
-        """The runtime says that all containers of a pod that is over or gone have ended: its devices are free."""
+        """The runtime reported that all containers of a pod that has ended or is gone have ended: its devices are free."""
         is_free = self.book.is_releasing(pod_uid) and not self.pre_starts.has_orphaned_call(pod_uid)
         return self._release(pod_uid, now) if is_free else []
 
-    # -- answers of plugins ---------------------------------------------------------------------------------------------
+    # -- responses of plugins -------------------------------------------------------------------------------------------
 
     def preferred(self, ticket: int, device_ids: Iterable[str], now: float) -> list[Effect]:
-        """GetPreferredAllocation's advice, empty where it failed. What is free in it is taken, the rest is chosen here."""
+        """GetPreferredAllocation's response, empty if the call failed. The devices among them that are free are taken first."""
         return self._allocator.preferred(ticket, device_ids, now)
 
     def allocated(self, ticket: int, response: AllocateResponse, now: float) -> list[Effect]:
-        """Allocate was answered."""
+        """Allocate succeeded."""
         if self._reallocations.is_in_flight(ticket):
             return self._reallocations.answered(ticket, response, self.book)
         return self._allocator.allocated(ticket, response, now)
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
-        """Allocate failed, timed out or made no sense. The pod's reservations are dropped and it is tried again later."""
+        """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""
         if self._reallocations.is_in_flight(ticket):
             self._reallocations.failed(ticket, now)
             return []
         return self._allocator.allocate_failed(ticket, message, now)
 
     def pre_started(self, ticket: int, now: float) -> list[Effect]:
-        """PreStartContainer was answered."""
+        """PreStartContainer succeeded."""
         effects = self.pre_starts.started(ticket) + self._after_orphaned_call(ticket, now)
         return effects + self.pre_starts.due(self.book, self.resources, now)
 
     def pre_start_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
-        """PreStartContainer failed or timed out. The devices stay held, and it is called again later."""
+        """PreStartContainer failed or timed out. The devices stay held; the call is retried after a backoff."""
         return self.pre_starts.failed(ticket, message, now) + self._after_orphaned_call(ticket, now)
 
     # -- time ---------------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When tick() has something to do, monotonic seconds."""
+        """The time of the next tick() that has something to do, monotonic seconds."""
         times = [self._allocator.next_deadline()]
         for resource in self.resources.values():
             times += [resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline()]
@@ -216,7 +216,7 @@ class DeviceManager:
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:
-        """Time has passed: grace periods end, restarts settle, flapping devices calm down, failed calls are tried again."""
+        """Time has passed: grace periods end, restarts settle, damping of flapping devices ends, failed calls are retried."""
         effects: list[Effect] = []
         for name, resource in sorted(self.resources.items()):
             if resource.settle_until is not None and resource.settle_until <= now:
@@ -236,7 +236,7 @@ class DeviceManager:
     # -- restart ----------------------------------------------------------------------------------------------------------
 
     def recovered(self, known: Checkpoint, now: float) -> list[Effect]:
-        """What the API knew, after the checkpoint was lost; allocations' answers are asked for again."""
+        """What was recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
         self._restore(known.allocations, known.registered, now)
         self._allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
@@ -245,7 +245,7 @@ class DeviceManager:
         return effects + self._allocator.reconsider(self.resources.keys(), now)
 
     def checkpoint(self) -> Checkpoint:
-        """What has to survive a restart. Resources are named while they are known; a Gone one without holders is not."""
+        """What must survive a restart. Includes every known resource, but no Gone one without allocations."""
         registered = {
             name: resource.listed.healthy_ids if resource.is_live else ()
             for name, resource in self.resources.items()
@@ -259,15 +259,15 @@ class DeviceManager:
         return self._pods.get(pod_uid)
 
     def pods(self) -> Collection[Pod]:
-        """Every pod of this node that is not over, with or without devices."""
+        """Every pod of this node that has not ended, with or without devices."""
         return self._pods.values()
 
     def in_progress(self) -> Collection[str]:
-        """UIDs of the pods whose plugins are being asked."""
+        """UIDs of the pods for which a plugin call is in flight."""
         return self._allocator.in_progress()
 
     def pending_of(self, pod_uid: str) -> PendingAllocation | None:
-        """Why a pod has no devices yet; None where it does not wait, or a plugin is being asked."""
+        """Why a pod has no devices yet; None where it is not pending or a plugin call is in flight."""
         return self._allocator.pending_of(pod_uid)
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
@@ -275,7 +275,7 @@ class DeviceManager:
         found = (w for w in everything if w.resource_name == resource_name)
         return sorted(found, key=lambda w: (w.pod_uid, w.container))
 
-    # -- how it is done -----------------------------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------------------------------------
 
     def _restore(self, allocations: Iterable[Allocation], registered: Iterable[str], now: float) -> None:
         allocations = tuple(allocations)
@@ -283,7 +283,7 @@ class DeviceManager:
         for name in names:
             if name not in self.resources:
                 self.resources[name] = self._new_resource(name)
-            # also one whose plugin registered while the API was read: it may not have listed yet, or register once more
+            # Also one whose plugin registered while the API was read: it may not have listed yet, or may register once more.
             self.resources[name].restored(now, settles_at=now + SETTLE_SECONDS)
         for allocation in allocations:
             self.book.add(allocation)
@@ -292,12 +292,12 @@ class DeviceManager:
         return Resource(name, are_cordons_synced=not self._waits_for_cordons, flapping=self._flapping)
 
     def _pending_calls(self, now: float) -> list[Effect]:
-        """Calls about devices that are held: for answers that were lost, and before containers start."""
+        """Calls about held devices: Allocate where its response was lost, and PreStartContainer."""
         again = self._reallocations.due(self.book, self.resources, now)
         return again + self.pre_starts.due(self.book, self.resources, now)
 
     def _end(self, pod_uid: str, now: float) -> list[Effect]:
-        """The pod is over or gone for the API."""
+        """The pod has ended or is gone from the API."""
         effects = self._allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
         if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
             for name in self.book.set_releasing(pod_uid, now):
@@ -306,7 +306,7 @@ class DeviceManager:
         return effects + self._release(pod_uid, now)
 
     def _publish_reserved(self, pod: Pod) -> list[Effect]:
-        """What this pod has not got is being given back by another: how much of it is awaited changes with the pod."""
+        """Publish resources that this pod lacks and others release: their number of reserved devices depends on the pod."""
         if not self.book.releasing():
             return []
         back = {a.resource_name for uid in self.book.releasing() for a in self.book.of_pod(uid)}
@@ -314,12 +314,12 @@ class DeviceManager:
         return [Publish(name) for name in sorted({need.resource_name for need in pod.device_requests} & back - got)]
 
     def _after_orphaned_call(self, ticket: int, now: float) -> list[Effect]:
-        """A call about a pod that is over has ended: until then its plugin may have been at work on the devices."""
+        """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""
         pod_uid = self.pre_starts.orphan_ended(ticket)
         return [] if pod_uid is None or self._may_run(pod_uid) else self.containers_ended(pod_uid, now)
 
     def _may_run(self, pod_uid: str) -> bool:
-        """Whether a container that holds devices may have a process."""
+        """Whether a container that holds devices may still have a process."""
         holding = frozenset(allocation.container for allocation in self.book.of_pod(pod_uid))
         return not self.containers.have_ended(pod_uid, holding)
 

@@ -1,4 +1,4 @@
-"""Pods as the device manager sees them: which container asks for how many of what, and whether the pod is over."""
+"""Pods as the device manager sees them: each container's device requests, and whether the pod has ended."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class ContainerKind(Enum):
-    """How long a container holds its devices, which decides who may use them again.
+    """How long a container holds its devices, which decides whether other containers may reuse them.
 
     INIT ends before the app containers start; SIDECAR is an init container that restarts always and stays; APP stays.
     Source: kubelet device manager, init container reuse and KEP-753.
@@ -19,9 +19,9 @@ class ContainerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSettings:
-    """What a container has by its pod's spec, where that bears upon what a device plugin may give it.
+    """The parts of a container's spec that limit what a device plugin may add to it.
 
-    envs: names of the environment variables that it surely has. paths: where volumes are mounted, without detours.
+    envs: names of the environment variables that are certainly set. paths: mount paths of volumes, normalized.
     """
 
     envs: frozenset[str] = frozenset()
@@ -34,31 +34,32 @@ NO_SETTINGS = ContainerSettings()
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """limits: extended resources only, resource name to count; zero counts are left out. own: of containers with limits alone,
-    as most have none and a node has many.
+    """limits: extended resources only, resource name to count; zero counts are left out.
+
+    settings: only of containers with limits, because a node has many containers and most have none.
     """
 
     name: str
     kind: ContainerKind = ContainerKind.APP
     limits: Mapping[str, int] = field(default_factory=dict)
-    own: ContainerSettings = NO_SETTINGS
+    settings: ContainerSettings = NO_SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """containers: init containers and sidecars in their order, then app containers. is_over: Succeeded or Failed.
+    """containers: init containers and sidecars in their order, then app containers. has_ended: Succeeded or Failed.
 
-    uid: as kubelet and runtime know it. api_uid: where the API knows it by another, which it does a static pod's mirror pod.
+    uid: as the kubelet and the runtime know it. api_uid: the UID in the API where that differs (a static pod's mirror pod).
     """
 
     uid: str
     namespace: str
     name: str
     containers: tuple[Container, ...]
-    is_over: bool = False
+    has_ended: bool = False
     is_terminating: bool = False
     api_uid: str = ""
-    # What has to be allocated, in the kubelet's order; within a container by resource name.
+    # what to allocate, in the kubelet's order; within a container by resource name
     device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,15 +67,15 @@ class Pod:
 
     @property
     def uid_in_api(self) -> str:
-        """The uid by which whoever reads the API finds it."""
+        """The UID by which the pod is found in the API."""
         return self.api_uid or self.uid
 
     def container_settings(self, container: str) -> ContainerSettings:
-        """Nothing for a container that the pod does not have."""
-        return next((c.own for c in self.containers if c.name == container), NO_SETTINGS)
+        """NO_SETTINGS for a container that the pod does not have."""
+        return next((c.settings for c in self.containers if c.name == container), NO_SETTINGS)
 
     def requested_count(self, resource_name: str) -> int:
-        """How many the scheduler counts for this pod: what it asks for when it asks for most.
+        """How many devices the scheduler counts for this pod: the most it requests at one time.
 
         Init containers run one by one, beside the sidecars before them. Source: Kubernetes component-helpers, resource.PodRequests.
         """

@@ -1,7 +1,7 @@
-"""Whether a plugin may register: its API version, its resource name and the name of its socket.
+"""Validates a plugin's registration: its API version, its resource name and the name of its socket.
 
 Source: kubelet device manager, registration (its rules for extended resource names are those of the API server). Stricter in
-one thing: an endpoint is a file name inside the plugin directory; the kubelet follows `../` out of it.
+one point: an endpoint is a file name inside the plugin directory; the kubelet follows `../` out of it.
 """
 
 from collections.abc import Collection
@@ -9,16 +9,16 @@ from collections.abc import Collection
 from nodedevice_api.resource_names import resource_name_problem
 
 SUPPORTED_VERSIONS = ("v1beta1",)
-# Of all plugins: far more than a node has, and few enough for the files that a process may have open.
+# Of all plugins together: far more than a node has, and few enough for a process's limit of open files.
 MAX_CONNECTIONS = 256
-# Of one socket, for whatever resources. A plugin that registers again has two for a moment; one that keeps its old streams, some.
+# Of one socket, for any resources. A plugin that registers again has two for a moment; one that keeps its old streams has more.
 MAX_CONNECTIONS_OF_A_SOCKET = 64
 _MAX_SHOWN = 80
 _MAX_VERSIONS = 5
 
 
 class RegistrationRejected(Exception):
-    """A registration that cannot be served; `reason` is one word for metrics, the text says what to do."""
+    """A rejected registration. reason: one word for metrics; the message names the remedy."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -26,13 +26,13 @@ class RegistrationRejected(Exception):
 
 
 def check_registration(version: str, resource_name: str, endpoint: str) -> None:
-    """Raises RegistrationRejected with the first thing that is wrong."""
+    """Raises RegistrationRejected for the first invalid field."""
     if version not in SUPPORTED_VERSIONS:
         supported = ", ".join(SUPPORTED_VERSIONS)
         raise RegistrationRejected(
             "Version",
             f"resource name {_shown(resource_name)}: API version {_shown(version)} is not supported; "
-            f"this manager speaks {supported}",
+            f"supported: {supported}",
         )
     problem = resource_name_problem(resource_name)
     if problem:
@@ -45,14 +45,13 @@ def check_registration(version: str, resource_name: str, endpoint: str) -> None:
 
 
 def check_plugin_info(resource_name: str, supported_versions: Collection[str]) -> None:
-    """For a plugin that announces itself by a socket. Raises RegistrationRejected with the first thing that is wrong."""
+    """For a plugin that is discovered by its socket. Raises RegistrationRejected for the first invalid field."""
     if not set(SUPPORTED_VERSIONS) & set(supported_versions):
-        said = ", ".join(_shown(version) for version in list(supported_versions)[:_MAX_VERSIONS]) or "none"
+        offered = ", ".join(_shown(version) for version in list(supported_versions)[:_MAX_VERSIONS]) or "none"
         supported = ", ".join(SUPPORTED_VERSIONS)
         raise RegistrationRejected(
             "Version",
-            f"resource name {_shown(resource_name)}: API versions {said} are not supported; "
-            f"this manager speaks {supported}",
+            f"resource name {_shown(resource_name)}: API versions {offered} are not supported; supported: {supported}",
         )
     problem = resource_name_problem(resource_name)
     if problem:
@@ -62,20 +61,20 @@ def check_plugin_info(resource_name: str, supported_versions: Collection[str]) -
 def check_connection_limit(connections: Collection[tuple[str, str]], socket: str, resource_name: str) -> None:
     """Whether one more connection may be opened. Raises RegistrationRejected.
 
-    connections: those there are, each a socket and a resource name. One that is to replace another, for its plugin registers
-    again, is not refused for all the others.
+    connections: the open ones, each a socket and a resource name. A connection that replaces another because its plugin
+    registers again is not rejected because of the limit for all plugins.
     """
     of_this_socket = sum(1 for other, _ in connections if other == socket)
     if of_this_socket >= MAX_CONNECTIONS_OF_A_SOCKET:
         raise RegistrationRejected(
             "Connections",
-            f"{resource_name}: {of_this_socket} connections to this socket are open, the most there may be; "
-            "end the streams that are over, or serve fewer resources on one socket",
+            f"{resource_name}: {of_this_socket} connections to this socket are open, which is the limit; "
+            "close streams that are no longer used, or serve fewer resources on one socket",
         )
     if len(connections) >= MAX_CONNECTIONS and (socket, resource_name) not in connections:
         raise RegistrationRejected(
             "Connections",
-            f"{resource_name}: {len(connections)} connections to device plugins are open, the most there may be; "
+            f"{resource_name}: {len(connections)} connections to device plugins are open, which is the limit; "
             "stop plugins that this node does not need",
         )
 

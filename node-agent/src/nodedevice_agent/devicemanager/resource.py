@@ -1,7 +1,7 @@
-"""One resource: the plugins that are connected for it, the devices they list, and what an administrator took out.
+"""One resource: the connections of its plugins, the devices they list, and the administrator's cordons.
 
-Source: kubelet device manager, endpoints and their stop grace period. Connections have an identity, so that the end of an old
-plugin never hurts a newer one (the kubelet before 1.37 looked them up by resource name).
+Source: kubelet device manager, endpoints and their stop grace period. Connections have an identity, so the end of an old
+plugin's connection never affects a newer one (the kubelet before 1.37 looked them up by resource name).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -44,28 +44,28 @@ class Resource:
     ) -> None:
         self.name = name
         self.flap_damping = FlapDamping(flapping or FlapDampingLimits())
-        # False until the administrator's cordons have been read once: nothing is given out before
+        # False until the administrator's cordons were read once; nothing is allocated before
         self.are_cordons_synced = are_cordons_synced
         self.stopped_at: float | None = None
         self.cordoned_ids: frozenset[str] = frozenset()
         # reserved by an allocation in flight: device ID to pod UID
         self.reserved: dict[str, str] = {}
-        # after a restart: until when the last published numbers hold while the plugin is awaited
+        # after a restart, while the plugin has not listed its devices: until when the last published numbers stay
         self.settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
         self._last_listed = NO_DEVICES
         self._is_gone = False
-        # What every allocation reads, derived from the connections whenever they change.
-        # the connection that is asked: the newest
+        # Derived from the connections whenever they change; read many times by every allocation.
+        # the newest connection, to which calls go
         self.endpoint: int | None = None
         self.options = PluginOptions()
-        # the list in force: of the newest connection that has sent one, else the last one known
+        # the current list: of the newest connection that has sent one, else the last one known
         self.listed = NO_DEVICES
         # a connected plugin has sent its list; without one no device counts as healthy
         self.is_live = False
 
-    # -- what happens -----------------------------------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------------------------------------
 
     def connect(self, endpoint: int, options: PluginOptions) -> None:
         self._connections.append(_Connection(endpoint, options))
@@ -74,7 +74,7 @@ class Resource:
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
-        """Take a complete list. Returns whether anything changed by it."""
+        """A complete list was received. Returns whether it changed anything."""
         connection = self._find(endpoint)
         if connection is None:
             return False
@@ -89,7 +89,7 @@ class Resource:
         return was_settling or not was_live
 
     def disconnect(self, endpoint: int, now: float) -> bool:
-        """A connection ended. Returns whether anything changed by it: not so for one that a newer replaced."""
+        """A connection ended. Returns whether this changed anything; the end of a replaced connection does not."""
         connection = self._find(endpoint)
         if connection is None:
             return False
@@ -100,25 +100,25 @@ class Resource:
         if not self._connections:
             self.stopped_at = now
         if not self.is_live and self._settles_at is not None and now < self._settles_at:
-            # just after a restart many plugins make their socket anew and register again: still awaited
+            # Shortly after a restart many plugins recreate their socket and register again: keep waiting.
             self.settle_until = self._settles_at
         return before != (self.endpoint, self.listed, self.is_live)
 
     def expire(self) -> None:
-        """The grace period has ended: the devices are forgotten (held ones show as missing)."""
+        """The grace period has ended: forget the devices (held ones are shown as missing)."""
         self._is_gone = True
         self._last_listed = NO_DEVICES
         self._derive()
 
     def restored(self, now: float, settles_at: float) -> None:
-        """Known from before a restart: until then its plugin is awaited, whether it has yet to come, to list, or to come again."""
+        """Known from before a restart: wait until `settles_at` for its plugin to register, to list, or to register again."""
         self._settles_at = settles_at
         if not self.is_live:
             self.settle_until = settles_at
         if not self._connections and self.stopped_at is None:
             self.stopped_at = now
 
-    # -- what is --------------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> EndpointState:
@@ -132,7 +132,7 @@ class Resource:
 
     @property
     def is_ready(self) -> bool:
-        """Devices may be given out."""
+        """Whether devices may be allocated."""
         return self.is_live and self.are_cordons_synced
 
     @property
@@ -145,7 +145,7 @@ class Resource:
         return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids
 
     def is_healthy(self, device_id: str) -> bool:
-        """Listed by a live plugin as healthy, and not flapping."""
+        """Listed as healthy by a connected plugin, and not damped."""
         device = self.devices.get(device_id) if self.is_live else None
         return device is not None and device.healthy and device_id not in self.flap_damping.damped
 
@@ -159,11 +159,11 @@ class Resource:
         return self._healthy_count_without(self.flap_damping.damped)
 
     def is_reported_healthy(self, device_id: str) -> bool:
-        """The plugin's own word, last heard."""
+        """The health that the plugin reported last."""
         return self.listed.is_listed_healthy(device_id)
 
     def free(self, held: Membership[str]) -> tuple[str, ...]:
-        """Device IDs that are healthy, not cordoned and nobody's, sorted: equal state, equal answer."""
+        """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
         if not self.is_live or ALL_DEVICES in self.cordoned_ids:
             return ()
         out, reserved = self.cordoned_ids, self.reserved
@@ -172,21 +172,21 @@ class Resource:
         return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
 
     def free_count(self, held: Collection[str]) -> int:
-        """How many are free(). Of a long list of which little is held, told by those that are not."""
+        """The number of free() devices. In a long list with few exceptions, the exceptions are subtracted."""
         if not self.is_live or ALL_DEVICES in self.cordoned_ids:
             return 0
-        # to look one up takes some times as long as to pass one by
+        # looking one up takes several times as long as iterating over one
         if 8 * len(held) > len(self.listed.healthy_ids):
             return len(self.free(held))
         return self._healthy_count_without({*held, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped})
 
     def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """Of those that are listed."""
+        """By device ID; devices that are not listed are left out."""
         devices = self.devices
         return {device_id: devices[device_id].numa_nodes for device_id in device_ids if device_id in devices}
 
     def _healthy_count_without(self, device_ids: Collection[str]) -> int:
-        """device_ids: each once, listed or not."""
+        """device_ids: without duplicates, listed or not."""
         listed = self.listed
         return len(listed.healthy_ids) - sum(map(listed.is_listed_healthy, device_ids))
 

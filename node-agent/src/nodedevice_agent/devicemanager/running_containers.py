@@ -1,8 +1,9 @@
-"""Which containers the runtime has alive, by pod; the one source for the true end of a container.
+"""The containers that the runtime runs, by pod: the only source for the actual end of a container.
 
-Alive is a container from the moment it may come to be (its creation was allowed) until the runtime says that its process is gone.
-While the runtime is away nothing is known to have ended. What is here does not survive a restart: the runtime says it anew.
-Source: containerd NRI: StopContainer comes after the process is gone, whoever ended it, and for a creation that failed.
+A container counts as alive from the moment its creation was allowed until the runtime reports that its process is gone.
+While the runtime is disconnected, no container is known to have ended. This does not survive a restart: the runtime reports
+its containers again.
+Source: containerd NRI: StopContainer comes after the process is gone, whoever ended it, and for a failed creation.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from nodedevice_agent.devicemanager.runtime import RunningContainer
 class ContainerInstance:
     """One instance of a container.
 
-    marks: what it was created with, resource name to a fingerprint of the devices. seen: what the runtime reports about one
+    marks: the devices it was created with: resource name to a fingerprint. seen: what the runtime reports about one
     without marks. without_process_since: when the runtime listed it without a process (monotonic seconds), else None.
     """
 
@@ -29,17 +30,17 @@ class ContainerInstance:
 
 
 class RuntimeContainers:
-    """Every instance that may have a process. Only its owner changes it."""
+    """Every instance that may have a process. Changed only by the handler of the runtime's events."""
 
     def __init__(self) -> None:
-        # False as long as the runtime has not said what it runs, or no longer tells what happens to it
+        # False until the runtime has listed its containers, and while it is disconnected
         self.is_synchronized = False
         self._by_pod: dict[str, dict[str, ContainerInstance]] = {}
-        # of these, those that were found without a process, and when, by ID; mostly none
+        # the instances that were listed without a process, and when, by ID; usually none
         self._without_process: dict[str, tuple[ContainerInstance, float]] = {}
 
     def synchronized(self, alive: Iterable[ContainerInstance]) -> tuple[ContainerInstance, ...]:
-        """All that the runtime runs. Returns what ended while nobody was told."""
+        """Everything that the runtime runs. Returns the instances that ended while it was disconnected."""
         before = tuple(self)
         self._by_pod, self._without_process = {}, {}
         for found in alive:
@@ -48,18 +49,18 @@ class RuntimeContainers:
         return tuple(gone for gone in before if self.find(gone.pod_uid, gone.id) is None)
 
     def lost(self) -> None:
-        """The runtime is away; what it ran goes on."""
+        """The runtime is disconnected; its containers keep running."""
         self.is_synchronized = False
 
     def put(self, alive: ContainerInstance) -> None:
-        """A container comes to be, or is known better."""
+        """A container is being created, or more is known about it."""
         self._by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
         self._without_process.pop(alive.id, None)
         if alive.without_process_since is not None:
             self._without_process[alive.id] = (alive, alive.without_process_since)
 
     def ended(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
-        """Its process is gone. Returns it, or None for one that was not alive."""
+        """Its process is gone. Returns the instance, or None if it was not alive."""
         of_pod = self._by_pod.get(pod_uid, {})
         gone = of_pod.pop(container_id, None)
         if gone is None:
@@ -70,7 +71,7 @@ class RuntimeContainers:
         return gone
 
     def without_process(self) -> tuple[tuple[ContainerInstance, float], ...]:
-        """Those that had no process when the runtime last told what there is, and when that was; while it is away, none."""
+        """Instances without a process in the runtime's last list, and when that was; none while it is disconnected."""
         return tuple(self._without_process.values()) if self.is_synchronized else ()
 
     def find(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
@@ -78,7 +79,7 @@ class RuntimeContainers:
         return None if of_pod is None else of_pod.get(container_id)
 
     def of_sandbox(self, pod_uid: str, sandbox_id: str) -> tuple[ContainerInstance, ...]:
-        """A pod may have more than one sandbox, the older of them on its way out."""
+        """A pod may have more than one sandbox; the older ones are terminating."""
         return tuple(a for a in self.of_pod(pod_uid) if a.sandbox_id == sandbox_id)
 
     def of_pod(self, pod_uid: str) -> tuple[ContainerInstance, ...]:
@@ -91,7 +92,7 @@ class RuntimeContainers:
         return tuple(a for a in self.of_pod(pod_uid) if a.container == container)
 
     def have_ended(self, pod_uid: str, containers: Collection[str]) -> bool:
-        """Whether it is known that none of these has a process any more."""
+        """Whether all of these are known to have no process any more."""
         return self.is_synchronized and not any(a.container in containers for a in self.of_pod(pod_uid))
 
     def __iter__(self) -> Iterator[ContainerInstance]:

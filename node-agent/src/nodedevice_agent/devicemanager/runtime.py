@@ -1,9 +1,8 @@
-"""What the agent and a container runtime have to say to each other: the runtime's sandboxes and containers as values, and the
-calls that a connection to a runtime makes.
+"""The interface between the agent and a container runtime: sandboxes and containers as values, and the runtime's calls.
 
-The seam between the two: an edge speaks with the runtime and calls a RuntimeHandler, which decides. It never knows by what
-protocol the runtime speaks.
-Source: containerd/nri pkg/api/api.proto @ v0.12 (what a runtime tells about a pod sandbox and a container).
+A protocol client (nri) connects to the runtime and calls a RuntimeHandler, which decides. The handler does not depend on the
+runtime's protocol.
+Source: containerd/nri pkg/api/api.proto @ v0.12 (the fields of a pod sandbox and a container).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ class ContainerState(Enum):
 
 
 class DeviceNode(NamedTuple):
-    """A device file inside a container, as the runtime has it. type: c, b, u or p."""
+    """A device file inside a container, as the runtime reports it. type: c, b, u or p."""
 
     path: str
     type: str
@@ -35,7 +34,7 @@ class DeviceNode(NamedTuple):
 class Sandbox:
     """A pod as the runtime knows it.
 
-    uid: as the kubelet gave it to the runtime; for a static pod that is not the uid of its mirror pod in the API, but the
+    uid: as the kubelet passed it to the runtime; for a static pod this is not the UID of its mirror pod in the API, but the
     mirror pod's annotation kubernetes.io/config.hash.
     """
 
@@ -49,10 +48,10 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class RunningContainer:
-    """A container as the runtime knows it; in create_container, as it is going to be.
+    """A container as the runtime knows it; in create_container, as it will be created.
 
-    env: NAME=value, in the runtime's order. devices: what the runtime says it has, which leaves out what a CDI device brings.
-    annotations: those of the pod's author and those that were added when it was created. pid: 0 where there is no process.
+    env: NAME=value, in the runtime's order. devices: as the runtime reports them, without those added by CDI devices.
+    annotations: from the pod's author, and those added at creation. pid: 0 without a process.
     """
 
     id: str
@@ -66,7 +65,7 @@ class RunningContainer:
 
 
 class Validator(Enum):
-    """NRI's default_validator: it holds back containers whose annotations require a plugin that is away."""
+    """NRI's default_validator: it rejects containers whose annotations require a plugin that is not connected."""
 
     NOT_SEEN = "not known yet"
     ON = "on"
@@ -75,52 +74,52 @@ class Validator(Enum):
 
 
 class InjectionRefused(Exception):
-    """This container must not start as it is. The message is for the pod's Event: it names the thing and the remedy."""
+    """This container must not be created. The message is for the pod's Event: it names the cause and the remedy."""
 
 
 class RuntimeHandler(Protocol):
-    """Told of everything that the runtime does, in its order; called in the event loop, so nothing here may block.
+    """Receives the runtime's events, in order; called in the event loop, so no method may block.
 
-    What is asked (create_container, validate) is answered with an error to the runtime when it raises or takes longer than a
-    second: the container does not start and the kubelet tries again.
+    When create_container or validate raises or takes longer than a second, the runtime gets an error: the container does not
+    start, and the kubelet retries.
     """
 
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
-        """The runtime has taken us in and told what it has. validator: NOT_SEEN or MISSING, all that is known by then."""
+        """Registered with the runtime, after its first list. validator: NOT_SEEN or MISSING, as far as known by then."""
 
     def validator_seen(self, validator: Validator) -> None:
-        """ON or OFF: told with each container that is created, mostly the same again."""
+        """ON or OFF: reported with each created container, usually unchanged."""
 
     def runtime_disconnected(self, reason: str) -> None:
-        """No runtime from now on, or none yet. reason: a sentence with the remedy, the same as long as nothing changed."""
+        """Disconnected, or not connected yet. reason: a sentence with the remedy, the same as long as nothing changed."""
 
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
-        """All that the runtime has, stopped containers too: what is not here is gone.
+        """All sandboxes and containers of the runtime, stopped ones included: what is missing is gone.
 
         Once for each connection, before `runtime_connected`.
         """
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
-        """What this container needs to reach its devices; None when nothing was asked for.
+        """The edits that give this container its devices; None when it requests none.
 
-        May wait a little for an allocation in flight; the runtime starts no other container meanwhile.
+        May wait briefly for an allocation in progress; the runtime starts no other container meanwhile.
         Raises InjectionRefused.
         """
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """The last look, after every plugin of the runtime has had its say. Raises InjectionRefused."""
+        """The final check, after every plugin of the runtime has made its adjustments. Raises InjectionRefused."""
 
     def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """The container's process runs, or ran a moment ago. Never after its container_ended."""
+        """The container's process has started, and may have ended meanwhile. Never after its container_ended."""
 
     def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """Its process is gone, or it never had one. May come more than once, and for containers never heard of before.
+        """Its process is gone, or it never had one. May be called more than once, and for unknown containers.
 
-        A runtime that has forgotten the sandbox by then gives it empty fields; the container's always hold.
+        A runtime that has removed the sandbox by then passes it with empty fields; the container's fields are always set.
         """
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:
-        """The pod is gone from the runtime, with all its containers. May come more than once, or not at all.
+        """The pod is gone from the runtime, with all its containers. May be called more than once, or not at all.
 
-        containerd 2.4 does not tell it of sandboxes that are older than its own last restart.
+        containerd 2.4 does not report it for sandboxes that are older than its own last restart.
         """

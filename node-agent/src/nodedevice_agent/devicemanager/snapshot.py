@@ -1,7 +1,7 @@
-"""One resource at one moment: the numbers, the devices worth naming, who holds what and who waits.
+"""One resource at one moment: its numbers, the devices shown one by one, its allocations and its pending allocations.
 
-A read: it changes nothing. Device health here is what a pod could count on: a device whose plugin is not connected, or which
-is held and no longer listed, is not healthy, whatever was said of it before.
+A read: it changes nothing. A device counts as healthy here only if a pod could use it: a device whose plugin is not
+connected, or which is held but no longer listed, is not healthy, whatever was reported before.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
 
-# Above this many, only devices that someone would look for are named one by one: a snapshot costs by what it names and by what
-# is held, whatever the plugin lists.
+# With more devices than this, only noteworthy ones (not healthy, cordoned, held) are shown one by one, so the cost of a snapshot
+# does not grow with the length of the list.
 MAX_FULL_LIST = 256
 # The CRD's bound.
 MAX_NAMED_DEVICES = 4096
@@ -41,7 +41,7 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class AllocationView:
-    """An allocation with its pod, as far as the pod is known. not_injected: the container runs and was not given it."""
+    """An allocation with its pod, if known. not_injected: the container runs without these devices."""
 
     allocation: Allocation
     pod: Pod | None
@@ -51,7 +51,7 @@ class AllocationView:
 
 @dataclass(frozen=True, slots=True)
 class PendingView:
-    """not_injected: the container it waits for runs all the same."""
+    """A pending allocation with its pod, if known. not_injected: the container runs nevertheless."""
 
     pending: PendingAllocation
     pod: Pod | None
@@ -64,10 +64,10 @@ DevicesNotInjected = Callable[[str, str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """reserved: of the releasing ones, how many the scheduler has given again already, to pods that are bound and wait.
+    """reserved: of the releasing devices, how many the scheduler has already assigned to bound pods that are pending.
 
-    devices: sorted by ID, MAX_NAMED_DEVICES at most. broken: the first few of all that are not healthy, also where devices is cut
-    before them.
+    id_error, plugin_message: see ListedDevices. devices: sorted by ID, at most MAX_NAMED_DEVICES. unhealthy: the first few
+    devices that are not healthy, also where `devices` is cut before them.
     """
 
     resource_name: str
@@ -81,38 +81,40 @@ class Snapshot:
     state: EndpointState
     options: PluginOptions
     is_live: bool
-    refusal: str
-    trouble: str
+    id_error: str
+    plugin_message: str
     devices: tuple[DeviceView, ...]
-    broken: tuple[DeviceView, ...]
+    unhealthy: tuple[DeviceView, ...]
     held: tuple[AllocationView, ...]
     pending: tuple[PendingView, ...]
 
 
 def is_settling(manager: DeviceManager, resource_name: str) -> bool:
-    """After a restart, while the plugin is reserved: what was published last still holds."""
+    """After a restart, while the plugin has not listed its devices: the last published status stays."""
     return manager.is_recovering or manager.resources[resource_name].settle_until is not None
 
 
-def _nobody(pod_uid: str, container: str, resource_name: str) -> bool:
+def _always_injected(pod_uid: str, container: str, resource_name: str) -> bool:
     return False
 
 
-def snapshot(manager: DeviceManager, resource_name: str, not_injected: DevicesNotInjected = _nobody) -> Snapshot:
-    """not_injected: whether a container runs without this resource, where a runtime tells.
+def snapshot(
+    manager: DeviceManager, resource_name: str, not_injected: DevicesNotInjected = _always_injected
+) -> Snapshot:
+    """not_injected: whether a container runs without this resource, if a runtime reports containers.
 
-    Raises KeyError for a resource that was never known.
+    Raises KeyError for an unknown resource.
     """
     resource = manager.resources[resource_name]
     holders = manager.book.holders(resource_name)
-    # what an allocation in flight has reserved is nobody's yet: it still counts as available
+    # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and resource.is_usable(i) for i in resource.reserved)
     available = resource.free_count(holders) + in_flight
     releasing = sum(manager.book.is_releasing(uid) for uid in holders.values())
     missing = [device_id for device_id in holders if device_id not in resource.devices]
     total = len(resource.devices) + len(missing)
-    broken = _broken(resource, missing)
-    named = _named(resource, holders, missing, broken)
+    unhealthy = _unhealthy(resource, missing)
+    named = _named(resource, holders, missing, unhealthy)
     return Snapshot(
         resource_name=resource_name,
         total=total,
@@ -125,10 +127,10 @@ def snapshot(manager: DeviceManager, resource_name: str, not_injected: DevicesNo
         state=resource.state,
         options=resource.options,
         is_live=resource.is_live,
-        refusal=resource.listed.refusal,
-        trouble=resource.listed.trouble,
+        id_error=resource.listed.id_error,
+        plugin_message=resource.listed.plugin_message,
         devices=tuple(_view(resource, device_id) for device_id in named),
-        broken=tuple(_view(resource, device_id) for device_id in broken[:MAX_UNHEALTHY_NAMED]),
+        unhealthy=tuple(_view(resource, device_id) for device_id in unhealthy[:MAX_UNHEALTHY_NAMED]),
         held=tuple(
             AllocationView(
                 a,
@@ -146,16 +148,16 @@ def snapshot(manager: DeviceManager, resource_name: str, not_injected: DevicesNo
 
 
 def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int:
-    """How many usable devices that are being given back are needed for pods that are bound here and wait.
+    """How many usable devices that are being released are needed by pods that are bound here and pending.
 
-    The scheduler counts these pods, as the API does no longer count the ones before them. A Node that showed less than they
-    ask for would have a kubelet that is about to admit them fail them for good (OutOf…).
+    The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices
+    than these pods request, a kubelet that is about to admit them would fail them for good (OutOf…).
     """
     holders = manager.book.holders(resource.name)
-    back = sum(manager.book.is_releasing(uid) and resource.is_usable(i) for i, uid in holders.items())
+    releasing = sum(manager.book.is_releasing(uid) and resource.is_usable(i) for i, uid in holders.items())
     held = Counter(holders.values())
     lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods())
-    return min(back, max(lacking - available, 0))
+    return min(releasing, max(lacking - available, 0))
 
 
 def _cordoned_count(resource: Resource, holders: Mapping[str, str], total: int) -> int:
@@ -164,8 +166,8 @@ def _cordoned_count(resource: Resource, holders: Mapping[str, str], total: int) 
     return sum(i in resource.devices or i in holders for i in resource.cordoned_ids)
 
 
-def _broken(resource: Resource, missing: list[str]) -> list[str]:
-    """IDs of the first that are not healthy."""
+def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
+    """IDs of the first devices that are not healthy."""
     listed = resource.listed
     if not resource.is_live:
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
@@ -173,13 +175,13 @@ def _broken(resource: Resource, missing: list[str]) -> list[str]:
     return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing})
 
 
-def _named(resource: Resource, holders: Mapping[str, str], missing: list[str], broken: list[str]) -> list[str]:
-    """IDs of the devices that are named one by one."""
+def _named(resource: Resource, holders: Mapping[str, str], missing: list[str], unhealthy: list[str]) -> list[str]:
+    """IDs of the devices that are shown one by one."""
     listed = resource.listed
     if len(listed.ids) + len(missing) <= MAX_FULL_LIST or ALL_DEVICES in resource.cordoned_ids:
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
-    return _first({*broken, *cordoned, *holders})
+    return _first({*unhealthy, *cordoned, *holders})
 
 
 def _first(device_ids: Collection[str]) -> list[str]:
@@ -190,14 +192,14 @@ def _view(resource: Resource, device_id: str) -> DeviceView:
     device = resource.devices.get(device_id)
     cordoned = bool(resource.cordoned_ids) and resource.is_cordoned(device_id)
     if device is None:
-        message = "a container holds it, and the device plugin no longer lists it"
+        message = "a container holds it, but the device plugin no longer lists it"
         return DeviceView(device_id, False, Reason.NOT_LISTED, message, present=False, cordoned=cordoned)
     is_healthy = resource.is_healthy(device_id)
-    reason, message = ("", "") if is_healthy else _trouble(resource, device)
+    reason, message = ("", "") if is_healthy else _why_unhealthy(resource, device)
     return DeviceView(device_id, is_healthy, reason, message, True, cordoned, device.numa_nodes, device.attributes)
 
 
-def _trouble(resource: Resource, device: Device) -> tuple[str, str]:
+def _why_unhealthy(resource: Resource, device: Device) -> tuple[str, str]:
     """Why a listed device is not healthy: reason and message."""
     if not resource.is_live:
         return Reason.ENDPOINT_STOPPED, "its device plugin is not connected"

@@ -233,9 +233,9 @@ class PluginHost:
         said = ""
         is_first = True
         async for listed in connection.device_lists():
-            if listed.refusal and listed.refusal != said:
-                log.error("device list", extra={"resource_name": resource_name, "error": listed.refusal})
-            said = listed.refusal
+            if listed.id_error and listed.id_error != said:
+                log.error("device list", extra={"resource_name": resource_name, "error": listed.id_error})
+            said = listed.id_error
             self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
             if is_first:
                 await self._replace(endpoint, resource_name, socket)

@@ -142,7 +142,7 @@ def from_api(pod: PodObject) -> Pod:
             *(_container(c, by_claim, is_init=True) for c in pod.spec.initContainers or ()),
             *(_container(c, by_claim, is_init=False) for c in pod.spec.containers),
         ),
-        is_over=pod.status.phase in _IS_OVER,
+        has_ended=pod.status.phase in _IS_OVER,
         is_terminating=pod.metadata.deletionTimestamp is not None,
         api_uid=uid if static_uid else "",
     )

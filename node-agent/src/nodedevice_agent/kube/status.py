@@ -191,15 +191,15 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
         return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered and not listed its devices yet"
     if notes:
         return "True", Reason.CHECKPOINT_UNREADABLE, notes
-    if now.refusal:
-        return "True", Reason.DEVICES_REFUSED, now.refusal
+    if now.id_error:
+        return "True", Reason.DEVICES_REFUSED, now.id_error
     return "True", Reason.ENDPOINT_RUNNING, "the device plugin is connected"
 
 
 def _healthy(now: Snapshot) -> tuple[str, str, str]:
     if now.total == 0:
         return "False", Reason.NO_DEVICES, _with_trouble("the device plugin lists no device", now)
-    broken = [f"{device.id} ({device.reason})" for device in now.broken]
+    broken = [f"{device.id} ({device.reason})" for device in now.unhealthy]
     sick = now.total - now.healthy
     if sick == 0:
         return "True", Reason.ALL_HEALTHY, _with_trouble(f"all {now.total} devices are healthy", now)
@@ -210,7 +210,7 @@ def _healthy(now: Snapshot) -> tuple[str, str, str]:
 
 def _with_trouble(message: str, now: Snapshot) -> str:
     """What the plugin says of the whole, while it is there to say it."""
-    return f"{message}; {now.trouble}" if now.trouble and now.is_live else message
+    return f"{message}; {now.plugin_message}" if now.plugin_message and now.is_live else message
 
 
 def _not_injected() -> tuple[str, str, str]:

@@ -78,14 +78,14 @@ class Mirror(DeviceManager):
         found = {pod.uid: pod for pod in pods}
         earlier = self._pods.keys() if self._holdings else self._pods.keys() | self.book.pod_uids()
         gone = earlier - found.keys()
-        self._pods = {uid: pod for uid, pod in found.items() if not pod.is_over}
+        self._pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
         self._ended = (self._ended | gone | found.keys()) - self._pods.keys()
         self.is_outdated = True
         return self._attribute() + [Publish(name) for name in sorted(self.resources)]
 
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
         """A pod bound to this node, new or changed."""
-        if pod.is_over:
+        if pod.has_ended:
             return self._is_over(pod.uid)
         if self._pods.get(pod.uid) == pod:
             return []

@@ -27,40 +27,40 @@ SICK = False
         pytest.param([Device("GPU ☃/0:1")], {"GPU ☃/0:1": True}, id="any printable text"),
     ],
 )
-def test_accepts_each_possible_id_once(listed: list[Device], accepted: dict[str, bool]) -> None:
+def test_accepts_each_valid_id_once(listed: list[Device], accepted: dict[str, bool]) -> None:
     assert {name: device.healthy for name, device in accept(listed).devices.items()} == accepted
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("listed", "parts"),
     [
-        pytest.param([Device("a")], [], id="nothing to say"),
+        pytest.param([Device("a")], [], id="nothing to report"),
         pytest.param([Device("a"), Device("a")], ["1 listed more than once", "'a'"], id="twice"),
-        pytest.param([Device("a\n")], ["1 refused", r"'a\n'", "printable"], id="impossible, shown harmlessly"),
-        pytest.param([Device(c * 200) for c in "vwxyz"], ["5 refused", "…"], id="many: some are named"),
-        pytest.param([Device(""), Device("a"), Device("a")], ["1 listed more", "1 refused"], id="both"),
+        pytest.param([Device("a\n")], ["1 rejected", r"'a\n'", "printable"], id="invalid, shown escaped"),
+        pytest.param([Device(c * 200) for c in "vwxyz"], ["5 rejected", "…"], id="many: some are named"),
+        pytest.param([Device(""), Device("a"), Device("a")], ["1 listed more", "1 rejected"], id="both"),
     ],
 )
-def test_says_what_was_refused(listed: list[Device], said: list[str]) -> None:
-    refusal = accept(listed).refusal
-    assert all(part in refusal for part in said)
-    assert bool(refusal) == bool(said)
+def test_reports_rejected_ids(listed: list[Device], parts: list[str]) -> None:
+    error = accept(listed).id_error
+    assert all(part in error for part in parts)
+    assert bool(error) == bool(parts)
 
 
 def test_the_first_devices_of_a_list_that_is_too_long_are_taken() -> None:
     listed = (Device(f"{number:06}") for number in range(MAX_DEVICES + 1))
     accepted = accept(listed)
     assert list(accepted.devices)[:: MAX_DEVICES - 1] == ["000000", f"{MAX_DEVICES - 1:06}"]
-    assert f"more than {MAX_DEVICES} are listed and the rest is left out" in accepted.refusal
+    assert f"more than {MAX_DEVICES} are listed and the rest is left out" in accepted.id_error
 
 
 def test_a_list_that_does_not_end_is_read_to_the_bound() -> None:
     accepted = accept(Device("") for _ in count())
-    assert f"{MAX_DEVICES} refused ('')" in accepted.refusal
+    assert f"{MAX_DEVICES} rejected ('')" in accepted.id_error
 
 
-def test_as_many_devices_as_there_may_be_are_nothing_to_speak_of() -> None:
-    assert accept(Device(str(number)) for number in range(MAX_DEVICES)).refusal == ""
+def test_as_many_devices_as_the_limit_are_no_error() -> None:
+    assert accept(Device(str(number)) for number in range(MAX_DEVICES)).id_error == ""
 
 
 LISTS = st.lists(st.builds(Device, st.sampled_from("abcd"), st.booleans(), st.sampled_from([(), (0,), (1,)])))
@@ -97,7 +97,7 @@ def test_nothing_is_known_at_first() -> None:
 def test_whatever_is_listed_gives_a_short_printable_refusal_and_possible_ids(listed: list[Device]) -> None:
     accepted = accept(listed)
     assert all(name and len(name) <= MAX_ID_CHARACTERS and name.isprintable() for name in accepted.devices)
-    assert accepted.refusal.isprintable()
-    assert len(accepted.refusal) < 1024
+    assert accepted.id_error.isprintable()
+    assert len(accepted.id_error) < 1024
     sick = {device.id for device in listed if not device.healthy}
     assert all(not device.healthy for name, device in accepted.devices.items() if name in sick)

@@ -175,7 +175,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def ends_in_the_api(self, name: str, how: str) -> None:
         pod = self.pods.pop(name)
         if how == "over":
-            self.happens("pod_seen", Pod(pod.uid, pod.namespace, pod.name, pod.containers, is_over=True))
+            self.happens("pod_seen", Pod(pod.uid, pod.namespace, pod.name, pod.containers, has_ended=True))
         else:
             self.happens("pod_gone", pod.uid)
 

@@ -244,7 +244,7 @@ class TestEnd:
         scenario.run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
         if how == "over":
-            effects = scenario.see(pod("p", gpu=1, is_over=True))
+            effects = scenario.see(pod("p", gpu=1, has_ended=True))
         elif how == "gone":
             effects = scenario.gone("p")
         else:
@@ -269,7 +269,7 @@ class TestEnd:
     @pytest.mark.kubelet("behaviour 70", "scenario 88")
     def test_a_pod_that_was_over_when_first_seen_gets_nothing(self) -> None:
         scenario = with_plugin()
-        assert scenario.see(pod("p", gpu=1, is_over=True)) == []
+        assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
 
     def test_the_end_of_a_pod_frees_all_its_resources(self) -> None:
         scenario = with_plugin()
@@ -324,7 +324,7 @@ class TestReleasing:
     def test_said_twice_is_published_once(self) -> None:
         scenario = with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
-        assert scenario.see(pod("p", gpu=1, is_over=True)) == []
+        assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
         scenario.now += RELEASING_SETTLE_SECONDS / 2
         assert scenario.gone("p") == []
         assert scenario.passes(RELEASING_SETTLE_SECONDS / 2) == [Publish(GPU)]

@@ -88,7 +88,9 @@ class TestRoom:
             pytest.param(many(MAX_CONNECTIONS), "stop plugins", id="all together"),
             pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), "fewer resources", id="names of one socket"),
             pytest.param(
-                [("new.sock", "example.com/new")] * MAX_CONNECTIONS_OF_A_SOCKET, "streams that are over", id="one name"
+                [("new.sock", "example.com/new")] * MAX_CONNECTIONS_OF_A_SOCKET,
+                "streams that are no longer used",
+                id="one name",
             ),
         ],
     )

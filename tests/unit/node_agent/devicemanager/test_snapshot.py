@@ -55,7 +55,7 @@ def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
         pytest.param([pod("next", nic=3)], 0, id="one who asks for something else"),
         pytest.param([pod("next", init("first", gpu=3), container(gpu=1))], 2, id="an init container asks for most"),
         pytest.param([pod("next", gpu=3, is_terminating=True)], 2, id="the scheduler counts it until it is gone"),
-        pytest.param([pod("next", gpu=3), pod("next", gpu=3, is_over=True)], 0, id="one that is over"),
+        pytest.param([pod("next", gpu=3), pod("next", gpu=3, has_ended=True)], 0, id="one that is over"),
     ],
 )
 def test_of_those_that_are_given_back_some_are_awaited(comes: list[Pod], reserved: int) -> None:

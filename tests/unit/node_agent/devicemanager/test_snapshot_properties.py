@@ -72,8 +72,10 @@ def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) 
     assert [(view.id, view.healthy, view.present, view.cordoned) for view in seen.devices] == [
         (i, i in healthy, i in resource.devices, i in cordoned) for i in named[:most]
     ]
-    assert [view.id for view in seen.broken] == [i for i in ids if i not in healthy][: min(MAX_UNHEALTHY_NAMED, most)]
-    assert all(view.reason and view.message for view in seen.broken)
+    assert [view.id for view in seen.unhealthy] == [i for i in ids if i not in healthy][
+        : min(MAX_UNHEALTHY_NAMED, most)
+    ]
+    assert all(view.reason and view.message for view in seen.unhealthy)
 
 
 class Looks(Mapping[str, Device]):

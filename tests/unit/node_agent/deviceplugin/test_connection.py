@@ -70,7 +70,7 @@ class TestDeviceLists:
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word) for word in ("Healthy", "Unhealthy", "Healthy")]
         listed = await first_list(connection)
         assert dict(listed.devices) == {"d0": Device("d0", healthy=False)}
-        assert "listed more than once" in listed.refusal
+        assert "listed more than once" in listed.id_error
 
     async def test_absurd_numa_nodes_are_left_out(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         nodes = [api_pb2.NUMANode(ID=node) for node in (3, -1, 2**40, 3, 1)]
@@ -86,7 +86,7 @@ class TestDeviceLists:
         plugin.devices = {name.format(index): FakeDevice() for index in range(count)}
         listed = await first_list(connection)
         assert len(listed.devices) == count
-        assert listed.refusal == ""
+        assert listed.id_error == ""
         # more than the kubelet's bound, where such a plugin is dropped
         assert sum(map(len, listed.devices)) > 4 * 1024 * 1024
 
@@ -135,7 +135,7 @@ class TestDeviceLists:
         plugin.knobs.raw_list = [api_pb2.Device(ID=str(number)) for number in range(MAX_DEVICES + 10)]
         listed = await first_list(connection)
         assert len(listed.devices) == MAX_DEVICES
-        assert f"more than {MAX_DEVICES} are listed" in listed.refusal
+        assert f"more than {MAX_DEVICES} are listed" in listed.id_error
 
     @pytest.mark.parametrize("how", ["never listed", "after a list", "by its own choice"])
     async def test_end_with_the_stream(self, plugin: FakePlugin, connection: PluginConnection, how: str) -> None:

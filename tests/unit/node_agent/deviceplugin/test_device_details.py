@@ -23,7 +23,7 @@ def test_over_the_wire_and_back() -> None:
     listed = received(sent(PluginDevice("a"), BROKEN, reason="DriverMismatch", message="reboot"))
     assert listed.devices["a"] == Device("a")
     assert listed.devices["b"] == Device("b", False, (1,), "Xid79", "reset it", BROKEN.attributes)
-    assert listed.trouble == "reboot"
+    assert listed.plugin_message == "reboot"
 
 
 def test_who_knows_v1beta1_alone_sees_v1beta1() -> None:
@@ -56,8 +56,8 @@ def test_whatever_a_plugin_sends_fits_the_api() -> None:
     assert device.message.startswith("two lines")
     assert dict(device.attributes)["a "] == "line break"
     assert all(name and len(name) <= 256 and len(value) <= 256 for name, value in device.attributes)
-    assert len(listed.trouble) == 1024
-    assert listed.trouble.isprintable()
+    assert len(listed.plugin_message) == 1024
+    assert listed.plugin_message.isprintable()
 
 
 def _plain_device(*more: bytes) -> bytes:

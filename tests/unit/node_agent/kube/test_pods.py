@@ -73,17 +73,17 @@ def test_what_is_no_extended_resource_is_not_looked_at(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "is_over"),
+    ("phase", "has_ended"),
     [("Pending", False), ("Running", False), ("Unknown", False), ("Succeeded", True), ("Failed", True), (None, False)],
 )
-def test_over(phase: str | None, is_over: bool) -> None:
-    assert from_api(pod({"containers": []}, status={"phase": phase})).is_over == is_over
+def test_over(phase: str | None, has_ended: bool) -> None:
+    assert from_api(pod({"containers": []}, status={"phase": phase})).has_ended == has_ended
 
 
 def test_terminating_is_what_has_a_deletion_time() -> None:
     body = {"metadata": {"name": "p", "deletionTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"containers": []}}
     seen = from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject))
-    assert (seen.is_terminating, seen.is_over) == (True, False)
+    assert (seen.is_terminating, seen.has_ended) == (True, False)
 
 
 @pytest.mark.kubelet("behaviour 52", "scenario 38", "scenario 39")
@@ -130,7 +130,7 @@ OWN = {
 
 def test_what_a_container_sets_itself() -> None:
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, **OWN)]})).containers
-    assert seen.own == ContainerSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
+    assert seen.settings == ContainerSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
 
 
 @pytest.mark.parametrize("kind", ["configMapKeyRef", "secretKeyRef", "fileKeyRef"])
@@ -140,15 +140,15 @@ def test_a_variable_that_may_be_missing_is_not_counted_on(kind: str, optional: b
     ref = {"name": "n", "key": "k"} | ({} if optional is None else {"optional": optional})
     env = [{"name": "A", "valueFrom": {kind: ref}}, {"name": "B", "value": ""}]
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, env=env)]})).containers
-    assert seen.own.envs == ({"A", "B"} if is_own else {"B"})
+    assert seen.settings.envs == ({"A", "B"} if is_own else {"B"})
 
 
 @pytest.mark.parametrize("context", [None, {}, {"privileged": None}, {"privileged": False}])
 def test_not_privileged(context: Any) -> None:
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, securityContext=context)]})).containers
-    assert not seen.own.is_privileged
+    assert not seen.settings.is_privileged
 
 
 def test_nothing_is_kept_of_a_container_that_asks_for_nothing() -> None:
     (seen,) = from_api(pod({"containers": [container("main", {"cpu": "1"}, **OWN)]})).containers
-    assert seen.own is NO_SETTINGS
+    assert seen.settings is NO_SETTINGS

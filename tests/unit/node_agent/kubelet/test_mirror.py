@@ -86,7 +86,7 @@ def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     assert not found.is_outdated
     match how:
         case "over":
-            effects = found.pod_seen(pod("one", gpu=1, is_over=True), 0.0)
+            effects = found.pod_seen(pod("one", gpu=1, has_ended=True), 0.0)
         case "gone":
             effects = found.pod_gone("one", 0.0)
         case _:
@@ -103,7 +103,7 @@ def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
     found = mirror()
     says(found, held_by("one", "d0"), rows=(Row("default", "one", "main", GPU, ("d0",)),))
     assert held(found) == {"one": ("d0",)}
-    found.pods_synced([pod("one", gpu=1, is_over=True)], 0.0)
+    found.pods_synced([pod("one", gpu=1, has_ended=True)], 0.0)
     assert held(found) == {}
 
 
@@ -227,7 +227,7 @@ class Kubelet(RuleBasedStateMachine):
             self.pods.discard(uid)
             self.gone.add(uid)
             if is_over_first:
-                self.mirror.pod_seen(pod(uid, gpu=1, is_over=True), 0.0)
+                self.mirror.pod_seen(pod(uid, gpu=1, has_ended=True), 0.0)
             else:
                 self.mirror.pod_gone(uid, 0.0)
 

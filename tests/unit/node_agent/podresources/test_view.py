@@ -70,7 +70,7 @@ def test_a_pod_that_ended_is_unknown(event: str) -> None:
     scenario.plugin(["g0"])
     scenario.run(pod("p", gpu=1))
     if event == "over":
-        scenario.see(pod("p", gpu=1, is_over=True))
+        scenario.see(pod("p", gpu=1, has_ended=True))
     elif event == "gone":
         scenario.gone("p")
     else:

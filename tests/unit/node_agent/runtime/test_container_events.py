@@ -24,7 +24,7 @@ def connected(count: int = 1) -> RuntimeScenario:
 
 
 def over(uid: str) -> Pod:
-    return pod(uid, gpu=1, is_over=True)
+    return pod(uid, gpu=1, has_ended=True)
 
 
 class TestTheTrueEnd:
@@ -307,7 +307,7 @@ class TestDevicesNotInjected:
         shown = {"env": (f"ANSWER={value}",)} | ({"devices": shows("ok")["devices"]} if has_device else {})
         scenario.sync(("p", container("p", **shown)))
         own = ContainerSettings(envs=frozenset({"ANSWER"}))
-        (call,) = calls(scenario.see(pod("p", Container("main", limits={GPU: 1}, own=own))))
+        (call,) = calls(scenario.see(pod("p", Container("main", limits={GPU: 1}, settings=own))))
         scenario.answer(call, answer)
         assert self.without(scenario) == (answer == b"ok" and not has_device)
 

@@ -79,7 +79,7 @@ class TestThePodsOwn:
         scenario = with_plugin()
         scenario.plugin(["n0"], NIC, endpoint=2)
         limits = {GPU: 1, NIC: 1} if len(answers) > 1 else {GPU: 1}
-        todo = scenario.see(pod("p", Container("main", limits=limits, own=ContainerSettings(**own))))
+        todo = scenario.see(pod("p", Container("main", limits=limits, settings=ContainerSettings(**own))))
         for answer in answers:
             (call,) = calls(todo)
             todo = scenario.answer(call, answer)
@@ -118,7 +118,7 @@ class TestThePodsOwn:
 
     def test_another_container_has_nothing_of_it(self) -> None:
         assert (
-            pod("p", Container("main", own=ContainerSettings(frozenset({"A"})))).container_settings("other")
+            pod("p", Container("main", settings=ContainerSettings(frozenset({"A"})))).container_settings("other")
             == NO_SETTINGS
         )
 

@@ -14,18 +14,18 @@ from nodedevice_agent.kubelet.condition import KubeletStanding, Stand
 from nodedevice_agent.kubelet.directory import KubeletDirectory, endpoint_name
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, PassedOn, list_message, shown
-from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket, Standing
+from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket, RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 log = logging.getLogger(__name__)
 
 _STANDS = {
-    Standing.REGISTERED: Stand.REGISTERED,
-    Standing.NO_MANAGER: Stand.AWAY,
-    Standing.NO_DIRECTORY: Stand.AWAY,
-    Standing.REFUSED: Stand.REFUSED,
-    Standing.TAKEN: Stand.CANNOT_SERVE,
+    RegistrationState.REGISTERED: Stand.REGISTERED,
+    RegistrationState.NO_MANAGER: Stand.AWAY,
+    RegistrationState.NO_DIRECTORY: Stand.AWAY,
+    RegistrationState.REFUSED: Stand.REFUSED,
+    RegistrationState.TAKEN: Stand.CANNOT_SERVE,
 }
 
 
@@ -110,8 +110,7 @@ class KubeletEndpoint:
             self._watcher,
             self._pace,
             make_service=partial(PassedOn, self._resource_name, self._devices, options, self._mirror, self._host),
-            options=lambda: options,
-            told=self._heard,
+            report=self._heard,
         )
         serving = asyncio.create_task(socket.run())
         over = asyncio.create_task(self._until(lambda: not self._offers or self._options != options))
@@ -130,7 +129,7 @@ class KubeletEndpoint:
             self._changed.clear()
             await self._changed.wait()
 
-    def _heard(self, standing: Standing, detail: str) -> None:
+    def _heard(self, standing: RegistrationState, detail: str) -> None:
         # what has been taken back meanwhile stands as show() left it
         if self._offers:
             self._stands(_STANDS[standing], detail)

@@ -53,13 +53,10 @@ class PassedOn(Service):
     ) -> None:
         self._resource_name = resource_name
         self._devices = devices
-        self._options = options
+        self.options = options
         self._mirror = mirror
         self._host = host
         self.streams = 0
-
-    async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: _Context) -> api_pb2.DevicePluginOptions:
-        return self._options
 
     async def ListAndWatch(
         self, request: api_pb2.Empty, context: _Context

@@ -1,8 +1,7 @@
-"""Tells plugins that something happened in directories they care about; one inotify instance for all of them.
+"""Reports file events in directories to their subscribers, through one inotify instance for the whole process.
 
-Instances are scarce (128 a user by default), so every plugin subscribes to this one. A directory that does not exist yet
-is watched through its nearest existing parent. Events can be lost (queue overflow, remounts): who subscribes looks again
-by itself from time to time, so nothing here is fatal.
+Instances are scarce (128 per user by default). A directory that does not exist yet is watched through its nearest existing
+parent. Events can be lost (queue overflow, remounts), so subscribers rescan periodically, and no failure here is fatal.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from inotify_simple import INotify, flags
 
 log = logging.getLogger(__name__)
 
-# Names only: /dev/null is written by every shell command, and such writes must not wake anybody.
+# Names only: every shell command writes to /dev/null, and such writes must not wake a subscriber.
 _NAMES = (
     flags.CREATE
     | flags.DELETE
@@ -38,14 +37,14 @@ class FileWatcher:
         self._inotify: INotify | None = None
         self._watches: dict[int, Path] = {}
         self._subscriptions: list[Subscription] = []
-        self._complained: set[Path] = set()
+        self._reported: set[Path] = set()
 
     def __enter__(self) -> Self:
         try:
             self._inotify = INotify(nonblocking=True)
         except OSError as error:
             log.error(
-                "cannot watch files; changes are found by looking every half minute; raise fs.inotify.max_user_instances",
+                "cannot watch files; polling them every 30 s instead; raise fs.inotify.max_user_instances",
                 extra={"error": str(error)},
             )
         else:
@@ -61,13 +60,13 @@ class FileWatcher:
             self._inotify = None
 
     def subscribe(self) -> "Subscription":
-        """A new subscriber, following nothing yet; close it when done."""
+        """A new subscriber that follows no directory yet. Close it when done."""
         subscription = Subscription(self)
         self._subscriptions.append(subscription)
         return subscription
 
     def dispatch(self) -> None:
-        """Hand on what the kernel has reported so far."""
+        """Pass the events that the kernel has reported so far to the subscribers."""
         if self._inotify is None:
             return
         for event in self._inotify.read(timeout=0):
@@ -83,20 +82,20 @@ class FileWatcher:
                 subscription.note(directory, event.name)
 
     def watch(self, directory: Path, contents: bool) -> Path:
-        """Watch this directory or its nearest existing parent; answers which."""
+        """Watch this directory or its nearest existing parent. Returns which."""
         while True:
             watched = self._nearest(directory, contents)
-            # made between the two looks: its creation was not seen, so look again
+            # created between the two checks: there was no event for it
             if watched == directory or not _next_on_the_way(watched, directory).is_dir():
                 return watched
 
     def forget(self, subscription: "Subscription") -> None:
-        """Drop a subscriber, and the watches nobody else follows."""
+        """Remove a subscriber, and the watches that no other one needs."""
         self._subscriptions.remove(subscription)
         self.prune()
 
     def prune(self) -> None:
-        """Stop watching what nobody follows any more."""
+        """Remove the watches that no subscriber needs any more."""
         followed = {directory for subscription in self._subscriptions for directory in subscription.followed}
         for wd, directory in list(self._watches.items()):
             if directory not in followed and self._inotify is not None:
@@ -104,7 +103,7 @@ class FileWatcher:
                 try:
                     self._inotify.rm_watch(wd)
                 except OSError:
-                    log.debug("watch had ended by itself", extra={"path": str(directory)})
+                    log.debug("watch was already removed", extra={"path": str(directory)})
 
     def _nearest(self, directory: Path, contents: bool) -> Path:
         for candidate in (directory, *directory.parents):
@@ -113,66 +112,66 @@ class FileWatcher:
         return Path(directory.anchor)
 
     def _add(self, directory: Path, contents: bool) -> bool:
-        """Whether there is such a directory to watch; trouble with one that exists is told, not raised."""
+        """Whether the directory exists. A failure to watch an existing one is logged, not raised."""
         if self._inotify is None:
             return directory.is_dir()
         try:
-            # MASK_ADD: another subscriber's wish for the same directory stays
+            # MASK_ADD keeps what another subscriber wants of the same directory
             wd = self._inotify.add_watch(directory, _NAMES | flags.MASK_ADD | (_CONTENTS if contents else 0))
         except OSError as error:
             if error.errno in _ABSENT:
                 return False
-            self._complain(directory, error)
+            self._report(directory, error)
             return True
         self._watches[wd] = directory
         return True
 
-    def _complain(self, directory: Path, error: OSError) -> None:
-        """Once a directory: it is tried again at every look."""
-        if directory not in self._complained:
+    def _report(self, directory: Path, error: OSError) -> None:
+        """Once per directory: watching it is retried at every rescan."""
+        if directory not in self._reported:
             log.warning("cannot watch directory", extra={"path": str(directory), "error": str(error)})
-        self._complained.add(directory)
+        self._reported.add(directory)
 
     def _note_all(self) -> None:
-        log.warning("file events were lost; looking again everywhere")
+        log.warning("file events were lost; rescanning all directories")
         for subscription in self._subscriptions:
             for directory in subscription.followed:
                 subscription.note(directory, "")
 
 
 class Subscription:
-    """One subscriber: the directories it follows, and the paths where something happened since it last asked."""
+    """One subscriber: the directories it follows, and the paths with events since it last asked."""
 
     def __init__(self, watcher: FileWatcher) -> None:
         self._watcher = watcher
-        self._happened: set[Path] = set()
+        self._events: set[Path] = set()
         self._wake = asyncio.Event()
         self.followed: frozenset[Path] = frozenset()
 
     def follow(self, directories: Iterable[Path], *, contents: bool = False) -> None:
-        """Follow exactly these from now on; with contents, files written in them count too.
+        """Follow exactly these directories; with contents, writes to files in them are events too.
 
-        Call it again after each change: a directory that has come into being is then watched itself.
+        Call it again after each event: a directory that was created meanwhile is then watched itself.
         """
         self.followed = frozenset(self._watcher.watch(directory, contents) for directory in directories)
         self._watcher.prune()
 
     def note(self, directory: Path, name: str) -> None:
-        """Something happened to this name in this directory, or to the directory itself when the name is empty."""
+        """Record an event of this name in the directory; an empty name means the directory itself."""
         if directory in self.followed:
-            self._happened.add(directory / name)
+            self._events.add(directory / name)
             self._wake.set()
 
     def drain(self) -> frozenset[Path]:
-        """Where something happened so far, without waiting."""
+        """Paths with events so far, without waiting."""
         self._watcher.dispatch()
-        happened = frozenset(self._happened)
-        self._happened.clear()
+        events = frozenset(self._events)
+        self._events.clear()
         self._wake.clear()
-        return happened
+        return events
 
     async def wait(self, timeout_seconds: float) -> frozenset[Path]:
-        """Where something happened; empty when nothing did in this time."""
+        """Paths with events; empty after a timeout."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._wake.wait()
@@ -181,7 +180,7 @@ class Subscription:
         return self.drain()
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following."""
         self._watcher.forget(self)
 
 

@@ -1,4 +1,4 @@
-"""What Unix sockets are like as files: how long a path may be, how gRPC is told of it, and whether a process stands behind."""
+"""Unix sockets as files: length of the path, gRPC target, whether a process listens, and telling a socket from its successor."""
 
 import errno
 import os
@@ -17,28 +17,28 @@ def is_too_long(path: Path) -> bool:
 
 
 def grpc_target(path: Path) -> str:
-    """Where gRPC shall dial or bind. It reads a URI: a `%`, `?` or `#` in a file name would lead it elsewhere."""
+    """The target for gRPC to dial or bind. gRPC parses a URI, so `%`, `?` and `#` in a file name have to be quoted."""
     return f"unix:{quote(os.fsencode(path))}"
 
 
 def is_served(path: Path) -> bool:
-    """Whether a living process listens there; the file alone outlives a killed one. Answers at once."""
+    """Whether a process listens on this socket; the file alone outlives a killed process. Does not block."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
-            # a full backlog (EAGAIN) has somebody behind it too
+            # EAGAIN: a process listens, its backlog is full
             return probe.connect_ex(os.fsencode(path)) in (0, errno.EAGAIN, errno.EINPROGRESS)
         except OSError:
-            # a path that is too long is refused before anything is tried
+            # the path is too long
             return False
 
 
 @dataclass(frozen=True, slots=True)
 class SocketIdentity:
-    """Tells a socket from another one made later at the same path.
+    """Tells a socket from a later one at the same path.
 
-    The inode alone does not: file systems use a number again at once. The modification time is that of its bind and
-    stays, whatever is connected to it, chmod-ed or renamed.
+    The inode alone is not enough: file systems reuse numbers at once. The modification time is the time of the bind; connecting,
+    chmod and rename do not change it.
     """
 
     device: int
@@ -47,7 +47,7 @@ class SocketIdentity:
 
 
 def socket_identity(path: Path) -> SocketIdentity | None:
-    """Of the file that is there now; None when there is none."""
+    """Identity of the file at this path now; None when there is none."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
-"""Settings of the built-in plugins: the shape of the `plugins` section, and what is refused in it.
+"""Settings of the built-in plugins: the `plugins` section and its validation.
 
-A refusal names the key, the value and the remedy. Paths are the host's.
+An error names the key, the value and the remedy. Paths are the host's.
 """
 
 import re
@@ -19,7 +19,7 @@ from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED
 PERMISSIONS = re.compile(r"[rwm]{1,3}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 ID_PREFIX = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,52}[A-Za-z0-9])?")
-# More wildcards than this in one path make matching slow, and nobody's devices are named so.
+# More wildcards than this make matching slow; no real path needs them.
 _MAX_WILDCARDS = 8
 MAX_PATH = 4096
 
@@ -28,9 +28,9 @@ class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     """One path of a device, `*`, `?` and `[...]` allowed."""
 
     path: str
-    # Where the container sees it: empty, the same path; ending in /, in that directory under its own name.
+    # The path in the container: empty, the same path; with a trailing /, that directory and the file's own name.
     mount_path: str = ""
-    # cgroup permissions; rw, because making nodes (m) is needed by hardly any program.
+    # cgroup permissions; rw, because hardly any program needs to make nodes (m).
     permissions: str = "rw"
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class PathSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 
 class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A path of the host that a container gets beside its device."""
+    """A path of the host that is mounted into a container together with its device."""
 
     host_path: str
     # empty: the same path as on the host
@@ -66,26 +66,26 @@ class MountSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 
 
 class GroupSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Paths that make one device together; a wildcard makes one device per match."""
+    """Paths that make up one device; a wildcard makes one device per match."""
 
     paths: Annotated[list[PathSettings], Meta(min_length=1, max_length=64)]
-    # How many containers may hold each device at a time; 1, because most devices cannot be shared.
+    # How many containers may hold each device at once; 1, because most devices cannot be shared.
     count: Annotated[int, Meta(ge=1, le=1000)] = 1
     mounts: Annotated[list[MountSettings], Meta(max_length=64)] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
-    # Plain files count as devices too and are mounted; off, so that a stray file in /dev is never offered.
+    # Regular files count as devices too, and are mounted; off, so that a stray file in /dev is never listed.
     allow_files: bool = False
 
     def __post_init__(self) -> None:
         counts = {wildcard_count(path.path) for path in self.paths} - {0}
         if len(counts) > 1:
             raise ValueError(
-                "paths: wildcard paths of one group are joined by what their wildcards stand for, so each needs the same "
+                "paths: wildcard paths of one group are joined by what their wildcards match, so each needs the same "
                 "number of wildcards; split the group"
             )
         for key in self.env:
             if not ENV_NAME.fullmatch(key):
-                raise ValueError(f"env: {key!r} is no name of an environment variable; use letters, digits and _")
+                raise ValueError(f"env: {key!r} is not the name of an environment variable; use letters, digits and _")
 
     def key_pattern(self) -> str:
         """The path that names the group's devices."""
@@ -107,7 +107,7 @@ class GenericSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="c
             )
 
     def device_groups(self) -> tuple[DeviceGroup, ...]:
-        """The groups as the values that decide."""
+        """The groups as values of the pure code."""
         return tuple(
             DeviceGroup(
                 tuple(DevicePath(path.path, path.mount_path, path.permissions) for path in group.paths),
@@ -121,11 +121,11 @@ class GenericSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class SimulatedSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One resource of devices that are only pretended."""
+    """One resource of simulated devices."""
 
     resource_name: str
     count: Annotated[int, Meta(ge=0, le=MAX_SIMULATED)] = 1
-    # How many NUMA nodes the devices are spread over; 0, none is told.
+    # How many NUMA nodes the devices are spread over; 0: devices have no NUMA node.
     numa_nodes: Annotated[int, Meta(ge=0, le=64)] = 0
     # empty: the part of the resource name behind the slash
     id_prefix: str = ""
@@ -147,9 +147,9 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     generic: Annotated[list[GenericSettings], Meta(max_length=256)] = field(default_factory=list)
     simulated: Annotated[list[SimulatedSettings], Meta(max_length=256)] = field(default_factory=list)
-    # NVIDIA's GPUs; `{}` is enough. Unset: not looked for, because another plugin may have them.
+    # NVIDIA's GPUs; `{}` is enough. Unset: GPUs are ignored, as another plugin may serve them.
     nvml: NvmlSettings | None = None
-    # Where the agent sees the host's file tree; / for an agent with the host's /dev mounted in its place.
+    # Where the agent sees the host's file tree; / for an agent with the host's /dev mounted at /dev.
     host_root: str = "/"
 
     def __post_init__(self) -> None:
@@ -161,7 +161,7 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
             )
 
     def resource_names(self) -> tuple[str, ...]:
-        """All that these plugins may serve, plugin by plugin."""
+        """All resources that these plugins may serve, in order of the plugins."""
         resources: Sequence[GenericSettings | SimulatedSettings] = [*self.generic, *self.simulated]
         gpus = self.nvml.resource_names() if self.nvml is not None else ()
         return (*(resource.resource_name for resource in resources), *gpus)
@@ -177,7 +177,7 @@ def _check_path(key: str, path: str) -> None:
     if not path.startswith("/"):
         raise ValueError(f"{key}: {path[:400]!r} must be an absolute path, such as /dev/ttyUSB0")
     if len(path) > MAX_PATH or "\0" in path:
-        raise ValueError(f"{key}: {path[:400]!r} is no path: at most {MAX_PATH} characters, none of them NUL")
+        raise ValueError(f"{key}: {path[:400]!r} is not a path: at most {MAX_PATH} characters, none of them NUL")
     if ".." in path.split("/") or "//" in path:
         raise ValueError(f"{key}: {path[:400]!r} must be a plain path, without .. and //")
 

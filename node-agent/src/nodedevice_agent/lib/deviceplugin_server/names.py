@@ -15,7 +15,7 @@ _INDEXED = re.compile(r".*-\d+")
 
 
 def device_id(path: str) -> str:
-    """`/dev/ttyUSB0` gives `ttyUSB0`; a path that does not survive whole gets eight digits of its hash behind it.
+    """`/dev/ttyUSB0` becomes `ttyUSB0`; a path that has to be altered gets eight digits of its hash as a suffix.
 
     A name that ends like an index gets the hash too: `tty-0` is then always the first share of `/dev/tty`.
     """
@@ -30,7 +30,7 @@ def device_id(path: str) -> str:
 
 
 def shared_ids(base_id: str, count: int) -> tuple[str, ...]:
-    """IDs under which `count` containers may hold one device: the device's own for one, else `<id>-0` and on."""
+    """IDs under which `count` containers may hold one device: the device's own ID for one, else `<id>-0`, `<id>-1`, ..."""
     if count == 1:
         return (base_id,)
     return tuple(f"{base_id}-{index}" for index in range(count))
@@ -48,14 +48,14 @@ _MAX_FILE_SLUG = 200
 def socket_name(resource_name: str) -> str:
     """File name of the socket a plugin serves this resource on: at most 30 characters, equal name, equal socket.
 
-    Short, because the kernel bounds the whole path of a Unix socket to 107 bytes and the directory is not ours to choose.
+    Short, because the kernel limits the whole path of a Unix socket to 107 bytes, and the directory is configured.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", resource_name.partition("/")[2].lower()).strip("-")[:_MAX_SOCKET_SLUG]
     return f"{slug.rstrip('-')}-{_digest(resource_name)}.sock"
 
 
 def file_slug(resource_name: str) -> str:
-    """A file name for this resource without its suffix, readable and never shared by two names.
+    """A readable file name, without suffix, that no two resource names share.
 
     `example.com/gpu` gives `example.com_gpu`: a domain has no underscore, so the first one is always the slash.
     """
@@ -64,7 +64,7 @@ def file_slug(resource_name: str) -> str:
 
 
 def env_name(resource_name: str) -> str:
-    """The environment variable that tells a container its devices: `example.com/gpu` gives `EXAMPLE_COM_GPU`."""
+    """The environment variable with a container's device IDs: `EXAMPLE_COM_GPU` for `example.com/gpu`."""
     name = re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
     return f"_{name}" if name[:1].isdigit() else name
 

@@ -1,6 +1,6 @@
-"""Serves the devices of one resource as a DevicePlugin service on a Unix socket; decisions are left to its source.
+"""Serves the devices of one resource as a DevicePlugin service on a Unix socket; a DeviceSource makes the decisions.
 
-The socket is put into place whole, and removed by nobody but its owner.
+The socket is bound under a temporary name and renamed into place; only its owner removes it.
 Source: kubelet deviceplugin v1beta1.
 """
 
@@ -22,26 +22,34 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, PluginDevice
 from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
 
+log = logging.getLogger(__name__)
+
+# umask: mode 0600
+_PRIVATE = 0o177
+_HEALTHY, _UNHEALTHY = "Healthy", "Unhealthy"
+_serial = itertools.count(1)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_T = TypeVar("_T")
 Devices = tuple[PluginDevice, ...]
 # reason and message
 Trouble = tuple[str, str]
 
 
 class DeviceList:
-    """The latest complete list of devices, and a way to be told of each newer one.
+    """The latest complete list of devices, which can be watched.
 
-    A watcher that is slower than the changes gets the newest list only: each list replaces the one before it, so nothing
-    is lost by leaving one out.
+    A watcher that is slower than the changes gets the newest list only; as each list replaces the one before it, nothing is lost.
     """
 
     def __init__(self) -> None:
         self.latest: Devices = ()
-        # what is wrong with the whole: a word and a sentence; empty when nothing is
+        # what is wrong with the resource as a whole: reason and message; empty when nothing is
         self.trouble: Trouble = ("", "")
         self._changed = asyncio.Event()
 
     def publish(self, devices: Iterable[PluginDevice], trouble: Trouble = ("", "")) -> bool:
-        """Replace the list; answers whether that changed it."""
+        """Replace the list. Returns whether that changed it."""
         fresh = tuple(devices)
         if (fresh, trouble) == (self.latest, self.trouble):
             return False
@@ -51,12 +59,12 @@ class DeviceList:
         return True
 
     async def watch(self) -> AsyncIterator[Devices]:
-        """The list as it is now, then each that differs from the one given before."""
-        given: tuple[Devices, Trouble] | None = None
+        """The current list, then each list that differs from the last one yielded."""
+        last: tuple[Devices, Trouble] | None = None
         while True:
             changed = self._changed
-            if (self.latest, self.trouble) != given:
-                given = (self.latest, self.trouble)
+            if (self.latest, self.trouble) != last:
+                last = (self.latest, self.trouble)
                 yield self.latest
             else:
                 await changed.wait()
@@ -67,39 +75,40 @@ class DeviceSource(Protocol):
 
     resource_name: str
     devices: DeviceList
-    # whether preferred() is worth asking
+    # whether preferred() has an opinion
     prefers: bool
 
     def refresh(self) -> None:
-        """Look once and publish, so that the first list sent is the true one. May raise OSError."""
+        """Read the devices once and publish them, so that the first list sent is right. May raise OSError."""
 
     async def run(self) -> None:
-        """Keep the list right until cancelled."""
+        """Keep the list up to date until cancelled."""
 
     def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
         """What a container with these devices needs. Raises AllocationRefused."""
 
     def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
-        """Which of the available devices to hand out together. Raises AllocationRefused."""
-
-
-_PRIVATE = 0o177
-_serial = itertools.count(1)
+        """Which of the available devices to allocate together. Raises AllocationRefused."""
 
 
 class CannotServe(Exception):
-    """No socket can be made for the plugin; the text names the path and the remedy."""
+    """The plugin's socket cannot be created; the text names the path and the remedy."""
 
 
 class Service(api_pb2_grpc.DevicePluginServicer):
-    """A DevicePlugin service; `streams` is how many ListAndWatch calls are open, for nobody listening means nobody knows us."""
+    """A DevicePlugin service. `streams`: open ListAndWatch calls; with none, no device manager knows this plugin."""
 
     streams: int
+    # sent with the registration, too
+    options: api_pb2.DevicePluginOptions
+
+    async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: Context) -> api_pb2.DevicePluginOptions:
+        return self.options
 
 
 @asynccontextmanager
 async def serving(service: Service, path: Path) -> AsyncIterator[SocketIdentity]:
-    """Serve on this path, mode 0600; afterwards the socket is gone, unless it is another's by now. Raises CannotServe."""
+    """Serve on this path, mode 0600; afterwards remove the socket unless another process has replaced it. Raises CannotServe."""
     server = grpc.aio.server()
     api_pb2_grpc.add_DevicePluginServicer_to_server(service, server)
     own_socket = _bind(server, path)
@@ -117,10 +126,10 @@ def _remove(path: Path, own_socket: SocketIdentity) -> None:
 
 
 def _bind(server: grpc.aio.Server, path: Path) -> SocketIdentity:
-    """Bind under a name of this moment, then move into place.
+    """Bind under a temporary name, then rename.
 
-    A server removes the path it was bound to when it stops, whoever's socket is there by then: so it must never have been
-    bound to the one that the next server uses.
+    A gRPC server removes the path that it was bound to when it stops, even if another socket is there by then: so it must never
+    be bound to the path that the next server uses.
     """
     own = path.with_name(f".{os.getpid()}-{next(_serial)}")
     umask = os.umask(_PRIVATE)
@@ -128,7 +137,7 @@ def _bind(server: grpc.aio.Server, path: Path) -> SocketIdentity:
         server.add_insecure_port(f"unix:{own}")
     except RuntimeError as error:
         raise CannotServe(
-            f"cannot make a socket in {path.parent}: {error}; is the directory there and writable?"
+            f"cannot create a socket in {path.parent}: {error}; does the directory exist, and is it writable?"
         ) from None
     finally:
         os.umask(umask)
@@ -139,27 +148,17 @@ def _bind(server: grpc.aio.Server, path: Path) -> SocketIdentity:
         raise CannotServe(f"cannot move the new socket to {path}: {error.strerror}") from error
     identity = socket_identity(path)
     if identity is None:
-        raise CannotServe(f"{path} vanished while it was made")
+        raise CannotServe(f"{path} disappeared right after it was created")
     return identity
 
 
-log = logging.getLogger(__name__)
-
-_HEALTHY, _UNHEALTHY = "Healthy", "Unhealthy"
-
-Context = grpc.aio.ServicerContext[Any, Any]
-Answer = TypeVar("Answer")
-
-
 class DevicePluginService(Service):
-    """Serves one source."""
+    """Serves one DeviceSource."""
 
     def __init__(self, source: DeviceSource) -> None:
         self._source = source
         self.streams = 0
-
-    async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: Context) -> api_pb2.DevicePluginOptions:
-        return options(self._source)
+        self.options = api_pb2.DevicePluginOptions(get_preferred_allocation_available=source.prefers)
 
     async def ListAndWatch(
         self, request: api_pb2.Empty, context: Context
@@ -175,19 +174,24 @@ class DevicePluginService(Service):
         self, request: api_pb2.PreferredAllocationRequest, context: Context
     ) -> api_pb2.PreferredAllocationResponse:
         if not self._source.prefers:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{self._source.resource_name}: any choice is as good")
+            await context.abort(
+                grpc.StatusCode.UNIMPLEMENTED, f"{self._source.resource_name}: has no preference among its devices"
+            )
         response = api_pb2.PreferredAllocationResponse()
-        for asked in request.container_requests:
+        for container in request.container_requests:
             choose = partial(
-                self._source.preferred, asked.available_deviceIDs, asked.must_include_deviceIDs, asked.allocation_size
+                self._source.preferred,
+                container.available_deviceIDs,
+                container.must_include_deviceIDs,
+                container.allocation_size,
             )
             response.container_responses.add(deviceIDs=await _or_refuse(context, choose))
         return response
 
     async def Allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
-        for asked in request.container_requests:
-            allocation = await _or_refuse(context, partial(self._source.allocate, asked.devices_ids))
+        for container in request.container_requests:
+            allocation = await _or_refuse(context, partial(self._source.allocate, container.devices_ids))
             response.container_responses.append(_allocation_to_wire(allocation))
         log.debug("devices allocated", extra={"resource_name": self._source.resource_name})
         return response
@@ -198,12 +202,7 @@ class DevicePluginService(Service):
         return api_pb2.PreStartContainerResponse()
 
 
-def options(source: DeviceSource) -> api_pb2.DevicePluginOptions:
-    """What the source offers beside the necessary."""
-    return api_pb2.DevicePluginOptions(get_preferred_allocation_available=source.prefers)
-
-
-async def _or_refuse(context: Context, decide: Callable[[], Answer]) -> Answer:
+async def _or_refuse(context: Context, decide: Callable[[], _T]) -> _T:
     try:
         return decide()
     except AllocationRefused as error:
@@ -212,7 +211,7 @@ async def _or_refuse(context: Context, decide: Callable[[], Answer]) -> Answer:
 
 
 def list_to_wire(devices: Iterable[PluginDevice], reason: str = "", message: str = "") -> api_pb2.ListAndWatchResponse:
-    """reason and message: what is wrong with the whole. v1beta1 has no room for them; see DeviceListDetails."""
+    """reason and message: what is wrong with the resource as a whole; v1beta1 has no field for them, see DeviceListDetails."""
     wire = api_pb2.ListAndWatchResponse(devices=[device_to_wire(device) for device in devices])
     if reason or message:
         wire.MergeFromString(DeviceListDetails(reason=reason, message=message).SerializeToString())
@@ -220,13 +219,13 @@ def list_to_wire(devices: Iterable[PluginDevice], reason: str = "", message: str
 
 
 def device_to_wire(device: PluginDevice) -> api_pb2.Device:
-    """As it stands in a list."""
+    """One device of a list."""
     wire = api_pb2.Device(ID=device.id, health=_HEALTHY if device.is_healthy else _UNHEALTHY)
     if device.numa_nodes:
-        # an empty topology is not the same as none: the device manager would align to nothing
+        # an empty topology differs from no topology: the device manager would align to no node
         wire.topology.nodes.extend(api_pb2.NUMANode(ID=node) for node in device.numa_nodes)
     if device.reason or device.message or device.attributes:
-        # fields that v1beta1 does not have: kept among those that its messages pass on unread
+        # not fields of v1beta1: protobuf passes unknown fields on
         details = DeviceDetails(reason=device.reason, message=device.message, attributes=dict(device.attributes))
         wire.MergeFromString(details.SerializeToString(deterministic=True))
     return wire

@@ -1,4 +1,4 @@
-"""The values a built-in plugin deals in: devices to offer, and what a container needs to reach them."""
+"""Values of a device plugin: the devices it lists, and what a container needs to use them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 class PluginDevice:
     """One device as a plugin lists it.
 
-    reason and message: why it is not healthy, for who can read them. attributes: what else is known of it, sorted by name.
+    reason and message: why it is unhealthy. attributes: further properties, sorted by name.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class ContainerAllocation:
-    """All that one container needs for the devices it got. cdi_devices: names, vendor/class=device."""
+    """What one container needs for its devices. cdi_devices: fully qualified names, vendor/class=device."""
 
     device_nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
@@ -49,7 +49,7 @@ class ContainerAllocation:
 
 
 class AllocationRefused(Exception):
-    """What was asked for cannot be given; the text says what and why."""
+    """The request cannot be served; the text names the reason."""
 
     def __init__(self, resource_name: str, message: str) -> None:
         super().__init__(f"{resource_name}: {message}")
@@ -57,7 +57,7 @@ class AllocationRefused(Exception):
 
 
 class UnknownDevices(AllocationRefused):
-    """Device IDs that the plugin does not list (any more)."""
+    """Device IDs that the plugin does not list, or no longer lists."""
 
     _SHOWN = 10
 

@@ -1,8 +1,7 @@
-"""Which devices a group of paths makes of the files that are there, and what a container gets for them.
+"""Devices from groups of paths and the files that match them, and what a container gets for each.
 
-A group's plain paths belong to each of its devices. Its wildcard paths are joined by what the wildcards stand for:
-`/dev/video*` with `/dev/media*` gives one device of video0 and media0, and unplugging one camera never pairs the halves of
-two others anew.
+A group's plain paths belong to each of its devices. Its wildcard paths are joined by what the wildcards match: `/dev/video*`
+with `/dev/media*` makes one device of video0 and media0, and unplugging one camera never re-pairs the files of two others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ Captures = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class DevicePath:
-    """One path of a group, maybe with wildcards. A container path that ends in / is a directory to appear in."""
+    """One path of a group, possibly with wildcards. A container path with a trailing / is the directory of the file."""
 
     pattern: str
     container_path: str = ""
@@ -33,7 +32,7 @@ class DevicePath:
 
 @dataclass(frozen=True, slots=True)
 class DeviceGroup:
-    """Paths that make one device together, and how many containers may hold it at a time."""
+    """Paths that make up one device, and how many containers may hold it at once."""
 
     paths: tuple[DevicePath, ...]
     count: int = 1
@@ -54,7 +53,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class GenericDevice:
-    """One device ID and all that comes with it."""
+    """One device ID and what a container gets with it."""
 
     listed: PluginDevice
     allocation: ContainerAllocation
@@ -64,9 +63,9 @@ Found = Mapping[str, Iterable[FoundFile]]
 
 
 def generic_devices(groups: Iterable[DeviceGroup], found: Found) -> dict[str, GenericDevice]:
-    """Every device by its ID, sorted; `found` has the matches of each pattern.
+    """All devices by ID, sorted. found: the files that match each pattern.
 
-    A file that patterns of two groups match belongs to the first of them.
+    A file that matches patterns of two groups belongs to the first group.
     """
     devices: dict[str, GenericDevice] = {}
     for group in groups:
@@ -77,9 +76,9 @@ def generic_devices(groups: Iterable[DeviceGroup], found: Found) -> dict[str, Ge
 
 
 def allocate(resource_name: str, devices: Mapping[str, GenericDevice], ids: Iterable[str]) -> ContainerAllocation:
-    """What a container with these devices gets; shares of one device give its files once.
+    """What a container with these devices gets; several shares of one device give its files once.
 
-    Raises UnknownDevices, and AllocationRefused when two devices want the same place in the container.
+    Raises UnknownDevices, and AllocationRefused when two devices have the same path in the container.
     """
     wanted = sorted(set(ids))
     unknown = tuple(name for name in wanted if name not in devices)
@@ -88,12 +87,12 @@ def allocate(resource_name: str, devices: Mapping[str, GenericDevice], ids: Iter
     parts = [devices[name].allocation for name in wanted]
     nodes = dict.fromkeys(node for part in parts for node in part.device_nodes)
     mounts = dict.fromkeys(mount for part in parts for mount in part.mounts)
-    _refuse_shared_places(resource_name, [*nodes, *mounts])
+    _check_container_paths(resource_name, [*nodes, *mounts])
     return ContainerAllocation(tuple(nodes), tuple(mounts), _joined_env(resource_name, parts))
 
 
 def _file_sets(group: DeviceGroup, found: Found) -> Iterator[tuple[FoundFile, ...]]:
-    """For each device of the group its files, in the order of the group's paths."""
+    """The files of each device of the group, in the order of the group's paths."""
     per_path = [
         {file.captures: file for file in found.get(path.pattern, ()) if file.is_device or group.allow_files}
         for path in group.paths
@@ -113,20 +112,20 @@ def _file_sets(group: DeviceGroup, found: Found) -> Iterator[tuple[FoundFile, ..
 
 
 def _base_id(group: DeviceGroup, files: tuple[FoundFile, ...]) -> str:
-    """Named after the first path that tells the group's devices apart."""
-    telling = (file for path, file in zip(group.paths, files, strict=True) if wildcard_count(path.pattern))
-    return device_id(next(telling, files[0]).path)
+    """The ID of a device: from the first path that differs between the group's devices."""
+    distinct = (file for path, file in zip(group.paths, files, strict=True) if wildcard_count(path.pattern))
+    return device_id(next(distinct, files[0]).path)
 
 
 def _device(listed_id: str, group: DeviceGroup, files: tuple[FoundFile, ...]) -> GenericDevice:
     nodes, mounts = [], []
     for path, file in zip(group.paths, files, strict=True):
-        place = _container_path(path, file)
+        target = _container_path(path, file)
         if file.is_device:
-            nodes.append(DeviceNode(file.path, place, path.permissions))
+            nodes.append(DeviceNode(file.path, target, path.permissions))
         else:
-            # a runtime makes device nodes of devices only; a plain file reaches a container as a mount
-            mounts.append(Mount(file.path, place, "w" not in path.permissions))
+            # a runtime makes device nodes for devices only; a regular file has to be mounted
+            mounts.append(Mount(file.path, target, "w" not in path.permissions))
     numa_nodes = tuple(sorted({node for file in files for node in file.numa_nodes}))
     allocation = ContainerAllocation(tuple(nodes), (*mounts, *group.mounts), group.env)
     return GenericDevice(PluginDevice(listed_id, True, numa_nodes), allocation)
@@ -138,15 +137,15 @@ def _container_path(path: DevicePath, file: FoundFile) -> str:
     return path.container_path or file.path
 
 
-def _refuse_shared_places(resource_name: str, things: Iterable[DeviceNode | Mount]) -> None:
+def _check_container_paths(resource_name: str, things: Iterable[DeviceNode | Mount]) -> None:
     taken: dict[str, str] = {}
     for thing in things:
         other = taken.setdefault(thing.container_path, thing.host_path)
         if other != thing.host_path:
             raise AllocationRefused(
                 resource_name,
-                f"{other} and {thing.host_path} both want {thing.container_path} in the container; "
-                "let mountPath end in / so that each keeps its own name, or ask for one device a container",
+                f"{other} and {thing.host_path} have the same path {thing.container_path} in the container; "
+                "end mountPath with / so that each keeps its own name, or request one device per container",
             )
 
 
@@ -157,6 +156,6 @@ def _joined_env(resource_name: str, parts: Iterable[ContainerAllocation]) -> dic
             if env.setdefault(key, value) != value:
                 raise AllocationRefused(
                     resource_name,
-                    f"two groups set {key} to different values; one container cannot hold devices of both",
+                    f"two groups set {key} to different values; a container cannot hold devices of both",
                 )
     return env

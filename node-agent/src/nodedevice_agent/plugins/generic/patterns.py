@@ -1,22 +1,22 @@
-"""Path patterns as shells know them: `*`, `?` and `[...]`, each within one directory level, and what they stood for.
+"""Shell patterns for paths (`*`, `?` and `[...]`, each within one directory level), and what their wildcards match.
 
-A name that begins with a dot is matched only by a pattern that does, as in a shell.
+As in a shell, a name with a leading dot is matched only by a pattern with a leading dot.
 """
 
 import re
 from functools import lru_cache
 
-# The first character of a class is one of it even when it is ]; a [ that is never closed stands for itself.
+# The first character of a class belongs to it even if it is ]; a [ that is never closed is a literal.
 _WILDCARD = re.compile(r"\*|\?|\[(?:!.|[^!])[^\]]*\]", re.DOTALL)
 
 
 def wildcard_count(pattern: str) -> int:
-    """How many wildcards a path pattern holds; 0 for a plain path."""
+    """Number of wildcards in a path pattern; 0 for a plain path."""
     return len(_WILDCARD.findall(pattern))
 
 
 def matched(part: str, name: str) -> tuple[str, ...] | None:
-    """What each wildcard of one path component stands for in `name`; None when it does not match."""
+    """What each wildcard of one path component matches in `name`; None when the component does not match."""
     if name.startswith(".") and not part.startswith("."):
         return None
     match = _compiled(part).fullmatch(name)

@@ -1,7 +1,7 @@
-"""The generic plugin: device files of the host as devices, appearing and disappearing with the files.
+"""The generic plugin: device files of the host as devices, which come and go with the files.
 
-Knows nothing of what is behind a file; its health is that it exists. Behaviour is that of the generic device plugins in
-use, but for one thing: paths of one device are joined by name and not by position (see core.generic).
+A device is healthy as long as its files exist. Behaves like the generic device plugins in use, with one difference: paths of
+one device are joined by name, not by position (see devices.py).
 """
 
 import logging
@@ -19,7 +19,7 @@ from nodedevice_agent.plugins.settings import GenericSettings
 
 log = logging.getLogger(__name__)
 
-# A list far above this no longer fits a message of the API; a pattern that matches so many is a slip.
+# A much longer list does not fit into a message of the API; a pattern with so many matches is a mistake.
 MAX_DEVICES = 10_000
 _RESCAN_SECONDS = 30.0
 
@@ -41,36 +41,36 @@ class GenericSource:
         self._rescan_seconds = rescan_seconds
         self._by_id: dict[str, GenericDevice] = {}
         self._directories: set[Path] = set()
-        self._is_cut = False
+        self._is_truncated = False
 
     def refresh(self) -> None:
-        """Look at the files and publish what they make."""
+        """Find the files and publish their devices."""
         self._directories = set()
         found = {pattern: self._matches(pattern) for pattern in self._patterns}
         by_id = generic_devices(self._groups, found)
-        is_cut = len(by_id) > MAX_DEVICES
-        if is_cut and not self._is_cut:
+        is_truncated = len(by_id) > MAX_DEVICES
+        if is_truncated and not self._is_truncated:
             log.error(
-                "too many devices; only the first are offered; narrow the paths",
-                extra={"resource_name": self.resource_name, "found": len(by_id), "offered": MAX_DEVICES},
+                "too many devices; listing only the first ones; narrow the paths",
+                extra={"resource_name": self.resource_name, "found": len(by_id), "listed": MAX_DEVICES},
             )
-        self._is_cut = is_cut
+        self._is_truncated = is_truncated
         self._by_id = dict(list(by_id.items())[:MAX_DEVICES])
         if self.devices.publish(device.listed for device in self._by_id.values()):
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(self._by_id)})
 
     async def run(self) -> None:
-        """Look again at each event in the directories concerned, and every half minute."""
+        """Rescan at each event in the directories of the patterns, and every half minute."""
         subscription = self._watcher.subscribe()
         try:
             while True:
-                self._look_and_follow(subscription)
+                self._follow_and_refresh(subscription)
                 await subscription.wait(self._rescan_seconds)
         finally:
             subscription.close()
 
-    def _look_and_follow(self, subscription: Subscription) -> None:
-        """Follow, then look: what happens in between is seen as an event. Looking may find directories to follow too."""
+    def _follow_and_refresh(self, subscription: Subscription) -> None:
+        """Follow before reading, so that a change in between is an event. Reading may find further directories to follow."""
         followed: set[Path] | None = None
         while followed != self._directories:
             followed = self._directories
@@ -82,11 +82,11 @@ class GenericSource:
         return allocate(self.resource_name, self._by_id, device_ids)
 
     def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
-        """Not offered: device files say nothing of their distance."""
-        raise AllocationRefused(self.resource_name, "any choice is as good")
+        """Not offered: the distance between device files is unknown."""
+        raise AllocationRefused(self.resource_name, "has no preference among its devices")
 
     def _matches(self, pattern: str) -> list[FoundFile]:
-        """Files that match, and on the way the directories whose changes could change that."""
+        """Files that match. Notes the directories whose changes could change that."""
         return [
             file
             for path, captures in self._walk("", (), pattern.strip("/").split("/"))
@@ -106,21 +106,21 @@ class GenericSource:
         directory = "/".join([base, *literal])
         self._directories.add(Path(f"{self._root}{directory}/"))
         for name in _names(f"{self._root}{directory}/"):
-            stood_for = matched(parts[0], name)
-            if stood_for is not None:
-                yield from self._walk(f"{directory}/{name}", captures + stood_for, parts[1:])
+            captured = matched(parts[0], name)
+            if captured is not None:
+                yield from self._walk(f"{directory}/{name}", captures + captured, parts[1:])
 
 
 def _names(directory: str) -> list[str]:
     try:
         return sorted(os.listdir(directory))
     except OSError:
-        # not there, not a directory, or gone while looking: no matches, and the watch tells when that changes
+        # missing, not a directory, or removed meanwhile: no matches until a file event
         return []
 
 
 def _found_file(root: str, path: str, captures: tuple[str, ...]) -> FoundFile | None:
-    """None for what is neither a device nor a plain file, or not there. Links are followed: udev names devices by them."""
+    """None for a missing file, or one that is neither a device nor a regular file. Follows links: udev names devices by them."""
     try:
         status = os.stat(root + path)
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Breaking and mending simulated devices from outside the agent: what the `simulate` command does.
+"""Changes simulated devices from outside the agent, for the `simulate` command.
 
-Works on the state files alone, so the agent may be running or not. Two commands at once wait for each other.
+Works on the state files alone, so the agent need not run. Commands at the same time wait for each other.
 """
 
 import fcntl
@@ -22,12 +22,12 @@ from nodedevice_agent.plugins.simulated.state_file import (
 
 
 class SimulateError(Exception):
-    """The command cannot be done; the text says why and what there is."""
+    """The command failed; the text names the reason and what exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDevice:
-    """One simulated device, as the state file has it."""
+    """One simulated device, as in the state file."""
 
     id: str
     is_healthy: bool
@@ -35,18 +35,18 @@ class SimulatedDevice:
 
 
 def set_health(state_dir: Path, resource_name: str, device_id: str, healthy: bool) -> None:
-    """Break or mend a device; no change when it is so already. Raises SimulateError."""
+    """Make a device healthy or unhealthy; idempotent. Raises SimulateError."""
     _change(state_dir, resource_name, device_id, lambda state: state.with_health(device_id, healthy))
 
 
 def set_missing(state_dir: Path, resource_name: str, device_id: str, missing: bool) -> None:
-    """Pull a device out or put it back; no change when it is so already. Raises SimulateError."""
+    """Remove a device or add it back; idempotent. Raises SimulateError."""
     _change(state_dir, resource_name, device_id, lambda state: state.with_missing(device_id, missing))
 
 
 def show(state_dir: Path, resource_name: str) -> tuple[SimulatedDevice, ...]:
-    """Every device of a resource, those that are pulled out too. Raises SimulateError."""
-    with _plainly():
+    """All devices of a resource, including removed ones. Raises SimulateError."""
+    with _translated_errors():
         listing = _listing(state_dir, resource_name)
         state = _state(state_path(state_dir, resource_name))
     return tuple(
@@ -57,11 +57,11 @@ def show(state_dir: Path, resource_name: str) -> tuple[SimulatedDevice, ...]:
 def _change(
     state_dir: Path, resource_name: str, device_id: str, change: Callable[[SimulatedState], SimulatedState]
 ) -> None:
-    with _plainly():
+    with _translated_errors():
         listing = _listing(state_dir, resource_name)
         if device_id not in listing.device_ids:
             raise SimulateError(f"{resource_name} has no device {device_id!r}; it has {_some(listing.device_ids)}")
-        with _alone(state_dir):
+        with _locked(state_dir):
             path = state_path(state_dir, resource_name)
             before = _state(path)
             after = change(before)
@@ -74,7 +74,7 @@ def _listing(state_dir: Path, resource_name: str) -> Listing:
     if resource_name not in listings:
         what = f"simulated here: {_some(list(listings))}" if listings else "nothing is simulated here"
         raise SimulateError(
-            f"no simulated resource {resource_name!r} in {state_dir}; {what}; the agent makes one from its setting `simulated`"
+            f"no simulated resource {resource_name!r} in {state_dir}; {what}; add it to `simulated` in the agent's settings"
         )
     return listings[resource_name]
 
@@ -92,19 +92,19 @@ def _some(names: list[str]) -> str:
 
 
 @contextmanager
-def _alone(state_dir: Path) -> Iterator[None]:
-    """Between reading and writing no other command may write, or its change would be lost."""
+def _locked(state_dir: Path) -> Iterator[None]:
+    """No other command may write between our read and write, or its change would be lost."""
     with (simulated_dir(state_dir) / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
-def _plainly() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     try:
         yield
     except StateFileError as error:
-        raise SimulateError(f"{error}; mend the file or delete it") from None
+        raise SimulateError(f"{error}; correct the file or delete it") from None
     except OSError as error:
         raise SimulateError(
             f"{error.filename or ''}: {error.strerror}; run this as the user the agent runs as"

@@ -1,4 +1,4 @@
-"""Devices that are only pretended: which there are, which are healthy, and what a container is told of them."""
+"""Simulated devices: which exist, which are healthy, what a container gets, and which to allocate together."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,32 +17,32 @@ MAX_SIMULATED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SimulatedState:
-    """What a person changed: which devices are broken, which are pulled out, and another number of them if set."""
+    """Changes by a person: unhealthy devices, removed devices, and another number of devices if set."""
 
     unhealthy: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
     count: int | None = None
 
     def with_health(self, device_id: str, is_healthy: bool) -> "SimulatedState":
-        """The same, but for one device's health."""
+        """A copy with another health of one device."""
         return SimulatedState(_toggled(self.unhealthy, device_id, not is_healthy), self.missing, self.count)
 
     def with_missing(self, device_id: str, is_missing: bool) -> "SimulatedState":
-        """The same, but for one device being there."""
+        """A copy with one device removed or added back."""
         return SimulatedState(self.unhealthy, _toggled(self.missing, device_id, is_missing), self.count)
 
     def unknown(self, known_ids: Iterable[str]) -> tuple[str, ...]:
-        """Device IDs the state speaks of that do not exist, sorted."""
+        """Device IDs in the state that do not exist, sorted."""
         return tuple(sorted((self.unhealthy | self.missing) - set(known_ids)))
 
 
 def simulated_ids(id_prefix: str, count: int) -> tuple[str, ...]:
-    """`gpu-0` and on."""
+    """`gpu-0`, `gpu-1`, ..."""
     return tuple(f"{id_prefix}-{index}" for index in range(count))
 
 
 def simulated_devices(ids: Iterable[str], numa_node_count: int, state: SimulatedState) -> tuple[PluginDevice, ...]:
-    """The devices to list. NUMA nodes go round, so that a device keeps its node when the number of devices changes."""
+    """The devices to list. NUMA nodes are assigned round-robin, so a device keeps its node when the number of devices changes."""
     return tuple(
         PluginDevice(name, name not in state.unhealthy, (index % numa_node_count,) if numa_node_count else ())
         for index, name in enumerate(ids)
@@ -51,7 +51,7 @@ def simulated_devices(ids: Iterable[str], numa_node_count: int, state: Simulated
 
 
 def allocate(resource_name: str, devices: Mapping[str, PluginDevice], ids: Iterable[str]) -> ContainerAllocation:
-    """There is no file to hand over: the container learns its IDs from `EXAMPLE_COM_GPU`, the runtime from an annotation.
+    """The container gets its IDs in the variable `EXAMPLE_COM_GPU`, the runtime in an annotation; there is no device file.
 
     Raises UnknownDevices.
     """
@@ -77,11 +77,11 @@ def preferred(
     must_include: Iterable[str],
     size: int,
 ) -> tuple[str, ...]:
-    """Choose `size` device IDs: must_include first, then its NUMA neighbours, the rest by node and lowest ID.
+    """Choose `size` device IDs on as few NUMA nodes as possible: must_include first, then its NUMA neighbours, then lowest IDs.
 
-    numa_nodes: of every known device; a device without any is as far from one node as from another.
-    Equal inputs give an equal answer. Raises AllocationRefused when `available` holds too few, or `size` is too small
-    for must_include.
+    numa_nodes: of every known device; a device without any is equally far from all nodes. Deterministic.
+    Raises AllocationRefused when `available` holds too few, or `size` is too small for must_include.
+    Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
     """
     chosen = sorted(set(must_include), key=natural_key)
     free = set(available) - set(chosen)
@@ -89,7 +89,7 @@ def preferred(
     if wanted < 0 or wanted > len(free):
         raise AllocationRefused(
             resource_name,
-            f"{size} devices asked for, of {len(free)} available and {len(chosen)} that must be among them",
+            f"{size} devices requested, but {len(free)} are available and {len(chosen)} must be included",
         )
     near = Counter(node for device_id in chosen for node in numa_nodes.get(device_id, ()))
     while wanted > 0:
@@ -104,14 +104,14 @@ def preferred(
 
 
 def _best_node(free: set[str], numa_nodes: Mapping[str, NumaNodes], near: Counter[int], wanted: int) -> int | None:
-    """The node to take from next: where most of the chosen are, else the tightest that holds all, else the fullest."""
+    """The next node to take from: the one with most chosen devices, else the smallest that fits all, else the largest."""
     room = Counter(node for device_id in free for node in numa_nodes.get(device_id, ()))
     if not room:
         return None
 
     def rank(node: int) -> tuple[int, bool, int, int]:
         fits = room[node] >= wanted
-        # among nodes that hold all, a tight one leaves the roomy ones to bigger requests
+        # of nodes that fit all, the smallest one leaves the larger ones to bigger requests
         return (-near[node], not fits, room[node] if fits else -room[node], node)
 
     return min(room, key=rank)

@@ -1,7 +1,7 @@
-"""The simulated plugin: devices that exist by settings alone, for trying out, for demos and for tests.
+"""The simulated plugin: devices without hardware, for trials, demos and tests.
 
-Their health and presence follow a state file that people edit and the `simulate` command writes. An edit that cannot be
-read changes nothing; it is said once.
+Their health and presence follow a state file, which people edit and the `simulate` command writes. An invalid edit changes
+nothing and is logged once.
 """
 
 import logging
@@ -35,7 +35,7 @@ _RESCAN_SECONDS = 30.0
 
 
 class SimulatedSource:
-    """Pretended devices of one resource."""
+    """Simulated devices of one resource."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class SimulatedSource:
         self._rescan_seconds = rescan_seconds
         self._state = SimulatedState()
         self._listed_ids: tuple[str, ...] | None = None
-        self._said = ""
+        self._logged = ""
 
     def refresh(self) -> None:
-        """Make the state file if there is none, read it, and publish the devices. Raises OSError."""
+        """Create the state file if there is none, read it, and publish the devices. Raises OSError."""
         simulated_dir(self._state_dir).mkdir(parents=True, exist_ok=True)
         if not self._path.exists():
             write_state(self._path, self.resource_name, SimulatedState())
@@ -67,7 +67,7 @@ class SimulatedSource:
         """Read the state file again at each change of it, and every half minute."""
         subscription = self._watcher.subscribe()
         subscription.follow([self._path.parent], contents=True)
-        # an edit between the first look and the watch
+        # an edit between the first read and the watch
         self._read()
         try:
             while True:
@@ -89,22 +89,22 @@ class SimulatedSource:
         unknown = tuple(sorted(set(wanted) - set(numa_nodes)))
         if unknown:
             raise UnknownDevices(self.resource_name, unknown)
-        # the asker's list may be a moment older than ours: what is gone is not preferred
+        # the caller's list may be older than ours: ignore devices that were removed meanwhile
         return preferred(self.resource_name, numa_nodes, set(available) & set(numa_nodes), wanted, size)
 
     def _read(self) -> None:
         try:
             state = read_state(self._path)
         except FileNotFoundError:
-            self._say(logging.INFO, "state file is gone; the last state holds", "")
+            self._log(logging.INFO, "state file was deleted; keeping the last state", "")
             return
         except (StateFileError, OSError) as error:
-            self._say(logging.ERROR, "state file cannot be read; the last good state holds", str(error))
+            self._log(logging.ERROR, "state file is invalid or unreadable; keeping the last good state", str(error))
             return
         self._state = state
         count = self._settings.count if state.count is None else state.count
         ids = simulated_ids(self._settings.prefix(), count)
-        self._tell_unknown(state.unknown(ids), ids)
+        self._warn_unknown(state.unknown(ids), ids)
         self._list(ids)
         devices = simulated_devices(ids, self._settings.numa_nodes, state)
         if self.devices.publish(devices):
@@ -115,22 +115,22 @@ class SimulatedSource:
             )
 
     def _list(self, ids: tuple[str, ...]) -> None:
-        """Tell the simulate command which devices exist."""
+        """Write the list of devices for the simulate command."""
         if ids != self._listed_ids:
             write_listing(self._state_dir, Listing(self.resource_name, list(ids)))
             self._listed_ids = ids
 
-    def _tell_unknown(self, unknown: tuple[str, ...], ids: tuple[str, ...]) -> None:
+    def _warn_unknown(self, unknown: tuple[str, ...], ids: tuple[str, ...]) -> None:
         if not unknown:
-            self._said = ""
+            self._logged = ""
             return
-        there_are = f"{ids[0]} to {ids[-1]}" if ids else "none"
-        problem = f"{self._path}: no such device: {', '.join(unknown[:10])}; there are: {there_are}"
-        self._say(logging.WARNING, "state file names unknown devices; the rest of it holds", problem)
+        known = f"{ids[0]} to {ids[-1]}" if ids else "none"
+        problem = f"{self._path}: no such device: {', '.join(unknown[:10])}; there are: {known}"
+        self._log(logging.WARNING, "state file names unknown devices; ignoring them", problem)
 
-    def _say(self, level: int, event: str, error: str) -> None:
-        """Once for each new trouble, not at every look."""
-        said = f"{event} {error}"
-        if said != self._said:
+    def _log(self, level: int, event: str, error: str) -> None:
+        """Log each new problem once, not at every rescan."""
+        problem = f"{event} {error}"
+        if problem != self._logged:
             log.log(level, event, extra={"resource_name": self.resource_name, "path": str(self._path), "error": error})
-        self._said = said
+        self._logged = problem

@@ -1,8 +1,7 @@
-"""The files of the simulated plugin: the state a person edits, and the list of devices the plugin tells of.
+"""The files of the simulated plugin: the state that people edit, and the list of devices.
 
-`<state-dir>/simulated/<resource>.yaml` holds what was changed by hand or by command; `<resource>.devices.json` beside it is
-the plugin's own word on which devices exist, so that a command can check an ID without knowing the agent's settings.
-Every write is a temporary file and a rename.
+`<state-dir>/simulated/<resource>.yaml` holds changes by hand or by command; the plugin writes `<resource>.devices.json` beside it,
+so that a command can check an ID without the agent's settings. Every write is a temporary file and a rename.
 """
 
 import os
@@ -19,21 +18,21 @@ from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED, SimulatedS
 _STATE_SUFFIX = ".yaml"
 _LISTING_SUFFIX = ".devices.json"
 _MAX_BYTES = 1024 * 1024
-# Eight times faster to read where the library has its C half; nobody else is answered meanwhile.
+# The C parser is eight times faster; parsing blocks the event loop.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _HEADER = """\
-# Simulated devices of {resource_name}. Edit and save: the agent sees it at once.
-#   unhealthy: [ID, ...]   devices that are broken
-#   missing: [ID, ...]     devices that are pulled out
-#   count: N               another number of devices than the agent's settings say
+# Simulated devices of {resource_name}. Edit and save: the agent notices at once.
+#   unhealthy: [ID, ...]   unhealthy devices
+#   missing: [ID, ...]     removed devices
+#   count: N               number of devices, instead of the agent's setting
 """
 
 DeviceIDs = Annotated[list[str], Meta(max_length=MAX_SIMULATED)]
 
 
 class StateFileError(ValueError):
-    """A state file that cannot be read; the text names the file and what is wrong in it."""
+    """An invalid state file; the text names the file and the mistake."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -47,7 +46,7 @@ class _StateFile(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Listing(Struct, rename="camel"):
-    """What the plugin says it simulates."""
+    """The devices that the plugin simulates."""
 
     resource_name: str
     device_ids: list[str]
@@ -59,18 +58,18 @@ def simulated_dir(state_dir: Path) -> Path:
 
 
 def state_path(state_dir: Path, resource_name: str) -> Path:
-    """The file a person edits."""
+    """The file that people edit."""
     return simulated_dir(state_dir) / f"{file_slug(resource_name)}{_STATE_SUFFIX}"
 
 
 def parse_state(path: Path, content: bytes) -> SimulatedState:
-    """Read a state file's content; an empty one means that nothing was changed. Raises StateFileError."""
+    """Parse a state file; an empty one means no changes. Raises StateFileError."""
     try:
         raw = yaml.load(content, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise StateFileError(path, f"not YAML: {' '.join(str(error).split())}") from None
     except Exception as error:
-        # odd dates, empty numbers and deep nesting leave the YAML library by half a dozen other exceptions
+        # odd dates, empty numbers and deep nesting leave the YAML library as half a dozen other exceptions
         raise StateFileError(path, f"not a state file: {type(error).__name__}: {str(error)[:200]}") from None
     try:
         state = msgspec.convert(raw if raw is not None else {}, _StateFile)
@@ -84,7 +83,7 @@ def parse_state(path: Path, content: bytes) -> SimulatedState:
 
 
 def read_state(path: Path) -> SimulatedState:
-    """Raises StateFileError, also for a file that is absurdly big, and OSError."""
+    """Raises StateFileError, also for a file that is too big, and OSError."""
     return parse_state(path, read_bounded(path))
 
 
@@ -98,7 +97,7 @@ def read_bounded(path: Path) -> bytes:
 
 
 def write_state(path: Path, resource_name: str, state: SimulatedState) -> None:
-    """Replace the file in one step. Raises OSError."""
+    """Replace the file atomically. Raises OSError."""
     content: dict[str, object] = {
         "unhealthy": sorted(state.unhealthy, key=natural_key),
         "missing": sorted(state.missing, key=natural_key),
@@ -110,13 +109,13 @@ def write_state(path: Path, resource_name: str, state: SimulatedState) -> None:
 
 
 def write_listing(state_dir: Path, listing: Listing) -> None:
-    """Say which devices exist. Raises OSError."""
+    """Write which devices exist. Raises OSError."""
     name = f"{file_slug(listing.resource_name)}{_LISTING_SUFFIX}"
     _replace(simulated_dir(state_dir) / name, msgspec.json.encode(listing))
 
 
 def read_listings(state_dir: Path) -> dict[str, Listing]:
-    """Every simulated resource of this node, by name; none where no agent has ever simulated any.
+    """All simulated resources of this node, by name.
 
     Raises StateFileError and OSError.
     """
@@ -125,7 +124,7 @@ def read_listings(state_dir: Path) -> dict[str, Listing]:
         try:
             listing = msgspec.json.decode(read_bounded(path), type=Listing)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise StateFileError(path, f"{error}; restart the agent, it writes this file anew") from None
+            raise StateFileError(path, f"{error}; restart the agent to write this file again") from None
         listings[listing.resource_name] = listing
     return listings
 

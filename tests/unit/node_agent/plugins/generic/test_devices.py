@@ -99,7 +99,7 @@ def test_two_devices_at_one_place_are_refused() -> None:
     groups = [DeviceGroup((DevicePath("/dev/video*", "/dev/camera"),))]
     devices = generic_devices(groups, {"/dev/video*": matches("/dev/video*", "0", "1")})
     assert allocate(NAME, devices, ["video1"]).device_nodes[0].container_path == "/dev/camera"
-    with pytest.raises(AllocationRefused, match="mountPath end in /"):
+    with pytest.raises(AllocationRefused, match="end mountPath with /"):
         allocate(NAME, devices, ["video0", "video1"])
 
 

@@ -47,7 +47,7 @@ def test_where_nothing_is_simulated(tmp_path: Path) -> None:
 
 def test_a_broken_state_is_not_overwritten(state_dir: Path) -> None:
     state_path(state_dir, GPU).write_text("unhealthy: [\n")
-    with pytest.raises(SimulateError, match="mend the file or delete it"):
+    with pytest.raises(SimulateError, match="correct the file or delete it"):
         set_health(state_dir, GPU, "gpu-0", healthy=False)
     assert state_path(state_dir, GPU).read_text() == "unhealthy: [\n"
 

@@ -27,7 +27,7 @@ from nodedevice_agent.kube.retry import until_done
 from nodedevice_agent.lib import probes as http
 from nodedevice_agent.lib.probes import Health
 from nodedevice_agent.plugins.run import run_plugins
-from nodedevice_agent.runtime.settle import with_runtime_settled
+from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import Runtime, Settings, TopologyPolicy, TopologyScope, load
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ async def _run(settings: Settings) -> None:
         with ExitStack() as stack:
             directory = await _take(lambda: stack.enter_context(PluginDirectory.take(plugin_dir)), health)
             await _take(lambda: stack.enter_context(held(state_dir)), health)
-            settings = with_runtime_settled(settings)
+            settings = with_selected_runtime(settings)
             extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}
             log.info("starting", extra=extra)
             agent = Agent(settings, state_dir, directory, cluster, health)

@@ -30,7 +30,7 @@ from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.numa import read_topology
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.runtime.injector import Bystander
+from nodedevice_agent.runtime.injector import NoopHandler
 from nodedevice_agent.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class Agent:
         if self._nri is not None:
             await self._nri.run()
         else:
-            await NriPlugin(Bystander(), Path(self._settings.nri_socket), self._settings.nri_index).run()
+            await NriPlugin(NoopHandler(), Path(self._settings.nri_socket), self._settings.nri_index).run()
 
     def _restored_manager(self) -> DeviceManager:
         """From the checkpoint; without a valid one, allocations are recovered from the API.

@@ -70,7 +70,7 @@ def test_two_plugins_that_want_different_things(nri_node: NodeUnderTest) -> None
     asked = {rw.resource: 1, ro.resource: 1}
     with _connection_kept(nri_node), _answering(nri_node, rw, _env("one")), _answering(nri_node, ro, _env("another")):
         nri_node.create(pod("bad", [container("main", asked)]))
-        _wait_said(nri_node, "bad", "want different things of")
+        _wait_said(nri_node, "bad", "differently; fix one of them")
         assert not nri_node.starts("bad")
         _delete(nri_node, rw, "bad")
         nri_node.wait_numbers(ro.resource, allocated=0, releasing=0, available=1)

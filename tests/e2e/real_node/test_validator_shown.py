@@ -13,7 +13,7 @@ _ON = "[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n"
 def test_whether_it_is_on_and_that_it_was_switched_off(nri_node: NodeUnderTest) -> None:
     _wait_said_after_a_container(nri_node, Reason.RUNTIME_CONNECTED, "is on")
     with nri_node.containerd_with(_ON, _ON.replace("true", "false")):
-        _wait_said_after_a_container(nri_node, Reason.NO_VALIDATOR, "switch it on as docs/install.md shows")
+        _wait_said_after_a_container(nri_node, Reason.NO_VALIDATOR, "enable it as docs/install.md shows")
     _wait_said_after_a_container(nri_node, Reason.RUNTIME_CONNECTED, "is on")
 
 

@@ -1,17 +1,23 @@
-"""Devices through NRI, in process: a device plugin and a runtime on real sockets, and between them all that decides."""
+"""Devices through NRI, in process: a device plugin and a runtime on real sockets, and everything between them."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import pytest
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.nri.ttrpc import CallFailed
-from nodedevice_agent.runtime import container_events as runtime_events
+from nodedevice_agent.runtime import container_events, injector
 from nodedevice_agent.runtime.backend import KubeletResources, NriBackend
+from nodedevice_agent.runtime.connection_status import ConnectionStatus
+from nodedevice_agent.runtime.injection import Decision, Injection
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -56,7 +62,7 @@ async def agent(folder: Path, *pods: Pod) -> AsyncIterator[HostedManager]:
 
 @asynccontextmanager
 async def agent_and_backend(folder: Path, *pods: Pod) -> AsyncIterator[tuple[HostedManager, NriBackend]]:
-    """One that is connected with whatever runtime listens."""
+    """Connected to any runtime that listens."""
     async with hosted(folder, pods, waits_for_runtime=True) as manager:
         backend = NriBackend(manager.host, folder / "nri.sock", "10", folder / "kubelet", 10.0, lambda: None)
         running = asyncio.create_task(backend.run())
@@ -92,7 +98,7 @@ def holders(manager: HostedManager) -> dict[str, str]:
     return dict(manager.manager.book.holders(RESOURCE))
 
 
-async def test_a_container_gets_what_its_plugin_answered(
+async def test_a_container_gets_the_edits_of_its_plugin(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
 ) -> None:
     async with agent(tmp_path) as manager:
@@ -117,15 +123,15 @@ async def test_an_allocation_under_way_is_waited_for(tmp_path: Path, plugin: Fak
         connection = await runtime.plugin()
         manager.pods(POD)
         await plugin.wait_for_calls("Allocate")
-        assert "is being asked" in await refused(connection, made())
+        assert "in progress" in await refused(connection, made())
         asking = asyncio.create_task(connection.create_container(sandbox(), made()))
-        # an answer to a later call shows that the earlier one has been read
+        # the response to a later call shows that the earlier one has been read
         assert await connection.create_container(sandbox("other", "other", {}), made()) == api_pb2.ContainerAdjustment()
         gate.set()
         assert [e.value for e in (await asking).env] == ["a"]
 
 
-async def test_a_pod_that_is_told_of_meanwhile(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
+async def test_a_pod_that_the_api_shows_meanwhile(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
     async with agent(tmp_path) as manager:
         await with_plugin(manager, plugin)
         connection = await runtime.plugin()
@@ -136,9 +142,7 @@ async def test_a_pod_that_is_told_of_meanwhile(tmp_path: Path, plugin: FakePlugi
         assert [e.value for e in (await asking).env] == ["a"]
 
 
-async def test_why_it_is_refused_is_the_plugins_own_word(
-    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
-) -> None:
+async def test_the_refusal_has_the_plugins_error(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
     plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "the fan is broken")
     async with agent(tmp_path) as manager:
         await with_plugin(manager, plugin)
@@ -147,7 +151,7 @@ async def test_why_it_is_refused_is_the_plugins_own_word(
         assert "the fan is broken" in await refused(await runtime.plugin(), made())
 
 
-async def test_devices_are_free_when_the_runtime_says_so(
+async def test_devices_are_free_when_their_container_has_ended(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
 ) -> None:
     async with agent(tmp_path) as manager:
@@ -161,7 +165,7 @@ async def test_devices_are_free_when_the_runtime_says_so(
         assert holders(manager) == {"a": POD.uid}
         await connection.container_event("StopContainer", sandbox(), made())
         await manager.until(lambda: holders(manager) == {"a": "uid-2"})
-        # again, as runtimes do, and the next pod keeps what it has
+        # repeated, as runtimes do; the next pod keeps its devices
         await connection.state_change(api_pb2.REMOVE_CONTAINER, sandbox(), made())
         await connection.remove_pod_sandbox(sandbox())
         assert holders(manager) == {"a": "uid-2"}
@@ -189,7 +193,7 @@ async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakeP
         assert len(plugin.calls_of("Allocate")) == 1
 
 
-async def test_a_runtime_that_comes_back_tells_who_has_ended(
+async def test_a_runtime_that_comes_back_shows_which_containers_have_ended(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
 ) -> None:
     async with agent(tmp_path) as manager:
@@ -205,7 +209,7 @@ async def test_a_runtime_that_comes_back_tells_who_has_ended(
         await manager.until(lambda: holders(manager) == {})
 
 
-def test_the_kubelets_names_are_those_of_its_checkpoint(tmp_path: Path) -> None:
+def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path) -> None:
     names = KubeletResources(tmp_path)
     assert RESOURCE not in names
     (tmp_path / "device-plugins").mkdir()
@@ -219,7 +223,7 @@ def test_the_kubelets_names_are_those_of_its_checkpoint(tmp_path: Path) -> None:
     assert "nvidia.com/gpu" not in names
 
 
-async def test_what_the_pod_sets_itself_is_left_alone_and_told_once(
+async def test_pod_settings_win_and_are_logged_once(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = ContainerSettings(frozenset({"IDS"}), is_privileged=True)
@@ -237,8 +241,8 @@ async def test_what_the_pod_sets_itself_is_left_alone_and_told_once(
             assert list(adjusted.env) == []
             assert [d.path for d in adjusted.linux.devices] == ["/dev/fake"]
             assert all(rule.allow for rule in adjusted.linux.resources.devices)
-    (told,) = [r for r in caplog.records if r.message.startswith("a device plugin's answer is left out")]
-    assert told.__dict__["left_out"] == ["env IDS"]
+    (logged,) = [r for r in caplog.records if r.message.startswith("pod settings replace edits")]
+    assert logged.__dict__["omitted"] == ["env IDS"]
 
 
 async def test_a_container_that_was_never_started(
@@ -248,10 +252,10 @@ async def test_a_container_that_was_never_started(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The runtime was killed while it started one, and nobody will ever tell its end but the kubelet's cleaning up. Should it
-    be started all the same, that is told.
+    """The runtime was killed while it started one, and only the kubelet's cleaning up reports its end. If it is started all the
+    same, that is reported.
     """
-    monkeypatch.setattr(runtime_events, "CREATED_SECONDS", 0.1)
+    monkeypatch.setattr(container_events, "CREATED_SECONDS", 0.1)
     async with agent_and_backend(tmp_path) as (manager, backend):
         await with_plugin(manager, plugin)
         manager.pods(POD)
@@ -268,15 +272,110 @@ async def test_a_container_that_was_never_started(
         await manager.until(lambda: holders(manager) == {"a": "uid-2"})
 
         def reason() -> str:
-            said = backend.injectable(backend.snapshot(RESOURCE))
-            return said[1] if said is not None else ""
+            condition = backend.injectable(backend.snapshot(RESOURCE))
+            return condition[1] if condition is not None else ""
 
         assert reason() == "RuntimeConnected"
         await connection.container_event("PostStartContainer", sandbox(), found)
         assert [reason(), reason()] == ["DevicesInUseAfterRelease"] * 2
         await connection.container_event("StopContainer", sandbox(), found)
         assert reason() == "RuntimeConnected"
-    (told,) = [
-        r for r in caplog.records if r.message.startswith("container runs with devices that count as given back")
-    ]
-    assert (told.levelno, told.__dict__["container_id"]) == (logging.ERROR, found.id)
+    (logged,) = [r for r in caplog.records if r.message.startswith("container uses devices that were released")]
+    assert (logged.levelno, logged.__dict__["container_id"]) == (logging.ERROR, found.id)
+
+
+class SlowDisk:
+    """Holds up every wait for the disk until `is_done`; `waits` is set once something waits."""
+
+    def __init__(self) -> None:
+        self.waits, self.is_done = asyncio.Event(), asyncio.Event()
+
+    async def saved(self) -> None:
+        self.waits.set()
+        await self.is_done.wait()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    monkeypatch.setattr(injector, "WAIT_SECONDS", 30.0)
+    disk = SlowDisk()
+    monkeypatch.setattr(PluginHost, "saved", lambda host: disk.saved())
+    return disk
+
+
+@asynccontextmanager
+async def creating(
+    manager: HostedManager, plugin: FakePlugin, disk: SlowDisk
+) -> AsyncIterator[tuple[injector.Injector, asyncio.Task[ContainerEdits | None]]]:
+    """A container of POD whose creation waits for the disk; the wait ends with the block."""
+    await with_plugin(manager, plugin)
+    manager.pods(POD)
+    await manager.until(lambda: holders(manager) == {"a": POD.uid})
+    handler = injector.Injector(manager.host, ConnectionStatus(0.0, 10.0), lambda: None, ())
+    asked = Sandbox("s", POD.name, POD.namespace, POD.uid), RunningContainer("c", "s", "main")
+    task = asyncio.create_task(handler.create_container(*asked))
+    await disk.waits.wait()
+    yield handler, task
+    disk.is_done.set()
+    await asyncio.wait([task])
+    handler.close()
+
+
+async def test_an_injection_is_computed_once(
+    tmp_path: Path, plugin: FakePlugin, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions = []
+
+    def decide(self: Injection, sandbox: Sandbox, container: str, decide: Any = Injection.decide) -> Decision:
+        decisions.append(container)
+        return cast("Decision", decide(self, sandbox, container))
+
+    monkeypatch.setattr(Injection, "decide", decide)
+    async with hosted(tmp_path, waits_for_runtime=True) as manager:
+        async with creating(manager, plugin, disk) as (handler, creation):
+            pass
+        edits = creation.result()
+        assert edits is not None
+        assert edits.envs == {"IDS": "a"}
+        assert decisions == ["main"]
+        assert handler.events.using_released(RESOURCE) == ()
+        assert manager.manager.containers.find(POD.uid, "c") is not None
+
+
+async def test_a_device_that_goes_to_another_pod_during_the_wait_is_not_injected(
+    tmp_path: Path, plugin: FakePlugin, disk: SlowDisk
+) -> None:
+    async with hosted(tmp_path, waits_for_runtime=True) as manager:
+        manager.manager.containers.synchronized(())
+        async with creating(manager, plugin, disk) as (_, creation):
+            manager.pods(Pod("uid-2", "default", "next", POD.containers))
+            await manager.until(lambda: holders(manager) == {"a": "uid-2"})
+        # nothing requires this plugin for the sandbox, and its pod is gone: nothing is injected
+        assert creation.result() is None
+        assert manager.manager.containers.find(POD.uid, "c") is None
+
+
+async def test_an_allocation_that_changes_during_the_wait_is_injected_as_it_is_then(
+    tmp_path: Path, plugin: FakePlugin, disk: SlowDisk
+) -> None:
+    async with hosted(tmp_path, waits_for_runtime=True) as manager:
+        manager.manager.containers.synchronized(())
+        async with creating(manager, plugin, disk) as (_, creation):
+            manager.pods()
+            await plugin.update({"b": FakeDevice()})
+            await manager.until(lambda: set(manager.manager.resources[RESOURCE].devices) == {"b"})
+            manager.pods(POD)
+            await manager.until(lambda: holders(manager) == {"b": POD.uid})
+        edits = creation.result()
+        assert edits is not None
+        assert edits.envs == {"IDS": "b"}
+
+
+async def test_a_pod_that_ends_during_the_wait_is_refused(tmp_path: Path, plugin: FakePlugin, disk: SlowDisk) -> None:
+    async with hosted(tmp_path, waits_for_runtime=True) as manager, creating(manager, plugin, disk) as (_, creation):
+        # the runtime has not been synchronized, so the devices are not free yet
+        manager.pods()
+        assert holders(manager) == {"a": POD.uid}
+        disk.is_done.set()
+        with pytest.raises(InjectionRefused, match="is over"):
+            await creation

@@ -132,5 +132,5 @@ async def test_auto_finds_the_kubelet_and_stays_with_it(kubelet_node: KubeletNod
     await kubelet_node.until_counted(1, 1)
     seen = await node.until_numbers(total=1, allocated=0, available=1)
     assert seen["agent"]["runtime"] == "kubelet"
-    chosen = await node.agent.until_logged("runtime chosen")
-    assert (chosen["runtime"], chosen["why"]) == ("kubelet", "the container runtime has no NRI socket here")
+    chosen = await node.agent.until_logged("runtime selected")
+    assert (chosen["runtime"], chosen["reason"]) == ("kubelet", "the container runtime has no NRI socket")

@@ -114,7 +114,7 @@ async def test_a_container_without_its_devices_is_reported(node: AgentNode, runt
     assert holdings(seen) == {"early/c0": ["d0"]}
     assert condition(seen, "Injectable")["reason"] == "DevicesNotInjected"
     assert f"{node.namespace}/early" in condition(seen, "Injectable")["message"]
-    await node.agent.until_logged("container runs without its devices; it has to be started anew")
+    await node.agent.until_logged("container runs without its devices; restart its pod")
     metric = 'nodedevice_agent_containers_without_devices{resource_name="example.com/gpu"}'
     assert f"{metric} 1.0" in (await node.agent.get("/metrics"))[1]
     await connection.container_event("StopContainer", sandbox(uid, "early"), container(uid))

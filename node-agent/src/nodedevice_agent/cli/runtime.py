@@ -12,7 +12,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.cli.options import takes_settings
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
-from nodedevice_agent.runtime import selected_runtime as kept_runtime
+from nodedevice_agent.runtime import selected_runtime
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
 from nodedevice_agent.settings import Settings
 
@@ -40,11 +40,11 @@ def show(settings: Settings) -> None:
     """Print the runtime and why it is that; or which one the next start would choose."""
     found = _evidence(settings)
     choice = choose(found)
-    if found.kept:
-        click.echo(f"{found.kept}: kept in {Path(settings.state_dir) / kept_runtime.FILE_NAME}")
+    if found.stored:
+        click.echo(f"{found.stored}: kept in {Path(settings.state_dir) / selected_runtime.FILE_NAME}")
     else:
-        click.echo(f"{choice.runtime}: not kept yet; would be chosen because {choice.why}")
-    shared = sorted(set(found.ours) & set(found.of_kubelet))
+        click.echo(f"{choice.runtime}: not kept yet; would be chosen because {choice.reason}")
+    shared = found.shared_names
     if shared:
         click.echo(f"the kubelet's checkpoint knows: {', '.join(shared)}")
 
@@ -64,10 +64,10 @@ def move(settings: Settings, to: str, even_if_held: bool) -> None:
             f"{held} containers of this node hold devices that the other side knows nothing of: "
             "drain the node first, or say --even-if-held"
         )
-    kept_runtime.write(state_dir, to)
-    click.echo(f"{to}: kept in {state_dir / kept_runtime.FILE_NAME}; start the agent again")
+    selected_runtime.write(state_dir, to)
+    click.echo(f"{to}: kept in {state_dir / selected_runtime.FILE_NAME}; start the agent again")
     known = _evidence(settings)
-    shared = sorted(set(known.ours) & set(known.of_kubelet))
+    shared = known.shared_names
     if to != RUNTIME_KUBELET and shared:
         click.echo(
             f"the kubelet still knows {', '.join(shared)}: it forgets them five minutes after the agent has left it, "
@@ -77,7 +77,7 @@ def move(settings: Settings, to: str, even_if_held: bool) -> None:
 
 def _evidence(settings: Settings) -> Evidence:
     """What the agent's next start will choose by. Raises SettingsError."""
-    return kept_runtime.evidence(
+    return selected_runtime.evidence(
         Path(settings.state_dir),
         Path(settings.kubelet_dir),
         Path(settings.nri_socket),

@@ -1,6 +1,6 @@
-"""How devices reach containers with --runtime nri: this agent is the allocator, and a plugin of the container runtime.
+"""The backend of --runtime nri: this agent is the allocator, and an NRI plugin of the container runtime.
 
-Puts together the handler that decides and the connection that asks it, and says what is published of both.
+Composes the handler that decides and the connection that calls it, and reports both for publishing.
 """
 
 import logging
@@ -13,16 +13,16 @@ from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, read_checkpoint
 from nodedevice_agent.nri.plugin import NriPlugin
-from nodedevice_agent.runtime.connection_status import Injectable, RuntimeLink, with_runners
+from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.injector import Injector
 
 log = logging.getLogger(__name__)
 
 
 class NriBackend:
-    """run() until cancelled. said: called when the condition of every resource may be another.
+    """run() until cancelled. on_change: called when the condition Injectable of every resource may have changed.
 
-    grace_seconds: how long the runtime may be away before nothing is advertised any more.
+    grace_seconds: how long the runtime may be disconnected before nothing is advertised any more.
     """
 
     notes = ""
@@ -34,15 +34,15 @@ class NriBackend:
         index: str,
         kubelet_dir: Path,
         grace_seconds: float,
-        said: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._manager = host.manager
-        self._link = RuntimeLink(host.now(), grace_seconds)
-        self._injector = Injector(host, self._link, said, KubeletResources(kubelet_dir))
+        self._status = ConnectionStatus(host.now(), grace_seconds)
+        self._injector = Injector(host, self._status, on_change, KubeletResources(kubelet_dir))
         self._plugin = NriPlugin(self._injector, socket, index)
-        self._without: set[tuple[str, str, str]] = set()
-        # IDs of containers, and resource names
-        self._running_on: set[tuple[str, str]] = set()
+        # logged: pod UID, container and resource name; and container ID and resource name
+        self._not_injected: set[tuple[str, str, str]] = set()
+        self._using_released: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
         try:
@@ -52,46 +52,49 @@ class NriBackend:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known if there is a runtime; until then what was published last holds."""
-        return self._link.said is not None
+        """Whether the state of the connection is known; until then the last published status stays."""
+        return self._status.condition is not None
 
     def resource_changed(self, resource_name: str) -> None:
-        """The runtime asks when it creates a container; nothing is announced to it."""
+        """Nothing to do: the runtime calls when it creates a container."""
 
     def snapshot(self, resource_name: str) -> Snapshot:
-        """With which containers run without their devices; each is told of once, as are those that run on with theirs."""
-        self._tell_running_on(resource_name)
+        """With the containers that run without their devices; logs each of them once, and each that uses released devices."""
+        self._log_using_released(resource_name)
         now = snapshot(self._manager, resource_name, self._injector.events.not_injected)
-        without = {(h.allocation.pod_uid, h.allocation.container, resource_name) for h in now.held if h.not_injected}
-        without |= {(p.pending.pod_uid, p.pending.container, resource_name) for p in now.pending if p.not_injected}
-        for pod_uid, container, _ in sorted(without - self._without):
+        found = {(h.allocation.pod_uid, h.allocation.container, resource_name) for h in now.held if h.not_injected}
+        found |= {(p.pending.pod_uid, p.pending.container, resource_name) for p in now.pending if p.not_injected}
+        for pod_uid, container, _ in sorted(found - self._not_injected):
             extra = {"pod_uid": pod_uid, "container": container, "resource_name": resource_name}
-            log.warning("container runs without its devices; it has to be started anew", extra=extra)
-        self._without = {one for one in self._without if one[2] != resource_name} | without
-        metrics.CONTAINERS_WITHOUT.labels(resource_name).set(len(without))
+            log.warning("container runs without its devices; restart its pod", extra=extra)
+        self._not_injected = {key for key in self._not_injected if key[2] != resource_name} | found
+        metrics.CONTAINERS_WITHOUT.labels(resource_name).set(len(found))
         return now
 
     def injectable(self, now: Snapshot) -> Injectable | None:
-        if self._link.said is None:
+        condition = self._status.condition
+        if condition is None:
             return None
-        return with_runners(self._link.said, now, self._injector.events.runs_on(now.resource_name))
+        return injectable(condition, now, self._injector.events.using_released(now.resource_name))
 
-    def _tell_running_on(self, resource_name: str) -> None:
-        found = {(alive.id, resource_name): alive for alive in self._injector.events.runs_on(resource_name)}
-        for one, alive in sorted(found.items()):
-            if one not in self._running_on:
+    def _log_using_released(self, resource_name: str) -> None:
+        found = {
+            (instance.id, resource_name): instance for instance in self._injector.events.using_released(resource_name)
+        }
+        for key, instance in sorted(found.items()):
+            if key not in self._using_released:
                 extra = {
-                    "container_id": alive.id,
-                    "container": alive.container,
-                    "pod_uid": alive.pod_uid,
+                    "container_id": instance.id,
+                    "container": instance.container,
+                    "pod_uid": instance.pod_uid,
                     "resource_name": resource_name,
                 }
-                log.error("container runs with devices that count as given back; stop it", extra=extra)
-        self._running_on = {one for one in self._running_on if one[1] != resource_name} | found.keys()
+                log.error("container uses devices that were released; stop it", extra=extra)
+        self._using_released = {key for key in self._using_released if key[1] != resource_name} | found.keys()
 
 
 class KubeletResources:
-    """Names that the kubelet's own device manager has in its checkpoint, read again when the file is another."""
+    """Names that the kubelet's own device manager has in its checkpoint, read again when the file changes."""
 
     def __init__(self, kubelet_dir: Path) -> None:
         self._kubelet_dir = kubelet_dir
@@ -99,7 +102,7 @@ class KubeletResources:
         self._names: frozenset[str] = frozenset()
 
     def __contains__(self, resource_name: object) -> bool:
-        """False also where the checkpoint cannot be read: a pod held back is better than one without its device."""
+        """False also if the checkpoint is unreadable: holding a pod back is better than starting it without its device."""
         try:
             found = (self._kubelet_dir / PLUGIN_DIR / CHECKPOINT).stat()
             version = (found.st_mtime_ns, found.st_ino)
@@ -109,6 +112,6 @@ class KubeletResources:
         except FileNotFoundError:
             self._names = frozenset()
         except (OSError, CheckpointCorrupt) as exc:
-            log.warning("the kubelet's checkpoint cannot be read", extra={"error": str(exc)})
+            log.warning("cannot read the kubelet's checkpoint", extra={"error": str(exc)})
             self._names = frozenset()
         return resource_name in self._names

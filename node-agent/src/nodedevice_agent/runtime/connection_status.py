@@ -1,8 +1,8 @@
-"""Whether a container runtime takes devices from us, as the condition Injectable says it.
+"""The condition Injectable: whether a container runtime is connected that injects devices.
 
-A runtime that restarts is away for a moment, and nothing is lost by it: pods that ask for devices are held until it is back. So
-its absence counts only after a grace, and until then what was said before still holds. That holds for its validator too: after a
-restart it is taken for what it was until the next container is created, so that a restart that changes nothing writes nothing.
+A runtime that restarts is disconnected for a moment, and nothing is lost by it: pods that ask for devices are held until it is
+back. So a disconnection counts only after a grace period, and until then the condition stays. The state of its validator stays
+too: after a restart it counts as before until the next container is created, so that a restart that changes nothing writes nothing.
 """
 
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 _NAMED = 3
 
-_FAILS_OPEN = "so containers that are created while this agent is away start without their devices"
+_FAILS_OPEN = "so containers that are created while this agent is down start without their devices"
 _VALIDATORS = {
     Validator.NOT_SEEN: (
         Reason.RUNTIME_CONNECTED,
-        "whether NRI's default_validator, which holds back pods with devices while this agent is away, is on will show when a "
+        "NRI's default_validator holds back pods with devices while this agent is down; whether it is on is unknown until a "
         "container is created",
     ),
     Validator.ON: (
         Reason.RUNTIME_CONNECTED,
-        "NRI's default_validator, which holds back pods with devices while this agent is away, is on",
+        "NRI's default_validator, which holds back pods with devices while this agent is down, is on",
     ),
     Validator.OFF: (
         Reason.NO_VALIDATOR,
-        f"NRI's default_validator is off, {_FAILS_OPEN}: switch it on as docs/install.md shows",
+        f"NRI's default_validator is off, {_FAILS_OPEN}: enable it as docs/install.md shows",
     ),
     Validator.MISSING: (
         Reason.NO_VALIDATOR,
@@ -41,87 +41,96 @@ _VALIDATORS = {
 Injectable = tuple[str, str, str]
 
 
-class RuntimeLink:
-    """grace_seconds: how long the runtime may be away, at the start too, before that counts. now: monotonic seconds."""
+class ConnectionStatus:
+    """grace_seconds: how long the runtime may be disconnected, at the start too, before that counts. now: monotonic seconds.
+
+    Every event returns whether it changed the condition.
+    """
 
     def __init__(self, now: float, grace_seconds: float) -> None:
         self._grace_seconds = grace_seconds
         self._grace_ends_at: float | None = now + grace_seconds
         self._runtime = ""
-        self._why_away = ""
+        self._disconnect_reason = ""
         self._validator = Validator.NOT_SEEN
-        self._said: Injectable | None = None
+        self._condition: Injectable | None = None
 
     @property
-    def said(self) -> Injectable | None:
-        """What holds now; None while it is not known yet."""
-        return self._said
+    def condition(self) -> Injectable | None:
+        """The current one; None while it is unknown."""
+        return self._condition
 
     @property
     def is_connected(self) -> bool:
-        return self._grace_ends_at is None and self._why_away == ""
+        return self._grace_ends_at is None and self._disconnect_reason == ""
 
     def connected(self, name: str, version: str, validator: Validator = Validator.NOT_SEEN) -> bool:
-        """validator: NOT_SEEN or MISSING. Returns whether what is said changes by it."""
+        """validator: NOT_SEEN or MISSING."""
         self._grace_ends_at = None
-        self._why_away = ""
-        self._runtime = f"{name} {version}".strip() or "a runtime that does not say its name"
+        self._disconnect_reason = ""
+        self._runtime = f"{name} {version}".strip() or "a runtime that does not send its name"
         if Validator.MISSING in (validator, self._validator):
             self._validator = validator
-        return self._say(self._here())
+        return self._set(self._connected_condition())
 
     def validator_seen(self, validator: Validator) -> bool:
-        """ON or OFF. Returns whether what is said changes by it."""
+        """ON or OFF."""
         if not self.is_connected:
             return False
         self._validator = validator
-        return self._say(self._here())
+        return self._set(self._connected_condition())
 
-    def disconnected(self, why: str, now: float) -> bool:
-        """why: a sentence with the remedy. Returns whether what is said changes by it."""
+    def disconnected(self, reason: str, now: float) -> bool:
+        """reason: a sentence with the remedy."""
         was_connected = self.is_connected
-        self._why_away = why
+        self._disconnect_reason = reason
         if was_connected:
             self._grace_ends_at = now + self._grace_seconds
-        return self._say(self._away()) if self._grace_ends_at is None else False
+        return self._set(self._disconnected_condition()) if self._grace_ends_at is None else False
 
     def next_deadline(self) -> float | None:
         return self._grace_ends_at
 
     def tick(self, now: float) -> bool:
-        """Time has passed. Returns whether what is said changes by it."""
+        """Time has passed."""
         if self._grace_ends_at is None or self._grace_ends_at > now:
             return False
         self._grace_ends_at = None
-        self._why_away = self._why_away or "the container runtime has not answered yet"
-        return self._say(self._away())
+        self._disconnect_reason = self._disconnect_reason or "the container runtime has not responded yet"
+        return self._set(self._disconnected_condition())
 
-    def _here(self) -> Injectable:
+    def _connected_condition(self) -> Injectable:
         reason, message = _VALIDATORS[self._validator]
         return "True", reason, f"connected to {self._runtime}; {message}"
 
-    def _away(self) -> Injectable:
+    def _disconnected_condition(self) -> Injectable:
         if self._runtime:
-            return "False", Reason.RUNTIME_DISCONNECTED, f"the connection to {self._runtime} is lost: {self._why_away}"
-        return "False", Reason.NO_RUNTIME, self._why_away
+            message = f"the connection to {self._runtime} is lost: {self._disconnect_reason}"
+            return "False", Reason.RUNTIME_DISCONNECTED, message
+        return "False", Reason.NO_RUNTIME, self._disconnect_reason
 
-    def _say(self, said: Injectable) -> bool:
-        changes = said != self._said
-        self._said = said
-        return changes
+    def _set(self, condition: Injectable) -> bool:
+        is_new = condition != self._condition
+        self._condition = condition
+        return is_new
 
 
-def with_runners(said: Injectable, now: Snapshot, runs_on: Sequence[ContainerInstance] = ()) -> Injectable:
-    """What holds for all resources, and for one of them also who runs without it. runs_on: as in RuntimeEvents."""
-    if said[0] == "True" and runs_on:
-        shown = ", ".join(f"{alive.container} of pod UID {alive.pod_uid} ({alive.id})" for alive in runs_on[:_NAMED])
-        more = ", …" if len(runs_on) > _NAMED else ""
-        message = f"containers run with devices that count as given back, and that another pod may have: {shown}{more}"
+def injectable(condition: Injectable, now: Snapshot, using_released: Sequence[ContainerInstance] = ()) -> Injectable:
+    """The condition of one resource: that of the connection, and containers that run without their devices, or with devices
+    that were released (using_released: as in ContainerEvents).
+    """
+    if condition[0] == "True" and using_released:
+        shown = ", ".join(
+            f"{instance.container} of pod UID {instance.pod_uid} ({instance.id})"
+            for instance in using_released[:_NAMED]
+        )
+        more = ", …" if len(using_released) > _NAMED else ""
+        message = f"containers still use devices that were released, and that another pod may have: {shown}{more}"
         return "True", Reason.DEVICES_IN_USE_AFTER_RELEASE, message
-    pods = [h.pod for h in now.held if h.not_injected] + [w.pod for w in now.pending if w.not_injected]
-    if said[0] != "True" or not pods:
-        return said
+    pods = [h.pod for h in now.held if h.not_injected] + [p.pod for p in now.pending if p.not_injected]
+    if condition[0] != "True" or not pods:
+        return condition
     named = sorted({f"{pod.namespace}/{pod.name}" for pod in pods if pod is not None})
     shown = ", ".join(named[:_NAMED]) + (", …" if len(named) > _NAMED else "")
-    message = f"{len(pods)} containers run without the devices they asked for, and have to be started anew: {shown}"
+    message = f"{len(pods)} containers run without the devices that they requested, and must be restarted: {shown}"
     return "True", Reason.DEVICES_NOT_INJECTED, message

@@ -1,55 +1,76 @@
-"""What a container gets when it is created, decided from what the device manager holds.
+"""What a container is given when it is created, decided from the state of the device manager.
 
-A container gets all of its devices or is refused with a sentence that says why; the kubelet then tries again. Nothing here waits
-or asks anybody: what has not been allocated yet is refused. Which pods ask is known from the API, from what is allocated (after
-a restart, with the API away), or from the annotation that holds a pod while this plugin is away. Reads only; what comes of a
-creation is in runtime_events.
-What the pod sets itself has its way, as in the kubelet, which puts it after what plugins answered.
+A container gets all its devices, or is refused with a message that gives the reason; the kubelet then retries. Nothing here waits
+or calls anybody: a device that is not allocated yet is a reason to refuse. The pods that ask for devices are known from the API,
+from their allocations (after a restart, with the API server unreachable), or from the annotation that makes the runtime require
+this plugin. Only reads; container_events changes state when the container is created.
+The pod's own settings win, as in the kubelet, which applies them after the plugins' responses.
+
+A grant is marked: the runtime keeps an annotation with a fingerprint of the container's devices, by which the container is
+recognized after a restart. It is an annotation of the container, not of the pod, so the pod's author cannot set it.
 Source: kubelet GetDeviceRunContainerOptions and GenerateRunContainerOptions; required plugins: containerd/nri
 plugins/default-validator @ v0.12.
 """
 
+import hashlib
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, merged, unrestricted, without
+from nodedevice_agent.devicemanager.allocation.prestart import PendingPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.pods import NO_SETTINGS, ContainerSettings, Pod
-from nodedevice_agent.devicemanager.runtime import Sandbox
-from nodedevice_agent.runtime.marks import marks_of, written
-from nodedevice_agent.runtime.prestart import unprepared
+from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Pod
+from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox
 
-# a YAML list of plugin names; whatever else YAML can do, a name in it stands between characters that are in no name
+# a YAML list of plugin names; YAML separates them by characters that no name has
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 # Source: kubelet pkg/kubelet/config/common.go, applyDefaults @ 1.37
 _CONFIG_HASH = "kubernetes.io/config.hash"
 _HASH = re.compile("[0-9a-f]{32}")
+_FINGERPRINT_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionVersion:
+    """Everything that a grant rests on: it is valid as long as this stays equal.
+
+    pod: None until the API has shown it. missing: resources that the container asks for and was not allocated. pre_start: the
+    call of PreStartContainer that has to be answered first. A held device that breaks, is no longer listed or is cordoned changes
+    nothing: its container keeps it.
+    """
+
+    pod: Pod | None
+    allocations: tuple[Allocation, ...]
+    missing: tuple[str, ...]
+    is_releasing: bool
+    pre_start: PendingPreStart | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a container is created with, once the version's allocations are on disk and while the version is current.
+
+    omitted: parts of the plugins' responses that the pod's own settings replace, as words.
+    """
+
+    edits: ContainerEdits
+    version: InjectionVersion
+    omitted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """message: for the pod's Event. may_pass_soon: something is under way that may end it within moments."""
+    """message: for the pod's Event. is_temporary: something is in progress that may end it within moments."""
 
     message: str
-    may_pass_soon: bool = False
+    is_temporary: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a container is created with. allocations: what has to be on disk before it is. left_out: what plugins answered and
-    the pod has its own of, as words.
-    """
-
-    edits: ContainerEdits
-    allocations: tuple[Allocation, ...]
-    left_out: tuple[str, ...] = ()
-
-
-Answer = Given | Refusal | None
+Decision = Grant | Refusal | None
 
 
 class Injection:
@@ -59,111 +80,180 @@ class Injection:
         self._manager = manager
         self._of_kubelet = of_kubelet
 
-    def answer(self, sandbox: Sandbox, container: str) -> Answer:
+    def version(self, pod_uid: str, container: str) -> InjectionVersion:
+        """What decide() rests on now."""
+        manager = self._manager
+        pod = manager.pod(pod_uid)
+        known = (name for name in _requested(pod, container) if name in manager.resources)
+        return InjectionVersion(
+            pod,
+            tuple(manager.book.of_container(pod_uid, container)),
+            tuple(name for name in known if manager.book.of(pod_uid, container, name) is None),
+            manager.book.is_releasing(pod_uid),
+            self._pre_start(pod_uid, container),
+        )
+
+    def decide(self, sandbox: Sandbox, container: str) -> Decision:
         """container: its name. None: it asks for nothing that is given out here."""
         pod = self._manager.pod(sandbox.uid)
-        if pod is None:
-            return self._of_unknown_pod(sandbox, container)
-        if not pod.device_requests:
+        if pod is not None and not pod.device_requests:
             return None
-        return self._of_pod(sandbox, pod, container)
+        version = self.version(sandbox.uid, container)
+        if pod is not None and version.missing:
+            return self._missing(pod, container, version.missing[0])
+        if version.allocations:
+            return _grant_or_refusal(container, version)
+        return self._unknown_pod(sandbox, container) if pod is None else self._unknown_resource(pod, sandbox, container)
 
-    def _of_pod(self, sandbox: Sandbox, pod: Pod, name: str) -> Answer:
-        manager = self._manager
-        asked = [need.resource_name for need in pod.device_requests if need.container == name]
-        missing = [n for n in asked if n in manager.resources and manager.book.of(pod.uid, name, n) is None]
-        if missing:
-            return self._missing(pod, name, missing[0])
-        if manager.book.of_container(pod.uid, name):
-            return self._held(pod.uid, name, pod.container_settings(name))
-        unserved = [name for name in asked if name not in self._of_kubelet]
-        is_another_ours = any(need.resource_name in manager.resources for need in pod.device_requests)
-        # held for us, and nothing of what it asks for is known here: it must be one of these. Where another is known, these
-        # may well be somebody else's
-        if unserved and not is_another_ours and is_held_for_us(sandbox, name):
-            return Refusal(f"no device plugin has registered {unserved[0]} with the agent of this node yet")
+    def _pre_start(self, pod_uid: str, container: str) -> PendingPreStart | None:
+        """The call that has to be answered before this container may start; None where there is none."""
+        pre_starts = self._manager.pre_starts
+        for a in self._manager.book.sharers(pod_uid, container):
+            key = (a.pod_uid, a.container, a.resource_name)
+            # another's call matters only while it is in flight: the plugin may be resetting a device that both use
+            if a.container == container or pre_starts.is_in_flight(key):
+                found = pre_starts.pending_call(key, self._manager.resources[a.resource_name])
+                if found is not None:
+                    return found
         return None
 
-    def _of_unknown_pod(self, sandbox: Sandbox, container: str) -> Answer:
-        """As after a restart, before the API has told of its pods: what is allocated says what was asked for.
+    def _unknown_resource(self, pod: Pod, sandbox: Sandbox, container: str) -> Refusal | None:
+        """The container requests nothing that is registered here.
 
-        What the pod sets itself nobody knows then.
+        If the pod requires this plugin and has no other resource that is registered here, it must be one of these. If it has one,
+        these may well be another plugin's.
         """
-        if self._manager.book.has_pod(sandbox.uid):
-            is_asking = bool(self._manager.book.of_container(sandbox.uid, container))
-            return self._held(sandbox.uid, container, NO_SETTINGS) if is_asking else None
-        if is_held_for_us(sandbox, container):
-            who = f"pod {sandbox.namespace}/{sandbox.name}"
-            if _is_named_by_its_manifest(sandbox):
-                return Refusal(
-                    f"static {who} has a metadata.uid in its manifest, by which the agent of this node cannot tell which pod of "
-                    "the API it is: remove metadata.uid from the manifest, and the kubelet makes one that it can"
-                )
-            return Refusal(f"the API server has not told the agent of this node of {who} yet", may_pass_soon=True)
+        unknown = [name for name in _requested(pod, container) if name not in self._of_kubelet]
+        has_known = any(request.resource_name in self._manager.resources for request in pod.device_requests)
+        if unknown and not has_known and requires_plugin(sandbox, container):
+            return Refusal(f"no device plugin has registered {unknown[0]} with the agent of this node yet")
         return None
+
+    def _unknown_pod(self, sandbox: Sandbox, container: str) -> Refusal | None:
+        """The API has not shown the pod, and the container has no allocation."""
+        if self._manager.book.has_pod(sandbox.uid) or not requires_plugin(sandbox, container):
+            return None
+        pod = f"pod {sandbox.namespace}/{sandbox.name}"
+        if _has_uid_of_manifest(sandbox):
+            return Refusal(
+                f"static {pod} sets metadata.uid in its manifest, so the agent of this node cannot find it in the API: remove "
+                "metadata.uid from the manifest, and the kubelet generates one that works"
+            )
+        return Refusal(f"the agent of this node has not received {pod} from the API server yet", is_temporary=True)
 
     def _missing(self, pod: Pod, container: str, resource_name: str) -> Refusal:
         about = f"container {container} has no {resource_name} yet"
         if self._manager.is_recovering:
-            return Refusal(f"{about}: who holds what is being read back from the API after the checkpoint was lost")
+            return Refusal(f"{about}: allocations are being recovered from the API after the checkpoint was lost")
         if pod.is_terminating:
-            return Refusal(f"{about}: pod {pod.namespace}/{pod.name} is ending and gets nothing more")
+            return Refusal(f"{about}: pod {pod.namespace}/{pod.name} is terminating and gets no more devices")
         if pod.uid in self._manager.in_progress():
-            return Refusal(f"{about}: a device plugin is being asked", may_pass_soon=True)
-        waiting = self._manager.pending_of(pod.uid)
-        if waiting is None:
+            return Refusal(f"{about}: its allocation is in progress", is_temporary=True)
+        pending = self._manager.pending_of(pod.uid)
+        if pending is None:
             return Refusal(f"{about}: it has not been allocated")
-        return Refusal(f"{about}: {waiting.message} ({waiting.reason})")
+        return Refusal(f"{about}: {pending.message} ({pending.reason})")
 
-    def _held(self, pod_uid: str, container: str, own: ContainerSettings) -> Given | Refusal:
-        if self._manager.book.is_releasing(pod_uid):
-            return Refusal(f"the pod of container {container} is over, and its devices are being taken back")
-        found = unprepared(self._manager, pod_uid, container)
-        if found is not None:
-            about = f"{found.resource_name} is not prepared for container {container} (PreStartContainer)"
-            why = found.failure or "its device plugin has not answered yet"
-            return Refusal(f"{about}: {why}", may_pass_soon=found.is_called)
-        allocations = self._manager.book.of_container(pod_uid, container)
-        for allocation in allocations:
-            if allocation.response is None:
-                about = f"how container {container} reaches its {allocation.resource_name} was lost with the checkpoint"
-                return Refusal(f"{about}, and its device plugin has not answered anew yet", may_pass_soon=True)
-        return self._given(container, own, allocations)
 
-    def _given(self, container: str, own: ContainerSettings, allocations: Sequence[Allocation]) -> Given | Refusal:
-        answers = {}
-        for allocation in allocations:
-            if allocation.edits is None:
-                problem = allocation.response_problem
-                return Refusal(f"what a device plugin answered for container {container} cannot be read: {problem}")
-            answers[allocation.resource_name] = allocation.edits
-        kept = {name: without(edits, own.envs, own.paths) for name, edits in answers.items()}
-        edits, conflicts = merged({name: edits for name, (edits, _) in kept.items()})
-        if conflicts:
-            first = conflicts[0]
+def _requested(pod: Pod | None, container: str) -> list[str]:
+    """Names of the resources that a container asks for."""
+    return (
+        []
+        if pod is None
+        else [request.resource_name for request in pod.device_requests if request.container == container]
+    )
+
+
+def _grant_or_refusal(container: str, version: InjectionVersion) -> Grant | Refusal:
+    """For a container with allocations and none missing. The own settings of a pod that the API has not shown are unknown."""
+    if version.is_releasing:
+        return Refusal(f"the pod of container {container} is over, and its devices are being released")
+    pending = version.pre_start
+    if pending is not None:
+        about = f"{pending.resource_name} is not prepared for container {container} (PreStartContainer)"
+        reason = pending.failure or "its device plugin has not responded yet"
+        return Refusal(f"{about}: {reason}", is_temporary=pending.is_called)
+    for a in version.allocations:
+        if a.response is None:
             return Refusal(
-                f"the device plugins of {first.used} and {first.passed_over} want different things of {first.what} {first.name} in "
-                f"container {container}; mend one of them, or ask for the two in different containers"
+                f"the response of the device plugin of {a.resource_name} for container {container} was lost with the checkpoint, "
+                "and Allocate has not been answered again yet",
+                is_temporary=True,
             )
-        if own.is_privileged:
-            edits = unrestricted(edits)
-        mark = {CONTAINER_DEVICES_ANNOTATION: written(marks_of(allocations))}
-        left_out = tuple(dict.fromkeys(what for _, words in kept.values() for what in words))
-        return Given(replace(edits, annotations={**edits.annotations, **mark}), tuple(allocations), left_out)
+    return _grant(container, version)
 
 
-def _is_named_by_its_manifest(sandbox: Sandbox) -> bool:
-    """A static pod whose author chose its UID. In the API the mirror pod has another, and whatever annotation says that the two
-    belong together, any pod could have.
+def _grant(container: str, version: InjectionVersion) -> Grant | Refusal:
+    own = NO_SETTINGS if version.pod is None else version.pod.container_settings(container)
+    responses: dict[str, ContainerEdits] = {}
+    omitted: list[str] = []
+    for a in version.allocations:
+        if a.edits is None:
+            return Refusal(f"the device plugin's response for container {container} is invalid: {a.response_problem}")
+        responses[a.resource_name], words = without(a.edits, own.envs, own.paths)
+        omitted += words
+    edits, conflicts = merged(responses)
+    if conflicts:
+        first = conflicts[0]
+        return Refusal(
+            f"the device plugins of {first.used} and {first.passed_over} set {first.what} {first.name} of container {container} "
+            "differently; fix one of them, or request the two resources in different containers"
+        )
+    if own.is_privileged:
+        edits = unrestricted(edits)
+    mark = {CONTAINER_DEVICES_ANNOTATION: _encoded(fingerprints(version.allocations))}
+    edits = replace(edits, annotations={**edits.annotations, **mark})
+    return Grant(edits, version, tuple(dict.fromkeys(omitted)))
+
+
+def _has_uid_of_manifest(sandbox: Sandbox) -> bool:
+    """A static pod whose author chose its UID. Its mirror pod in the API has another, and the annotation that links the two
+    proves nothing: any pod could have it.
     """
     return sandbox.annotations.get(_CONFIG_HASH) == sandbox.uid and not _HASH.fullmatch(sandbox.uid)
 
 
-def is_held_for_us(sandbox: Sandbox, container: str) -> bool:
-    """Whether the runtime is told to create this container only with us; the nearest of the annotations counts."""
+def requires_plugin(sandbox: Sandbox, container: str) -> bool:
+    """Whether the runtime may create this container only with this plugin; the most specific annotation counts."""
     key = REQUIRED_PLUGINS_ANNOTATION
-    for nearest in (f"{key}/container.{container}", f"{key}/pod", key):
-        value = sandbox.annotations.get(nearest)
+    for annotation in (f"{key}/container.{container}", f"{key}/pod", key):
+        value = sandbox.annotations.get(annotation)
         if value is not None:
             return NRI_PLUGIN in _NOT_IN_NAMES.split(value)
     return False
+
+
+# -- marks ----------------------------------------------------------------------------------------------------------------
+
+
+def fingerprints(allocations: Iterable[Allocation]) -> dict[str, str]:
+    """Resource name to a fingerprint of the devices."""
+    return {a.resource_name: _fingerprint(a.device_ids) for a in allocations}
+
+
+def _fingerprint(device_ids: tuple[str, ...]) -> str:
+    return hashlib.sha256("\0".join(device_ids).encode()).hexdigest()[:_FINGERPRINT_DIGITS]
+
+
+def _encoded(marks: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={marks[name]}" for name in sorted(marks))
+
+
+def marks_of(container: RunningContainer) -> dict[str, str]:
+    """The fingerprints that a container of the runtime is marked with, by resource name; empty for one without a mark."""
+    text = container.annotations.get(CONTAINER_DEVICES_ANNOTATION, "")
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return {name: fingerprint for name, _, fingerprint in pairs}
+
+
+def shows_edits(container: RunningContainer, edits: ContainerEdits) -> bool:
+    """Whether a container without a mark has these edits, as far as the runtime shows its settings.
+
+    For containers that another allocator gave their devices, as the kubelet did before --runtime nri. Edits that the runtime does
+    not show (mounts, CDI devices) prove nothing.
+    """
+    env = {f"{name}={value}" for name, value in edits.envs.items()}
+    paths = {device.container_path for device in edits.devices}
+    if not env and not paths:
+        return False
+    return env <= set(container.env) and paths <= {device.path for device in container.devices}

@@ -1,6 +1,6 @@
-"""The runtime that a node was found to have, in a file of the state directory: read, written, and chosen where there is none.
+"""The node's selected runtime: stored in a file of the state directory, and selected where there is none.
 
-Only one word is in the file, so that an administrator can look at it; `nodedevice-agent runtime move` writes another.
+The file has one word, which an administrator can read; `nodedevice-agent runtime move` replaces it.
 """
 
 import logging
@@ -8,21 +8,24 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.kubelet.directory import read_checkpoint
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
+from nodedevice_agent.settings import Settings
 
 log = logging.getLogger(__name__)
 
 FILE_NAME = "runtime"
 AUTO = "auto"
-_MOST_SHOWN = 80
+_MAX_SHOWN = 80
 
 
 def read(state_dir: Path) -> str:
-    """What is kept; "" where nothing is. Raises SettingsError for anything but a runtime's name."""
+    """The stored runtime; "" where there is none. Raises SettingsError for anything but a runtime's name."""
     path = state_dir / FILE_NAME
     try:
         found = path.read_text(encoding="utf-8").strip()
@@ -31,12 +34,12 @@ def read(state_dir: Path) -> str:
     except IsADirectoryError as exc:
         raise _is_a_directory(path) from exc
     except (OSError, UnicodeDecodeError) as exc:
-        raise SettingsError(f"{path} cannot be read: {exc}; write it anew with nodedevice-agent runtime move") from exc
+        raise SettingsError(f"{path} cannot be read: {exc}; replace it with nodedevice-agent runtime move") from exc
     if found not in CHOICES:
         known = " or ".join(CHOICES)
         raise SettingsError(
-            f"{path} says {found[:_MOST_SHOWN]!a}, which is not {known}; "
-            "write it anew with nodedevice-agent runtime move --to …"
+            f"{path} contains {found[:_MAX_SHOWN]!a}, which is not {known}; "
+            "replace it with nodedevice-agent runtime move --to …"
         )
     return found
 
@@ -52,44 +55,55 @@ def write(state_dir: Path, runtime: str) -> None:
         raise SettingsError(f"{path} cannot be written: {exc.strerror}") from exc
 
 
-def settle(runtime: str, state_dir: Path, kubelet_dir: Path, nri_socket: Path, ours: Iterable[str]) -> str:
-    """The runtime to run with, written down for the next start. runtime: as set, `auto` or one by name.
+def with_selected_runtime(settings: Settings) -> Settings:
+    """The settings with a runtime by name. The state directory must exist. Raises SettingsError."""
+    runtime = select(
+        settings.runtime,
+        Path(settings.state_dir),
+        Path(settings.kubelet_dir),
+        Path(settings.nri_socket),
+        settings.plugins.resource_names(),
+    )
+    return msgspec.structs.replace(settings, runtime=runtime)
 
-    ours: names of the built-in plugins' resources. Raises SettingsError.
+
+def select(runtime: str, state_dir: Path, kubelet_dir: Path, nri_socket: Path, own_names: Iterable[str]) -> str:
+    """The runtime to run with, stored for the next start. runtime: the setting, `auto` or one by name.
+
+    own_names: resources of the built-in plugins. Raises SettingsError.
     """
     if runtime not in (AUTO, *CHOICES):
         return runtime
-    kept = read(state_dir)
+    stored = read(state_dir)
     if runtime != AUTO:
-        if kept and kept != runtime:
-            # an administrator's word; what it takes besides is in the documentation
-            log.warning("another runtime than before", extra={"before": kept, "runtime": runtime})
+        if stored and stored != runtime:
+            # the administrator decides; docs/operations.md has the other steps of a move
+            log.warning("runtime differs from the stored one", extra={"stored": stored, "runtime": runtime})
     else:
-        known = evidence(state_dir, kubelet_dir, nri_socket, ours)
-        choice = choose(known)
-        log.info("runtime chosen", extra={"runtime": choice.runtime, "why": choice.why})
+        choice = choose(evidence(state_dir, kubelet_dir, nri_socket, own_names))
+        log.info("runtime selected", extra={"runtime": choice.runtime, "reason": choice.reason})
         runtime = choice.runtime
-    if kept != runtime:
+    if stored != runtime:
         write(state_dir, runtime)
     return runtime
 
 
-def evidence(state_dir: Path, kubelet_dir: Path, nri_socket: Path, ours: Iterable[str]) -> Evidence:
-    """What there is to choose by. Raises SettingsError."""
-    of_kubelet: Checkpoint | None = None
+def evidence(state_dir: Path, kubelet_dir: Path, nri_socket: Path, own_names: Iterable[str]) -> Evidence:
+    """What the choice depends on. Raises SettingsError."""
+    kubelet: Checkpoint | None = None
     try:
-        of_kubelet = read_checkpoint(kubelet_dir)
+        kubelet = read_checkpoint(kubelet_dir)
     except CheckpointCorrupt as exc:
-        log.warning("the kubelet's checkpoint cannot be used", extra={"path": str(kubelet_dir), "error": str(exc)})
+        log.warning("cannot use the kubelet's checkpoint", extra={"path": str(kubelet_dir), "error": str(exc)})
     own: Checkpoint | None = None
-    # set aside and told of when the agent starts
+    # a corrupt one is set aside and logged when the agent restores it
     with suppress(CheckpointCorrupt):
         own = checkpoint_file.read(state_dir)
-    return Evidence(read(state_dir), nri_socket.is_socket(), {*ours, *_names(own)}, _names(of_kubelet))
+    return Evidence(read(state_dir), nri_socket.is_socket(), {*own_names, *_names(own)}, _names(kubelet))
 
 
 def _is_a_directory(path: Path) -> SettingsError:
-    return SettingsError(f"{path} is a directory, where one word is to be kept in a file: remove it")
+    return SettingsError(f"{path} is a directory, but must be a file with one word: remove it")
 
 
 def _names(checkpoint: Checkpoint | None) -> set[str]:

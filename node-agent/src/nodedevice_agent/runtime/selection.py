@@ -1,7 +1,7 @@
-"""`--runtime auto`: which runtime a node has, decided once and kept.
+"""`--runtime auto`: the runtime of a node, decided once and stored.
 
-A name that the kubelet's device manager has known stays the kubelet's: its number on the Node is pinned, and pods that ask for it
-fail at the kubelet. So what was chosen before is never changed by what happens to be there at a later start.
+A name that the kubelet's device manager has managed stays the kubelet's: its capacity on the Node is pinned, and pods that ask
+for it fail at the kubelet. So a later start never changes an earlier choice, whatever it finds.
 """
 
 from collections.abc import Collection
@@ -15,32 +15,36 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """kept: what an earlier start or an administrator wrote down, "" where nobody did.
+    """stored: the choice of an earlier start or an administrator, or "".
 
-    ours: resource names of this agent, as far as they are known before any plugin registers. of_kubelet: those that the kubelet's
-    checkpoint names.
+    own_names: resources of this agent, as far as they are known before any plugin registers. kubelet_names: resources in the
+    kubelet's checkpoint.
     """
 
-    kept: str
-    is_nri_there: bool
-    ours: Collection[str]
-    of_kubelet: Collection[str]
+    stored: str
+    has_nri_socket: bool
+    own_names: Collection[str]
+    kubelet_names: Collection[str]
+
+    @property
+    def shared_names(self) -> list[str]:
+        return sorted(set(self.own_names) & set(self.kubelet_names))
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeChoice:
     runtime: str
-    why: str
+    reason: str
 
 
 def choose(evidence: Evidence) -> RuntimeChoice:
-    """What `auto` comes to on this node."""
-    if evidence.kept:
-        return RuntimeChoice(evidence.kept, "it was chosen before")
-    shared = sorted(set(evidence.ours) & set(evidence.of_kubelet))
+    """The runtime that `auto` stands for on this node."""
+    if evidence.stored:
+        return RuntimeChoice(evidence.stored, "it was selected before")
+    shared = evidence.shared_names
     if shared:
         more = ", …" if len(shared) > _NAMED else ""
-        return RuntimeChoice(RUNTIME_KUBELET, f"the kubelet knows {', '.join(shared[:_NAMED])}{more} from before")
-    if evidence.is_nri_there:
-        return RuntimeChoice(RUNTIME_NRI, "the container runtime's NRI socket is there")
-    return RuntimeChoice(RUNTIME_KUBELET, "the container runtime has no NRI socket here")
+        return RuntimeChoice(RUNTIME_KUBELET, f"the kubelet's checkpoint has {', '.join(shared[:_NAMED])}{more}")
+    if evidence.has_nri_socket:
+        return RuntimeChoice(RUNTIME_NRI, "the container runtime has an NRI socket")
+    return RuntimeChoice(RUNTIME_KUBELET, "the container runtime has no NRI socket")

@@ -41,7 +41,7 @@ def test_show_looks_at_the_sockets_and_names_of_the_configuration(node: Path) ->
         known = encode(Checkpoint(registered={GPU: ()}))
         (node / "k/device-plugins/kubelet_internal_checkpoint").write_text(known)
         shown = in_the_agents_pod(node, "runtime", "show").output
-    assert shown.startswith(f"kubelet: not kept yet; would be chosen because the kubelet knows {GPU}")
+    assert shown.startswith(f"kubelet: not kept yet; would be chosen because the kubelet's checkpoint has {GPU}")
 
 
 def test_move_writes_where_the_agent_reads(node: Path) -> None:

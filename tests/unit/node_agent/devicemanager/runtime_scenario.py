@@ -5,8 +5,8 @@ from typing import Any
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
 from nodedevice_agent.devicemanager.runtime import ContainerState, DeviceNode, RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
-from nodedevice_agent.runtime.container_events import RuntimeEvents
-from nodedevice_agent.runtime.injection import Answer, Given, Injection, Refusal
+from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, REQUIRED_PLUGINS_ANNOTATION
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario
@@ -35,27 +35,27 @@ class RuntimeScenario(Scenario):
     def __init__(self, checkpoint: Any = None, kubelets: frozenset[str] = frozenset(), **options: Any) -> None:
         super().__init__(checkpoint, waits_for_runtime=True, **options)
         self.injection = Injection(self.manager, kubelets)
-        self.runtime = RuntimeEvents(self.manager)
+        self.runtime = ContainerEvents(self.manager)
 
     def noted(self, effects: list[Effect]) -> list[Effect]:
         self.effects += effects
         return effects
 
-    def ask(self, uid: str, name: str = "main", held: bool = False) -> Answer:
-        return self.injection.answer(sandbox(uid, held), name)
+    def ask(self, uid: str, name: str = "main", held: bool = False) -> Decision:
+        return self.injection.decide(sandbox(uid, held), name)
 
     def refusal(self, uid: str, name: str = "main", held: bool = False) -> Refusal:
-        answer = self.ask(uid, name, held)
-        assert isinstance(answer, Refusal), answer
-        return answer
+        decision = self.ask(uid, name, held)
+        assert isinstance(decision, Refusal), decision
+        return decision
 
     def create(self, uid: str, name: str = "main", number: int = 1) -> RunningContainer:
         """A container that is given its devices; as the runtime shows it from then on."""
-        answer = self.ask(uid, name)
-        assert isinstance(answer, Given), answer
+        decision = self.ask(uid, name)
+        assert isinstance(decision, Grant), decision
         made = container(uid, name, number)
-        self.noted(self.runtime.created(sandbox(uid), made, answer, self.now))
-        mark = answer.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
+        self.noted(self.runtime.created(sandbox(uid), made, decision, self.now))
+        mark = decision.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
         return container(uid, name, number, annotations={CONTAINER_DEVICES_ANNOTATION: mark})
 
     def start(self, made: RunningContainer, uid: str) -> list[Effect]:
@@ -73,7 +73,7 @@ class RuntimeScenario(Scenario):
         return RuntimeScenario(self.manager.checkpoint(), **options)
 
     def prepare(self, effects: list[Effect], message: str = "") -> list[CallPreStart]:
-        """Answer every call of PreStartContainer among these, and those that come of it. Returns them."""
+        """Decision every call of PreStartContainer among these, and those that come of it. Returns them."""
         made = []
         todo = list(effects)
         while todo:

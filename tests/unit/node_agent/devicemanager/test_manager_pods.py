@@ -192,7 +192,7 @@ class TestAllocateFails:
             pauses.append(scenario.now - began)
         assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
-    def test_says_what_the_plugin_said(self) -> None:
+    def test_the_refusal_has_the_plugins_error(self) -> None:
         scenario = with_plugin()
         assert published(scenario.fail(asked(scenario), "out of order")) == {GPU}
         (waiting,) = scenario.manager.pending(GPU)

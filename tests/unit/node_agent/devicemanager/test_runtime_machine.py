@@ -18,8 +18,8 @@ from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
-from nodedevice_agent.runtime.container_events import RuntimeEvents
-from nodedevice_agent.runtime.injection import Given, Injection
+from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.injection import Grant, Injection
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
 from tests.unit.node_agent.devicemanager.test_manager_machine import (
@@ -71,13 +71,13 @@ class RuntimeMachine(ManagerMachine):
 
     @initialize(waits_for_runtime=st.just(True), waits_for_cordons=st.booleans(), plugins=PLUGINS_BACK)
     def begins(self, plugins: int, **options: Any) -> None:
-        self.events: tuple[RuntimeEvents, ...] = ()
+        self.events: tuple[ContainerEvents, ...] = ()
         super().begins(plugins, **options)
         self.a_new_agent_begins()
 
     def a_new_agent_begins(self) -> None:
         self.is_connected = False
-        self.events = tuple(RuntimeEvents(manager) for manager in (self.manager, self.twin))
+        self.events = tuple(ContainerEvents(manager) for manager in (self.manager, self.twin))
         self.injection = Injection(self.manager, ())
 
     def the_agent_restarts(self, plugins: int) -> None:
@@ -123,13 +123,13 @@ class RuntimeMachine(ManagerMachine):
             if not is_held:
                 self.comes(Process(sandbox, created.id, container, frozenset(), ""), starts)
             return
-        answer = self.injection.answer(sandbox, container)
-        if isinstance(answer, Given):
-            has = frozenset((a.resource_name, i) for a in answer.allocations for i in a.device_ids)
-            self.tell("created", sandbox, created, answer, self.now)
-            mark = answer.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
+        decision = self.injection.decide(sandbox, container)
+        if isinstance(decision, Grant):
+            has = frozenset((a.resource_name, i) for a in decision.version.allocations for i in a.device_ids)
+            self.tell("created", sandbox, created, decision, self.now)
+            mark = decision.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
             self.comes(Process(sandbox, created.id, container, has, mark), starts)
-        elif answer is None:
+        elif decision is None:
             assert not is_held or not self.asks_for_what_is_known(pod, container)
             self.comes(Process(sandbox, created.id, container, frozenset(), ""), starts)
 
@@ -316,7 +316,7 @@ class RuntimeMachine(ManagerMachine):
     @invariant()
     def nothing_runs_on_with_what_was_given_back(self) -> None:
         for name in self.manager.resources:
-            assert not self.events[0].runs_on(name)
+            assert not self.events[0].using_released(name)
 
     @invariant()
     def what_is_over_is_free(self) -> None:

@@ -27,7 +27,7 @@ def over(uid: str) -> Pod:
     return pod(uid, gpu=1, has_ended=True)
 
 
-class TestTheTrueEnd:
+class TestEnd:
     def running(self) -> tuple[RuntimeScenario, RunningContainer]:
         scenario = connected()
         scenario.run(pod("p", gpu=1), pod("next", gpu=1))
@@ -40,7 +40,7 @@ class TestTheTrueEnd:
         assert scenario.held() == {}
 
     @pytest.mark.parametrize("how", ["over", "gone"])
-    def test_between_the_two_ends_it_is_releasing(self, how: str) -> None:
+    def test_between_the_ends_of_pod_and_container_it_is_releasing(self, how: str) -> None:
         scenario, made = self.running()
         (scenario.see(over("p")) if how == "over" else scenario.gone("p"))
         seen = scenario.snapshot()
@@ -49,7 +49,7 @@ class TestTheTrueEnd:
         scenario.answer_all(scenario.end(made, "p"))
         assert scenario.held() == {"next/main": ("d0",)}
 
-    def test_the_runtime_first(self) -> None:
+    def test_the_end_of_the_container_first(self) -> None:
         scenario, made = self.running()
         scenario.end(made, "p")
         assert scenario.held() == {"p/main": ("d0",)}, "it may start again"
@@ -86,7 +86,7 @@ class TestTheTrueEnd:
         scenario.end(made, "p")
         assert scenario.held() == {}
 
-    def test_nothing_is_free_while_the_runtime_is_away(self) -> None:
+    def test_nothing_is_free_while_the_runtime_is_disconnected(self) -> None:
         scenario = connected()
         scenario.run(pod("p", gpu=1))
         scenario.runtime.lost()
@@ -96,7 +96,7 @@ class TestTheTrueEnd:
         assert scenario.held() == {}
 
     @pytest.mark.parametrize("state", list(ContainerState))
-    def test_what_the_runtime_has_after_a_restart(self, state: ContainerState) -> None:
+    def test_containers_after_a_restart(self, state: ContainerState) -> None:
         scenario, made = self.running()
         after = scenario.rebooted()
         after.happens("pods_synced", [])
@@ -104,7 +104,7 @@ class TestTheTrueEnd:
         after.sync(("p", container("p", state=state, annotations=made.annotations)))
         assert (after.held() == {}) == (state is ContainerState.STOPPED)
 
-    def test_pods_that_left_while_the_agent_was_down(self) -> None:
+    def test_pods_that_ended_while_the_agent_was_down(self) -> None:
         scenario, made = self.running()
         after = scenario.rebooted()
         after.sync(("p", made))
@@ -113,7 +113,7 @@ class TestTheTrueEnd:
         after.end(made, "p")
         assert after.held() == {}
 
-    def test_what_ended_while_the_runtime_was_away(self) -> None:
+    def test_containers_that_ended_while_the_runtime_was_disconnected(self) -> None:
         scenario, _ = self.running()
         scenario.gone("p")
         scenario.runtime.lost()
@@ -121,7 +121,7 @@ class TestTheTrueEnd:
         assert scenario.held() == {"next/main": ("d0",)}
 
     @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
-    def test_a_plugin_that_is_still_at_work_on_the_device(self, message: str) -> None:
+    def test_a_call_in_flight_delays_the_release(self, message: str) -> None:
         scenario = RuntimeScenario()
         scenario.plugin(["d0"], options=PluginOptions(pre_start_required=True))
         scenario.sync()
@@ -134,7 +134,7 @@ class TestTheTrueEnd:
         scenario.answer_all(scenario.happens(*event))
         assert scenario.held() == {"next/main": ("d0",)}
 
-    def test_a_mirror_pod_that_is_made_anew(self) -> None:
+    def test_a_mirror_pod_that_is_created_again(self) -> None:
         scenario, made = self.running()
         scenario.gone("p")
         assert published(scenario.see(pod("p", gpu=1))) == {GPU}
@@ -155,11 +155,11 @@ class TestNeverStarted:
         return scenario
 
     def never_started(self, scenario: RuntimeScenario, after: float) -> list[str]:
-        return [alive.id for alive in scenario.runtime.never_started(scenario.now + after)]
+        return [instance.id for instance in scenario.runtime.never_started(scenario.now + after)]
 
     @pytest.mark.parametrize("found_before", [0.0, 3600.0])
     @pytest.mark.parametrize("how", ["over", "gone"])
-    def test_counts_as_ended_after_a_while(self, how: str, found_before: float) -> None:
+    def test_counts_as_ended_after_a_timeout(self, how: str, found_before: float) -> None:
         scenario = self.found()
         scenario.now += found_before
         (scenario.see(over("p")) if how == "over" else scenario.gone("p"))
@@ -181,11 +181,11 @@ class TestNeverStarted:
         after.sync(("p", replace(container("p"), state=ContainerState.CREATED)))
         assert after.runtime.next_deadline() == after.now + CREATED_SECONDS
 
-    def test_it_may_take_as_long_as_the_kubelet_waits_for_its_start(self) -> None:
+    def test_the_timeout_is_that_of_the_kubelets_call(self) -> None:
         assert CREATED_SECONDS >= 120.0, "runtimeRequestTimeout"
 
     @pytest.mark.parametrize("is_seen_again", [False, True])
-    def test_whoever_is_started_after_all_is_told_of(self, is_seen_again: bool) -> None:
+    def test_a_container_that_starts_after_all_is_reported(self, is_seen_again: bool) -> None:
         scenario = self.found()
         made = scenario.create("p")
         scenario.sync(("p", replace(made, state=ContainerState.CREATED)))
@@ -194,24 +194,24 @@ class TestNeverStarted:
         assert scenario.held() == {"next/main": ("d0",)}
         if is_seen_again:
             scenario.sync(("p", replace(made, state=ContainerState.CREATED)))
-        assert scenario.runtime.runs_on(GPU) == ()
+        assert scenario.runtime.using_released(GPU) == ()
         assert published(scenario.start(made, "p")) == {GPU}
-        assert [alive.id for alive in scenario.runtime.runs_on(GPU)] == [made.id]
+        assert [instance.id for instance in scenario.runtime.using_released(GPU)] == [made.id]
         assert published(scenario.end(made, "p")) == {GPU}
-        assert scenario.runtime.runs_on(GPU) == ()
+        assert scenario.runtime.using_released(GPU) == ()
 
-    def test_found_running_where_the_api_has_forgotten_its_pod(self) -> None:
+    def test_a_running_container_of_a_pod_that_the_api_has_forgotten(self) -> None:
         """The checkpoint is lost, and who holds what comes from the API: until it has, nobody knows."""
         made = self.found().create("p")
         after = RuntimeScenario(is_recovering=True)
         after.plugin(device_ids(1))
         after.sync(("p", made))
-        assert after.runtime.runs_on(GPU) == ()
+        assert after.runtime.using_released(GPU) == ()
         after.happens("recovered", Checkpoint(()))
-        assert [alive.id for alive in after.runtime.runs_on(GPU)] == [made.id]
+        assert [instance.id for instance in after.runtime.using_released(GPU)] == [made.id]
 
     @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.RUNNING])
-    def test_the_next_instance_takes_its_place(self, state: ContainerState) -> None:
+    def test_the_next_instance_replaces_it(self, state: ContainerState) -> None:
         """Devices are prepared anew when that has ended, whatever becomes of the one that never ran."""
         scenario = RuntimeScenario()
         scenario.plugin(device_ids(1), options=PluginOptions(pre_start_required=True))
@@ -225,7 +225,7 @@ class TestNeverStarted:
         made = [effect for effect in scenario.end(second, "p") if isinstance(effect, CallPreStart)]
         assert len(made) == (1 if state is ContainerState.CREATED else 0)
 
-    def test_not_of_a_pod_that_goes_on(self) -> None:
+    def test_not_in_a_pod_that_is_not_over(self) -> None:
         scenario = self.found()
         assert scenario.runtime.next_deadline() is None
         assert self.never_started(scenario, 3600.0) == []
@@ -235,13 +235,13 @@ class TestNeverStarted:
         [(s, 0) for s in ContainerState if s not in (ContainerState.CREATED, ContainerState.STOPPED)]
         + [(ContainerState.CREATED, 7)],
     )
-    def test_never_what_may_have_a_process(self, state: ContainerState, pid: int) -> None:
+    def test_not_a_container_that_may_have_a_process(self, state: ContainerState, pid: int) -> None:
         scenario = self.found(state=state, pid=pid)
         scenario.gone("p")
         assert scenario.runtime.next_deadline() is None
         assert self.never_started(scenario, 3600.0) == []
 
-    def test_not_what_is_started_meanwhile(self) -> None:
+    def test_not_a_container_that_started_meanwhile(self) -> None:
         scenario = self.found()
         scenario.gone("p")
         scenario.start(container("p"), "p")
@@ -249,14 +249,14 @@ class TestNeverStarted:
         assert self.never_started(scenario, 3600.0) == []
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_not_while_the_runtime_is_away(self) -> None:
+    def test_not_while_the_runtime_is_disconnected(self) -> None:
         scenario = self.found()
         scenario.gone("p")
         scenario.runtime.lost()
         assert scenario.runtime.next_deadline() is None
         assert self.never_started(scenario, 3600.0) == []
 
-    def test_not_what_is_created_here_and_now(self) -> None:
+    def test_not_a_container_that_is_being_created(self) -> None:
         scenario = connected()
         scenario.run(pod("p", gpu=1))
         scenario.create("p")
@@ -276,7 +276,7 @@ class TestDevicesNotInjected:
         scenario.run(pod("p", gpu=1))
         return scenario
 
-    def test_who_was_given_its_devices_has_them(self) -> None:
+    def test_a_marked_container_has_its_devices(self) -> None:
         scenario = connected()
         scenario.run(pod("p", gpu=1))
         made = scenario.create("p")
@@ -287,20 +287,20 @@ class TestDevicesNotInjected:
         after.sync(("p", made))
         assert not self.without(after)
 
-    def test_who_bears_no_mark_has_none(self) -> None:
+    def test_an_unmarked_container_has_none(self) -> None:
         scenario = self.found()
         assert self.without(scenario)
         (held,) = scenario.snapshot_with_runtime().held
         assert held.not_injected
 
-    def test_who_was_given_them_by_somebody_else_has_them(self) -> None:
+    def test_an_unmarked_container_with_the_edits_has_them(self) -> None:
         assert not self.without(self.found(**shows("ok")))
         assert self.without(self.found(**shows("something else")))
 
     @pytest.mark.parametrize("value", ["ok", "the pod's"])
     @pytest.mark.parametrize("answer", [b"ok", b"env ok"])
     @pytest.mark.parametrize("has_device", [True, False])
-    def test_what_the_pod_sets_itself_proves_nothing(self, value: str, answer: bytes, has_device: bool) -> None:
+    def test_settings_of_the_pod_prove_nothing(self, value: str, answer: bytes, has_device: bool) -> None:
         """Neither that it has its devices nor that it lacks them; where nothing else was answered, it lacks nothing."""
         scenario = RuntimeScenario()
         scenario.plugin(device_ids(1))
@@ -311,7 +311,7 @@ class TestDevicesNotInjected:
         scenario.answer(call, answer)
         assert self.without(scenario) == (answer == b"ok" and not has_device)
 
-    def test_an_answer_of_which_the_runtime_shows_nothing(self) -> None:
+    def test_a_response_that_the_runtime_does_not_show(self) -> None:
         """That is no proof that it has them."""
         scenario = RuntimeScenario()
         scenario.plugin(device_ids(1))
@@ -320,17 +320,17 @@ class TestDevicesNotInjected:
         scenario.answer(call, b"mount /data")
         assert self.without(scenario)
 
-    def test_who_waits_and_runs(self) -> None:
+    def test_a_pending_pod_whose_container_runs(self) -> None:
         scenario = self.found(allocated=False)
         (pending,) = scenario.snapshot_with_runtime().pending
         assert pending.not_injected
 
-    def test_whoever_does_not_run_lacks_nothing(self) -> None:
+    def test_a_container_that_does_not_run_lacks_nothing(self) -> None:
         scenario = connected()
         scenario.run(pod("p", gpu=1))
         assert not self.without(scenario)
 
-    def test_other_devices_than_are_recorded(self) -> None:
+    def test_other_devices_than_allocated(self) -> None:
         scenario = connected(2)
         scenario.run(pod("p", gpu=1), pod("q", gpu=1))
         of_p, of_q = scenario.create("p"), scenario.create("q")
@@ -362,7 +362,7 @@ class TestDevicesNotInjected:
         assert published(scenario.end(container("p"), "p")) == {GPU}
         assert not self.without(scenario)
 
-    def test_the_end_of_one_that_waits_is_published(self) -> None:
+    def test_the_end_of_a_pending_pods_container_is_published(self) -> None:
         scenario = self.found(allocated=False)
         assert published(scenario.end(container("p"), "p")) == {GPU}
         assert not self.without(scenario)
@@ -375,7 +375,7 @@ class TestDevicesNotInjected:
         assert published(scenario.effects) == {GPU}
         assert not self.without(scenario)
 
-    def test_nothing_is_kept_of_pods_that_ask_for_nothing(self) -> None:
+    def test_nothing_is_stored_of_pods_without_requests(self) -> None:
         scenario = connected()
         scenario.run(pod("p"))
         assert scenario.start(container("p"), "p") == []

@@ -9,7 +9,7 @@ from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, Containe
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.runtime.injection import Given, Refusal, is_held_for_us
+from nodedevice_agent.runtime.injection import Grant, Refusal, requires_plugin
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
@@ -26,52 +26,55 @@ def with_plugin(count: int = 2, **options: bool) -> RuntimeScenario:
 
 def static_refusal(uid: str, config_hash: str) -> Refusal:
     annotations = {KEY: "[ nodedevice ]", "kubernetes.io/config.hash": config_hash}
-    answer = with_plugin().injection.answer(Sandbox("s", "p", "default", uid, annotations), "main")
+    answer = with_plugin().injection.decide(Sandbox("s", "p", "default", uid, annotations), "main")
     assert isinstance(answer, Refusal)
     return answer
 
 
-class TestGiven:
-    def test_what_the_plugin_answered_and_a_mark(self) -> None:
+class TestGrant:
+    def test_the_plugins_edits_and_a_mark(self) -> None:
         scenario = with_plugin()
         scenario.run(pod("p", gpu=1))
         answer = scenario.ask("p")
-        assert isinstance(answer, Given)
+        assert isinstance(answer, Grant)
         assert answer.edits.envs == {"ANSWER": "ok"}
         assert answer.edits.devices == (DeviceFile("/dev/ok", "/dev/null", "rw"),)
         assert answer.edits.annotations[CONTAINER_DEVICES_ANNOTATION].startswith(f"{GPU}=")
-        assert [a.device_ids for a in answer.allocations] == [("d0",)]
+        assert [a.device_ids for a in answer.version.allocations] == [("d0",)]
 
     def test_all_resources_of_a_container_as_one(self) -> None:
         scenario = with_plugin()
         scenario.plugin(["n0"], NIC, endpoint=2)
         scenario.run(pod("p", gpu=1, nic=1))
         answer = scenario.ask("p")
-        assert isinstance(answer, Given)
-        assert [a.resource_name for a in answer.allocations] == [GPU, NIC]
+        assert isinstance(answer, Grant)
+        assert [a.resource_name for a in answer.version.allocations] == [GPU, NIC]
 
     def test_each_container_its_own(self) -> None:
         scenario = with_plugin()
         scenario.run(pod("p", container("one", gpu=1), container("two", gpu=1), container("none")))
         found = [scenario.ask("p", name) for name in ("one", "two")]
-        assert [a.device_ids for g in found if isinstance(g, Given) for a in g.allocations] == [("d0",), ("d1",)]
+        assert [a.device_ids for g in found if isinstance(g, Grant) for a in g.version.allocations] == [
+            ("d0",),
+            ("d1",),
+        ]
         assert scenario.ask("p", "none", held=True) is None
 
-    def test_marks_of_other_devices_are_others(self) -> None:
+    def test_other_devices_have_other_marks(self) -> None:
         scenario = with_plugin()
         scenario.run(pod("p", gpu=1), pod("q", gpu=1))
         found = [scenario.ask(uid) for uid in ("p", "q")]
-        assert len({g.edits.annotations[CONTAINER_DEVICES_ANNOTATION] for g in found if isinstance(g, Given)}) == 2
+        assert len({g.edits.annotations[CONTAINER_DEVICES_ANNOTATION] for g in found if isinstance(g, Grant)}) == 2
 
     def test_after_a_restart_without_the_api(self) -> None:
         scenario = with_plugin()
         scenario.run(pod("p", container("one", gpu=1), container("none")))
         after = scenario.rebooted()
-        assert isinstance(after.ask("p", "one", held=True), Given)
+        assert isinstance(after.ask("p", "one", held=True), Grant)
         assert after.ask("p", "none", held=True) is None
 
 
-class TestThePodsOwn:
+class TestPodSettings:
     """What the pod sets itself: the plugin answers with an environment variable ANSWER and a device."""
 
     def asking(self, *answers: bytes, **own: Any) -> RuntimeScenario:
@@ -85,65 +88,65 @@ class TestThePodsOwn:
             todo = scenario.answer(call, answer)
         return scenario
 
-    def given(self, scenario: RuntimeScenario) -> Given:
+    def given(self, scenario: RuntimeScenario) -> Grant:
         answer = scenario.ask("p")
-        assert isinstance(answer, Given), answer
+        assert isinstance(answer, Grant), answer
         return answer
 
     def test_its_environment_variable_wins(self) -> None:
         given = self.given(self.asking(b"ok", envs=frozenset({"ANSWER"})))
         assert given.edits.envs == {}
-        assert given.left_out == ("env ANSWER",)
+        assert given.omitted == ("env ANSWER",)
 
-    def test_another_of_its_own_does_not(self) -> None:
+    def test_an_unrelated_variable_does_not(self) -> None:
         given = self.given(self.asking(b"ok", envs=frozenset({"MORE"})))
         assert given.edits.envs == {"ANSWER": "ok"}
-        assert given.left_out == ()
+        assert given.omitted == ()
 
     def test_its_volume_wins(self) -> None:
         scenario = self.asking(b"mount /coll/", paths=frozenset({"/coll"}))
         given = self.given(scenario)
         assert given.edits.mounts == ()
-        assert given.left_out == ("mount /coll/",)
+        assert given.omitted == ("mount /coll/",)
 
-    def test_what_plugins_would_quarrel_about(self) -> None:
+    def test_a_conflict_of_plugins_that_the_pod_settles(self) -> None:
         given = self.given(self.asking(b"one", b"two", envs=frozenset({"ANSWER"})))
         assert given.edits.envs == {}
-        assert given.left_out == ("env ANSWER",)
+        assert given.omitted == ("env ANSWER",)
 
     @pytest.mark.parametrize(("is_privileged", "permissions"), [(False, "rw"), (True, "rwm")])
-    def test_a_privileged_container_is_denied_nothing(self, is_privileged: bool, permissions: str) -> None:
+    def test_a_privileged_container_has_all_permissions(self, is_privileged: bool, permissions: str) -> None:
         (device,) = self.given(self.asking(b"ok", is_privileged=is_privileged)).edits.devices
         assert device.permissions == permissions
 
-    def test_another_container_has_nothing_of_it(self) -> None:
+    def test_settings_of_another_container(self) -> None:
         assert (
             pod("p", Container("main", settings=ContainerSettings(frozenset({"A"})))).container_settings("other")
             == NO_SETTINGS
         )
 
 
-class TestNothing:
+class TestNoDecision:
     @pytest.mark.parametrize("held", [False, True])
     def test_a_pod_that_asks_for_nothing(self, held: bool) -> None:
         scenario = with_plugin()
         scenario.run(pod("p"))
         assert scenario.ask("p", held=held) is None
 
-    def test_a_pod_nobody_knows_and_nobody_holds(self) -> None:
+    def test_an_unknown_pod_without_the_annotation(self) -> None:
         assert with_plugin().ask("stranger") is None
 
-    def test_a_name_that_nobody_registered_here(self) -> None:
+    def test_an_unregistered_resource(self) -> None:
         scenario = RuntimeScenario()
         scenario.run(pod("p", gpu=1))
         assert scenario.ask("p") is None
 
-    def test_a_name_of_the_kubelets(self) -> None:
+    def test_a_resource_of_the_kubelet(self) -> None:
         scenario = RuntimeScenario(kubelets=frozenset({GPU}))
         scenario.run(pod("p", gpu=1))
         assert scenario.ask("p", held=True) is None
 
-    def test_somebody_elses_name_beside_one_of_ours(self) -> None:
+    def test_an_unregistered_resource_beside_a_registered_one(self) -> None:
         scenario = with_plugin()
         scenario.run(pod("p", container("one", gpu=1), container("two", nic=1)))
         assert scenario.ask("p", "two", held=True) is None
@@ -153,9 +156,9 @@ class TestRefused:
     def refused(self, scenario: RuntimeScenario, *words: str, soon: bool = False, name: str = "main") -> None:
         refusal = scenario.refusal("p", name, held=True)
         assert all(word in refusal.message for word in words), refusal.message
-        assert refusal.may_pass_soon == soon
+        assert refusal.is_temporary == soon
 
-    def test_not_told_of_the_pod(self) -> None:
+    def test_an_unknown_pod(self) -> None:
         self.refused(with_plugin(), "default/p", "API server", soon=True)
 
     def test_a_static_pod_whose_author_chose_its_uid(self) -> None:
@@ -164,13 +167,13 @@ class TestRefused:
         refusal = static_refusal(chosen, chosen)
         assert "static pod default/p " in refusal.message
         assert "remove metadata.uid from the manifest" in refusal.message
-        assert not refusal.may_pass_soon
+        assert not refusal.is_temporary
 
     @pytest.mark.parametrize("config_hash", ["0123456789abcdef0123456789abcdef", "another"])
-    def test_another_that_the_api_has_not_told_of_may_well_come(self, config_hash: str) -> None:
+    def test_another_static_pod_may_still_come(self, config_hash: str) -> None:
         refusal = static_refusal("0123456789abcdef0123456789abcdef", config_hash)
         assert "API server" in refusal.message
-        assert refusal.may_pass_soon
+        assert refusal.is_temporary
 
     def test_not_registered(self) -> None:
         scenario = RuntimeScenario()
@@ -183,10 +186,10 @@ class TestRefused:
         scenario.run(pod("q", gpu=1), pod("p", gpu=1))
         self.refused(scenario, "container main has no", GPU, "NotEnoughDevices")
 
-    def test_the_plugin_is_asked(self) -> None:
+    def test_an_allocation_in_progress(self) -> None:
         scenario = with_plugin()
         scenario.see(pod("p", gpu=1))
-        self.refused(scenario, GPU, "is being asked", soon=True)
+        self.refused(scenario, GPU, "in progress", soon=True)
 
     def test_the_plugin_refused(self) -> None:
         scenario = with_plugin()
@@ -194,16 +197,16 @@ class TestRefused:
         scenario.fail(call, "the fan is broken")
         self.refused(scenario, "the fan is broken", "AllocateFailed")
 
-    def test_the_plugin_is_away(self) -> None:
+    def test_the_plugin_is_disconnected(self) -> None:
         scenario = with_plugin()
         scenario.disconnect()
         scenario.run(pod("p", gpu=1))
         self.refused(scenario, "EndpointStopped")
 
-    def test_a_pod_that_ends_before_it_began(self) -> None:
+    def test_a_terminating_pod(self) -> None:
         scenario = with_plugin()
         scenario.run(pod("p", gpu=1, is_terminating=True))
-        self.refused(scenario, "is ending")
+        self.refused(scenario, "is terminating")
 
     def test_a_pod_that_is_over(self) -> None:
         scenario = with_plugin()
@@ -213,21 +216,21 @@ class TestRefused:
         scenario.gone("p")
         self.refused(scenario, "is over")
 
-    def test_while_it_is_not_known_who_holds_what(self) -> None:
+    def test_while_allocations_are_being_recovered(self) -> None:
         scenario = RuntimeScenario(is_recovering=True)
         scenario.plugin(device_ids(1))
         scenario.see(pod("p", gpu=1))
         self.refused(scenario, "checkpoint was lost")
 
-    def test_the_answer_was_lost(self) -> None:
+    def test_a_lost_response(self) -> None:
         scenario = RuntimeScenario(Checkpoint((held_by("p", "d0", response=None),), {GPU: ()}))
         self.refused(scenario, "was lost with the checkpoint", soon=True)
         effects = scenario.plugin(device_ids(1))
         scenario.answer_all(effects)
-        assert isinstance(scenario.ask("p"), Given)
+        assert isinstance(scenario.ask("p"), Grant)
 
     @pytest.mark.kubelet("weak spot 24")
-    def test_two_plugins_want_one_thing(self) -> None:
+    def test_conflicting_plugins(self) -> None:
         scenario = with_plugin()
         scenario.plugin(["n0"], NIC, endpoint=2)
         effects = scenario.see(pod("p", gpu=1, nic=1))
@@ -236,24 +239,24 @@ class TestRefused:
         scenario.answer(second, b"two")
         self.refused(scenario, GPU, NIC, "env ANSWER")
 
-    def test_an_answer_that_cannot_be_read(self) -> None:
+    def test_an_invalid_response(self) -> None:
         scenario = RuntimeScenario(Checkpoint((held_by("p", "d0", response=b"\xff"),), {GPU: ()}))
         scenario.plugin(["d0"])
         scenario.see(pod("p", gpu=1))
-        self.refused(scenario, "cannot be read", "AllocResp cannot be decoded (1 bytes)")
+        self.refused(scenario, "is invalid", "AllocResp cannot be decoded (1 bytes)")
 
 
 class TestPreStart:
-    def test_is_answered_first(self) -> None:
+    def test_must_be_answered_first(self) -> None:
         scenario = with_plugin(pre_start_required=True)
         scenario.run(pod("p", gpu=1))
         refusal = scenario.refusal("p")
-        assert refusal.may_pass_soon
+        assert refusal.is_temporary
         assert "PreStartContainer" in refusal.message
         scenario.prepare(scenario.effects)
-        assert isinstance(scenario.ask("p"), Given)
+        assert isinstance(scenario.ask("p"), Grant)
 
-    def test_says_what_the_plugin_said(self) -> None:
+    def test_the_refusal_has_the_plugins_error(self) -> None:
         scenario = with_plugin(pre_start_required=True)
         scenario.run(pod("p", gpu=1))
         scenario.prepare(scenario.effects, "cannot reset")
@@ -271,7 +274,7 @@ class TestPreStart:
         assert isinstance(scenario.ask("p"), Refusal)
         (call,) = scenario.prepare(again)
         assert (call.container, call.device_ids) == ("main", ("d0",))
-        assert isinstance(scenario.ask("p"), Given)
+        assert isinstance(scenario.ask("p"), Grant)
 
     def test_a_creation_that_was_refused_is_no_instance(self) -> None:
         scenario = with_plugin(pre_start_required=True)
@@ -295,7 +298,7 @@ class TestPreStart:
         found += after.plugin(device_ids(1), options=PluginOptions(pre_start_required=True))
         assert after.prepare(found) == []
 
-    def test_what_is_owed_is_dropped_when_the_device_is_in_use(self) -> None:
+    def test_a_due_call_is_cancelled_when_the_device_is_in_use(self) -> None:
         scenario = with_plugin(1, pre_start_required=True)
         scenario.sync()
         scenario.run(pod("p", init("prep"), container("main", gpu=1)))
@@ -306,7 +309,7 @@ class TestPreStart:
         assert scenario.manager.checkpoint().pre_starts == ()
         assert scenario.prepare(scenario.passes(120.0)) == []
 
-    def test_is_called_again_for_what_ended_while_the_runtime_was_away(self) -> None:
+    def test_is_called_again_after_an_end_while_the_runtime_was_disconnected(self) -> None:
         scenario = with_plugin(pre_start_required=True)
         scenario.sync()
         scenario.run(pod("p", gpu=1))
@@ -322,12 +325,12 @@ class TestPreStart:
         (first,) = (effect for effect in scenario.effects if isinstance(effect, CallPreStart))
         (second,) = scenario.happens("pre_started", first.ticket)[-1:]
         assert isinstance(second, CallPreStart)
-        assert scenario.refusal("p", "prep").may_pass_soon
+        assert scenario.refusal("p", "prep").is_temporary
         scenario.happens("pre_start_failed", second.ticket, "cannot reset")
-        assert isinstance(scenario.ask("p", "prep"), Given), "its own has been answered"
+        assert isinstance(scenario.ask("p", "prep"), Grant), "its own has been answered"
         assert "cannot reset" in scenario.refusal("p", "main").message
 
-    def test_after_a_restart_the_plugin_is_awaited_a_while(self) -> None:
+    def test_after_a_restart_the_plugin_is_awaited(self) -> None:
         scenario = with_plugin(pre_start_required=True)
         scenario.run(pod("p", gpu=1))
         scenario.prepare(scenario.effects)
@@ -336,16 +339,16 @@ class TestPreStart:
         assert isinstance(after.ask("p"), Refusal)
         (call,) = after.prepare(after.plugin(device_ids(2), options=PluginOptions(pre_start_required=True)))
         assert call.container == "main"
-        assert isinstance(after.ask("p"), Given)
+        assert isinstance(after.ask("p"), Grant)
 
-    def test_after_a_restart_without_its_plugin_it_is_given_in_the_end(self) -> None:
+    def test_after_a_restart_without_its_plugin_it_is_granted_after_a_timeout(self) -> None:
         scenario = with_plugin()
         scenario.run(pod("p", gpu=1))
         after = scenario.rebooted()
         after.sync()
         assert isinstance(after.ask("p"), Refusal)
         after.passes(10.0)
-        assert isinstance(after.ask("p"), Given)
+        assert isinstance(after.ask("p"), Grant)
 
 
 @pytest.mark.parametrize(
@@ -363,5 +366,5 @@ class TestPreStart:
         pytest.param({f"{KEY}/pod": "[ nodedevice ]"}, True, id="pod"),
     ],
 )
-def test_who_is_held_for_us(annotations: dict[str, str], is_held: bool) -> None:
-    assert is_held_for_us(Sandbox("s", "p", "default", "uid", annotations), "main") == is_held
+def test_requires_plugin(annotations: dict[str, str], is_held: bool) -> None:
+    assert requires_plugin(Sandbox("s", "p", "default", "uid", annotations), "main") == is_held

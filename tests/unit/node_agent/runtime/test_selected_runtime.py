@@ -1,4 +1,4 @@
-"""The runtime that a node keeps: chosen, written down, read again; and the command that changes it."""
+"""The stored runtime of a node: selected, written, and read at the next start; and the command that changes it."""
 
 import logging
 import socket
@@ -16,8 +16,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.runtime import selected_runtime as kept_runtime
-from nodedevice_agent.runtime.settle import with_runtime_settled
+from nodedevice_agent.runtime import selected_runtime
+from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import Settings
 
 GPU = "example.com/gpu"
@@ -41,11 +41,11 @@ def nri(node: Path) -> Iterator[Path]:
         yield path
 
 
-def settle(node: Path, runtime: str = "auto", ours: tuple[str, ...] = ()) -> str:
-    return kept_runtime.settle(runtime, node / "s", node / "k", node / "nri.sock", ours)
+def select(node: Path, runtime: str = "auto", own_names: tuple[str, ...] = ()) -> str:
+    return selected_runtime.select(runtime, node / "s", node / "k", node / "nri.sock", own_names)
 
 
-def kept(node: Path) -> str:
+def stored(node: Path) -> str:
     path = node / "s/runtime"
     return path.read_text() if path.exists() else ""
 
@@ -55,29 +55,31 @@ def kubelet_knows(node: Path, *names: str, allocations: tuple[Allocation, ...] =
     (node / "k/device-plugins/kubelet_internal_checkpoint").write_text(text)
 
 
-def test_the_choice_is_kept_whatever_is_there_later(node: Path, nri: Path) -> None:
-    assert settle(node) == "nri"
+def test_the_choice_is_stored_whatever_exists_later(node: Path, nri: Path) -> None:
+    assert select(node) == "nri"
     nri.unlink()
-    assert (settle(node), kept(node)) == ("nri", "nri\n")
+    assert (select(node), stored(node)) == ("nri", "nri\n")
 
 
-def test_without_a_socket_it_is_the_kubelet(node: Path) -> None:
+def test_without_a_socket_the_kubelet_is_selected(node: Path) -> None:
     (node / "nri.sock").touch()
-    assert (settle(node), kept(node)) == ("kubelet", "kubelet\n")
+    assert (select(node), stored(node)) == ("kubelet", "kubelet\n")
 
 
 @pytest.mark.parametrize("known_by", ["plugins of the settings", "the agent's checkpoint"])
 @pytest.mark.parametrize("entry", ["registered", "held"])
-def test_a_name_that_the_kubelet_knew_is_the_kubelets(node: Path, nri: Path, known_by: str, entry: str) -> None:
+def test_a_name_in_the_kubelets_checkpoint_selects_the_kubelet(
+    node: Path, nri: Path, known_by: str, entry: str
+) -> None:
     if entry == "registered":
         kubelet_knows(node, GPU)
     else:
         kubelet_knows(node, allocations=(HELD,))
     if known_by == "the agent's checkpoint":
         checkpoint_file.write(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
-        assert settle(node) == "kubelet"
+        assert select(node) == "kubelet"
     else:
-        assert settle(node, ours=(GPU,)) == "kubelet"
+        assert select(node, own_names=(GPU,)) == "kubelet"
 
 
 @pytest.mark.parametrize(
@@ -100,52 +102,52 @@ def test_names_of_every_built_in_plugin_count(node: Path, nri: Path, plugins: di
         nri_socket=str(nri),
         plugins=msgspec.convert(plugins, PluginSettings),
     )
-    assert with_runtime_settled(settings).runtime == "kubelet"
-    assert kept(node) == "kubelet\n"
+    assert with_selected_runtime(settings).runtime == "kubelet"
+    assert stored(node) == "kubelet\n"
 
 
 @pytest.mark.parametrize("broken", ["s/checkpoint.json", "k/device-plugins/kubelet_internal_checkpoint"])
-def test_a_checkpoint_that_cannot_be_read_says_nothing(node: Path, nri: Path, broken: str) -> None:
+def test_an_unreadable_checkpoint_does_not_count(node: Path, nri: Path, broken: str) -> None:
     (node / broken).write_bytes(b"\xff\xfe")
-    assert settle(node, ours=(GPU,)) == "nri"
+    assert select(node, own_names=(GPU,)) == "nri"
 
 
-def test_a_runtime_that_is_set_is_used_and_kept(node: Path, nri: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert settle(node, "kubelet") == "kubelet"
-    assert settle(node) == "kubelet"
+def test_a_runtime_by_name_is_used_and_stored(node: Path, nri: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert select(node, "kubelet") == "kubelet"
+    assert select(node) == "kubelet"
     with caplog.at_level(logging.WARNING):
-        assert settle(node, "nri") == "nri"
-    assert [record.message for record in caplog.records] == ["another runtime than before"]
-    assert kept(node) == "nri\n"
+        assert select(node, "nri") == "nri"
+    assert [record.message for record in caplog.records] == ["runtime differs from the stored one"]
+    assert stored(node) == "nri\n"
 
 
-def test_none_is_not_kept(node: Path) -> None:
-    assert (settle(node, "none"), kept(node)) == ("none", "")
+def test_none_is_not_stored(node: Path) -> None:
+    assert (select(node, "none"), stored(node)) == ("none", "")
 
 
 @pytest.mark.parametrize("content", [b"", b"docker\n", b"\xff", b"x" * 10_000])
-def test_a_word_that_is_no_runtime_is_refused_with_the_remedy(node: Path, content: bytes) -> None:
+def test_an_invalid_runtime_is_an_error_with_a_remedy(node: Path, content: bytes) -> None:
     (node / "s/runtime").write_bytes(content)
     with pytest.raises(SettingsError, match="nodedevice-agent runtime move") as caught:
-        settle(node)
+        select(node)
     assert len(str(caught.value)) < 600
 
 
-def test_a_directory_in_its_place_is_to_be_removed(node: Path) -> None:
+def test_a_directory_in_its_place_must_be_removed(node: Path) -> None:
     (node / "s/runtime").mkdir()
     for said in (command(node, "show"), command(node, "move", "--to", "nri")):
         assert said.exit_code == 1
         assert f"{node / 's/runtime'} is a directory" in said.output
         assert "remove it" in said.output
     with pytest.raises(SettingsError, match="remove it"):
-        settle(node)
+        select(node)
     (node / "s/runtime").rmdir()
     assert command(node, "move", "--to", "nri").exit_code == 0
 
 
-def test_a_state_directory_that_cannot_be_written_is_told(node: Path) -> None:
+def test_a_state_directory_that_cannot_be_written_is_an_error(node: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be written"):
-        kept_runtime.settle("auto", node / "none", node / "k", node / "nri.sock", ())
+        selected_runtime.select("auto", node / "none", node / "k", node / "nri.sock", ())
 
 
 def command(node: Path, *args: str) -> Result:
@@ -155,43 +157,43 @@ def command(node: Path, *args: str) -> Result:
 
 def test_show(node: Path) -> None:
     assert "kubelet: not kept yet; would be chosen because" in command(node, "show").output
-    settle(node)
+    select(node)
     assert command(node, "show").output == f"kubelet: kept in {node / 's/runtime'}\n"
 
 
 def test_move(node: Path) -> None:
-    settle(node)
+    select(node)
     assert command(node, "move", "--to", "nri").exit_code == 0
-    assert (settle(node), kept(node)) == ("nri", "nri\n")
+    assert (select(node), stored(node)) == ("nri", "nri\n")
 
 
-def test_move_from_a_kubelet_that_still_knows_the_name(node: Path) -> None:
-    settle(node)
+def test_move_from_a_kubelet_whose_checkpoint_has_the_name(node: Path) -> None:
+    select(node)
     checkpoint_file.write(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
     kubelet_knows(node, GPU)
     assert f"the kubelet still knows {GPU}" in command(node, "move", "--to", "nri").output
     assert f"the kubelet's checkpoint knows: {GPU}" in command(node, "show").output
 
 
-def test_move_asks_for_a_drained_node(node: Path) -> None:
-    settle(node)
+def test_move_requires_a_drained_node(node: Path) -> None:
+    select(node)
     checkpoint_file.write(node / "s/checkpoint.json", encode(Checkpoint((HELD,), {GPU: ()})))
     refused = command(node, "move", "--to", "nri")
-    assert (refused.exit_code, kept(node)) == (1, "kubelet\n")
+    assert (refused.exit_code, stored(node)) == (1, "kubelet\n")
     assert "1 containers of this node hold devices" in refused.output
     assert command(node, "move", "--to", "nri", "--even-if-held").exit_code == 0
-    assert kept(node) == "nri\n"
+    assert stored(node) == "nri\n"
 
 
-def test_move_does_not_guess_where_the_checkpoint_cannot_be_read(node: Path) -> None:
+def test_move_fails_with_an_unreadable_checkpoint(node: Path) -> None:
     (node / "s/checkpoint.json").write_text("{")
     refused = command(node, "move", "--to", "nri")
-    assert (refused.exit_code, kept(node)) == (1, "")
+    assert (refused.exit_code, stored(node)) == (1, "")
     assert "cannot be read" in refused.output
 
 
-def test_move_mends_a_word_that_is_no_runtime(node: Path) -> None:
+def test_move_replaces_an_invalid_runtime(node: Path) -> None:
     (node / "s/runtime").write_text("docker")
     assert command(node, "show").exit_code == 1
     assert command(node, "move", "--to", "kubelet").exit_code == 0
-    assert kept(node) == "kubelet\n"
+    assert stored(node) == "kubelet\n"

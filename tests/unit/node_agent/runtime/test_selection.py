@@ -1,4 +1,4 @@
-"""What `--runtime auto` comes to."""
+"""The runtime that `--runtime auto` stands for."""
 
 import pytest
 from nodedevice_agent.runtime.selection import Evidence, choose
@@ -9,22 +9,20 @@ GPU = "example.com/gpu"
 @pytest.mark.parametrize(
     ("evidence", "runtime"),
     [
-        pytest.param(Evidence("", True, (), ()), "nri", id="the socket is there"),
-        pytest.param(Evidence("", False, (), ()), "kubelet", id="it is not"),
-        pytest.param(Evidence("nri", False, (GPU,), (GPU,)), "nri", id="kept, whatever is there now"),
-        pytest.param(Evidence("kubelet", True, (), ()), "kubelet", id="kept, although the socket is there now"),
-        pytest.param(
-            Evidence("", True, (GPU,), (GPU, "x.com/y")), "kubelet", id="a name of ours that the kubelet knows"
-        ),
-        pytest.param(Evidence("", True, (GPU,), ("x.com/y",)), "nri", id="names of others are the others'"),
+        pytest.param(Evidence("", True, (), ()), "nri", id="a socket"),
+        pytest.param(Evidence("", False, (), ()), "kubelet", id="no socket"),
+        pytest.param(Evidence("nri", False, (GPU,), (GPU,)), "nri", id="stored, without a socket now"),
+        pytest.param(Evidence("kubelet", True, (), ()), "kubelet", id="stored, with a socket now"),
+        pytest.param(Evidence("", True, (GPU,), (GPU, "x.com/y")), "kubelet", id="a shared name"),
+        pytest.param(Evidence("", True, (GPU,), ("x.com/y",)), "nri", id="no shared name"),
     ],
 )
 def test_choice(evidence: Evidence, runtime: str) -> None:
     assert choose(evidence).runtime == runtime
 
 
-def test_the_reason_names_what_it_rests_on_in_bounds() -> None:
+def test_the_reason_names_a_bounded_number_of_resources() -> None:
     many = [f"example.com/r{index}" for index in range(9)]
-    assert choose(Evidence("", True, many, many)).why == (
-        "the kubelet knows example.com/r0, example.com/r1, example.com/r2, … from before"
+    assert choose(Evidence("", True, many, many)).reason == (
+        "the kubelet's checkpoint has example.com/r0, example.com/r1, example.com/r2, …"
     )

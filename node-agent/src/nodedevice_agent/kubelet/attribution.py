@@ -1,8 +1,8 @@
-"""Who holds what where the kubelet is the allocator: its checkpoint, its pod resources and the API's pods, put together.
+"""Attributes devices to pods where the kubelet allocates: from its checkpoint, its pod resources and the API's pods.
 
-The checkpoint knows pods by UID and keeps those that are over until the next pod asks for a device; pod resources know them
-by name and leave out init containers that end; the API says which pods are over. A pod that the API does not show (yet), but
-pod resources do, is held for real. Without a readable checkpoint the names alone have to do.
+The checkpoint has pod UIDs, and keeps finished pods until the next pod requests a device. Pod resources have pod names, and omit
+init containers that end. The API reports which pods have finished. A pod that is in pod resources and not (yet) in the API holds
+its devices. Without a readable checkpoint the names are used alone.
 Source: kubelet pkg/kubelet/cm/devicemanager (checkpoint) and pkg/kubelet/apis/podresources @ 1.37.
 """
 
@@ -18,8 +18,8 @@ Named = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What pod resources tell of one container and resource. device_ids: sorted, each once."""
+class PodResourcesRow:
+    """The devices of one container and resource. device_ids: sorted, each once."""
 
     namespace: str
     name: str
@@ -29,58 +29,58 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
-    """What the kubelet said. None: its checkpoint cannot be read, its pod resources do not answer."""
+class KubeletState:
+    """The kubelet's checkpoint and pod resources. None: unreadable, or no response."""
 
     entries: tuple[Allocation, ...] | None = None
-    rows: tuple[Row, ...] | None = None
+    rows: tuple[PodResourcesRow, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """allocations: no device in those of two pods. strangers: pods that hold devices and are not seen in the API (yet).
+    """allocations: each device belongs to one pod. unknown_pods: pods with devices that are not (yet) in the API.
 
-    disputed: what was left out because the kubelet says of two pods that they hold the same device.
+    conflicts: allocations left out because the kubelet reports their device for two pods.
     """
 
     allocations: tuple[Allocation, ...]
-    strangers: Mapping[str, Pod]
-    disputed: tuple[Allocation, ...]
+    unknown_pods: Mapping[str, Pod]
+    conflicts: tuple[Allocation, ...]
 
 
 def attribute(
-    holdings: Holdings,
+    state: KubeletState,
     pods: Mapping[str, Pod],
     ended: Collection[str],
     resources: Mapping[str, Resource],
     before: Collection[Allocation] = (),
 ) -> Attribution:
-    """Say which pod holds what, of the resources that are known here.
+    """Attribute devices of the known resources to pods.
 
-    pods: those of the API that are not over, by UID. ended: UIDs that the API says are over or gone. before: what was said last;
-    where the kubelet contradicts itself, that stays.
+    pods: the API's unfinished pods, by UID. ended: UIDs of pods that have finished or are gone. before: the last attribution; where
+    the kubelet contradicts itself, it stays.
     """
-    strangers: dict[str, Pod] = {}
-    if holdings.entries is None:
-        claimed = _by_name(holdings.rows or (), pods, resources)
+    unknown_pods: dict[str, Pod] = {}
+    if state.entries is None:
+        claimed = _by_name(state.rows or (), pods, resources)
     else:
-        claimed = _by_uid(holdings.entries, holdings.rows or (), pods, ended, strangers)
+        claimed = _by_uid(state.entries, state.rows or (), pods, ended, unknown_pods)
     known = [allocation for allocation in claimed if allocation.resource_name in resources and allocation.device_ids]
-    standing = {(a.pod_uid, a.container, a.resource_name) for a in before}
-    known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in standing, a.pod_uid, a.container))
-    kept, disputed = _each_device_once(known)
+    attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
+    known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
+    kept, conflicts = _each_device_once(known)
     holding = {allocation.pod_uid for allocation in kept}
-    return Attribution(kept, {uid: pod for uid, pod in strangers.items() if uid in holding}, disputed)
+    return Attribution(kept, {uid: pod for uid, pod in unknown_pods.items() if uid in holding}, conflicts)
 
 
 def _by_uid(
     entries: Iterable[Allocation],
-    rows: Iterable[Row],
+    rows: Iterable[PodResourcesRow],
     pods: Mapping[str, Pod],
     ended: Collection[str],
-    strangers: dict[str, Pod],
+    unknown_pods: dict[str, Pod],
 ) -> Iterator[Allocation]:
-    """Entries of pods that go on; `strangers` gets the pods that only the kubelet knows."""
+    """Entries of unfinished pods; adds the pods that only the kubelet knows to unknown_pods."""
     entries = tuple(entries)
     named = _names(entries, rows)
     for entry in entries:
@@ -88,23 +88,25 @@ def _by_uid(
         if uid not in pods:
             if uid in ended or uid not in named:
                 continue
-            strangers[uid] = Pod(uid, *named[uid], containers=())
+            unknown_pods[uid] = Pod(uid, *named[uid], containers=())
         yield entry
 
 
-def _names(entries: Iterable[Allocation], rows: Iterable[Row]) -> dict[str, Named]:
-    """UID to name, wherever pod resources tell of the same devices in a container of the same name."""
-    told = {(row.resource_name, row.container, row.device_ids): (row.namespace, row.name) for row in rows}
+def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> dict[str, Named]:
+    """UID to name, where pod resources have the same devices in a container of the same name."""
+    by_devices = {(row.resource_name, row.container, row.device_ids): (row.namespace, row.name) for row in rows}
     found = {}
     for entry in entries:
-        named = told.get((entry.resource_name, entry.container, entry.device_ids))
+        named = by_devices.get((entry.resource_name, entry.container, entry.device_ids))
         if named is not None:
             found[entry.pod_uid] = named
     return found
 
 
-def _by_name(rows: Iterable[Row], pods: Mapping[str, Pod], resources: Mapping[str, Resource]) -> Iterator[Allocation]:
-    """The kubelet's answer to the container is in its checkpoint alone, so none is known here."""
+def _by_name(
+    rows: Iterable[PodResourcesRow], pods: Mapping[str, Pod], resources: Mapping[str, Resource]
+) -> Iterator[Allocation]:
+    """Without the plugin's response, which only the checkpoint has."""
     by_name = {(pod.namespace, pod.name): pod for pod in pods.values()}
     for row in rows:
         pod, resource = by_name.get((row.namespace, row.name)), resources.get(row.resource_name)
@@ -115,12 +117,12 @@ def _by_name(rows: Iterable[Row], pods: Mapping[str, Pod], resources: Mapping[st
 
 def _each_device_once(claimed: Iterable[Allocation]) -> tuple[tuple[Allocation, ...], tuple[Allocation, ...]]:
     holders: dict[tuple[str, str], str] = {}
-    kept, disputed = [], []
+    kept, conflicts = [], []
     for allocation in claimed:
         keys = [(allocation.resource_name, device_id) for device_id in allocation.device_ids]
         if any(holders.get(key, allocation.pod_uid) != allocation.pod_uid for key in keys):
-            disputed.append(allocation)
+            conflicts.append(allocation)
             continue
         holders.update(dict.fromkeys(keys, allocation.pod_uid))
         kept.append(allocation)
-    return tuple(kept), tuple(disputed)
+    return tuple(kept), tuple(conflicts)

@@ -1,4 +1,4 @@
-"""How a resource stands with the kubelet that gives it out, as its NodeDevice's condition Injectable says it."""
+"""The condition Injectable of a resource that the kubelet allocates, from the state of its registration with the kubelet."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,51 +8,40 @@ from nodedevice_api.names import Reason
 _MAX_DETAIL = 512
 
 
-class Stand(Enum):
+class KubeletRegistrationState(Enum):
     REGISTERED = "registered"
-    AWAY = "away"
+    UNREACHABLE = "unreachable"
     REFUSED = "refused"
-    TOO_MANY = "too many"
+    LIST_TOO_BIG = "list too big"
     CANNOT_SERVE = "cannot serve"
-    NOTHING_TO_SHOW = "nothing to show"
+    NOT_ADVERTISED = "not advertised"
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletStanding:
-    """detail: what is known beside it, such as the kubelet's own words."""
+class KubeletRegistration:
+    """detail: the cause, such as the kubelet's error message."""
 
-    stand: Stand
+    state: KubeletRegistrationState
     detail: str = ""
 
 
-def injectable(standing: KubeletStanding) -> tuple[str, str, str]:
+def injectable(registration: KubeletRegistration) -> tuple[str, str, str]:
     """Status, reason and message of the condition."""
-    shown = "".join(c if c.isprintable() else " " for c in standing.detail[:_MAX_DETAIL])
-    match standing.stand:
-        case Stand.REGISTERED:
-            return (
-                "True",
-                Reason.KUBELET_REGISTERED,
-                "the kubelet has taken the registration and puts devices into containers",
-            )
-        case Stand.AWAY:
-            remedy = "start the kubelet, or say with --kubelet-dir where its directory is"
-            return "False", Reason.KUBELET_UNREACHABLE, f"the kubelet takes no registration ({shown}): {remedy}"
-        case Stand.REFUSED:
-            return (
-                "False",
-                Reason.KUBELET_REFUSED,
-                f"the kubelet has refused the registration; it is tried again: {shown}",
-            )
-        case Stand.TOO_MANY:
+    detail = "".join(c if c.isprintable() else " " for c in registration.detail[:_MAX_DETAIL])
+    match registration.state:
+        case KubeletRegistrationState.REGISTERED:
+            message = "the kubelet accepted the registration and injects devices into containers"
+            return "True", Reason.KUBELET_REGISTERED, message
+        case KubeletRegistrationState.UNREACHABLE:
+            remedy = "start the kubelet, or set --kubelet-dir to its directory"
+            return "False", Reason.KUBELET_UNREACHABLE, f"cannot register with the kubelet ({detail}): {remedy}"
+        case KubeletRegistrationState.REFUSED:
+            return "False", Reason.KUBELET_REFUSED, f"the kubelet refused the registration; retrying: {detail}"
+        case KubeletRegistrationState.LIST_TOO_BIG:
             remedy = "list fewer devices on this node, or use --runtime nri"
-            return "False", Reason.KUBELET_LIST_TOO_BIG, f"{shown}, and the kubelet takes 4 MiB at most: {remedy}"
-        case Stand.CANNOT_SERVE:
-            return (
-                "False",
-                Reason.KUBELET_CANNOT_SERVE,
-                f"there is no socket for the kubelet to call; it is tried again: {shown}",
-            )
-        case Stand.NOTHING_TO_SHOW:
-            why = "registered with the kubelet once its device plugin has listed its devices and the cordons are known"
-            return "False", Reason.NOTHING_FOR_KUBELET, why
+            return "False", Reason.KUBELET_LIST_TOO_BIG, f"{detail}; the kubelet accepts at most 4 MiB: {remedy}"
+        case KubeletRegistrationState.CANNOT_SERVE:
+            return "False", Reason.KUBELET_CANNOT_SERVE, f"cannot serve a socket for the kubelet; retrying: {detail}"
+        case KubeletRegistrationState.NOT_ADVERTISED:
+            message = "not registered with the kubelet until the device plugin lists devices and the cordons are known"
+            return "False", Reason.NOTHING_FOR_KUBELET, message

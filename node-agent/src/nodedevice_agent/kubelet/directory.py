@@ -1,6 +1,6 @@
-"""The kubelet's own directory: where its device manager takes registrations, what it has written down, where it tells of pods.
+"""Paths of the kubelet's directory: its plugin directory, its checkpoint, its pod resources socket.
 
-Read only, but for the sockets of our own that edges.kubelet.endpoint puts there under names that no other plugin has.
+Read only, except for our own sockets, which kubelet/endpoint.py serves there under names that no other plugin has.
 Source: kubelet pkg/kubelet/cm/devicemanager and pkg/kubelet/apis/podresources @ 1.37; the plugin directory is a constant there.
 """
 
@@ -15,7 +15,7 @@ from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 PLUGIN_DIR = "device-plugins"
 CHECKPOINT = "kubelet_internal_checkpoint"
 _OURS = "nodedevice-"
-# a hundred times what a full node's kubelet writes
+# a hundred times the checkpoint of a full node
 _MAX_BYTES = 64 * 1024**2
 
 
@@ -30,8 +30,8 @@ class KubeletDirectory:
         self.pod_resources = path / "pod-resources" / "kubelet.sock"
         if plugin_dir.resolve() == self.device_plugins.resolve():
             raise SettingsError(
-                f"--plugin-dir {plugin_dir} is the kubelet's own; with --runtime kubelet both are needed: "
-                "give this agent a directory of its own and point the device plugins there"
+                f"--plugin-dir {plugin_dir} is the kubelet's plugin directory, and --runtime kubelet needs another one: "
+                "set --plugin-dir to a directory of this agent and register the device plugins there"
             )
 
     def read_checkpoint(self) -> Checkpoint:
@@ -40,7 +40,7 @@ class KubeletDirectory:
 
 
 def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
-    """What the kubelet wrote last; an empty one where it wrote none yet. Raises CheckpointCorrupt."""
+    """The kubelet's checkpoint; empty where there is none yet. Raises CheckpointCorrupt."""
     try:
         return decode(read_regular(kubelet_dir / PLUGIN_DIR / CHECKPOINT, _MAX_BYTES).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):

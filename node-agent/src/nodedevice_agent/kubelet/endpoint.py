@@ -1,4 +1,4 @@
-"""One resource as the kubelet's device plugin: served and registered for as long as there is anything to show of it."""
+"""Serves one resource to the kubelet as a device plugin, registered while the resource is advertised."""
 
 import asyncio
 import logging
@@ -9,30 +9,31 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.backoff import Backoff
 
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet.advertised import Offer
-from nodedevice_agent.kubelet.condition import KubeletStanding, Stand
+from nodedevice_agent.kubelet.advertised import Advertised
+from nodedevice_agent.kubelet.condition import KubeletRegistration, KubeletRegistrationState
 from nodedevice_agent.kubelet.directory import KubeletDirectory, endpoint_name
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, PassedOn, list_message, shown
+from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, ProxyService, list_message, plugin_devices
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket, RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 log = logging.getLogger(__name__)
 
-_STANDS = {
-    RegistrationState.REGISTERED: Stand.REGISTERED,
-    RegistrationState.NO_MANAGER: Stand.AWAY,
-    RegistrationState.NO_DIRECTORY: Stand.AWAY,
-    RegistrationState.REFUSED: Stand.REFUSED,
-    RegistrationState.TAKEN: Stand.CANNOT_SERVE,
+_STATES = {
+    RegistrationState.REGISTERED: KubeletRegistrationState.REGISTERED,
+    RegistrationState.NO_MANAGER: KubeletRegistrationState.UNREACHABLE,
+    RegistrationState.NO_DIRECTORY: KubeletRegistrationState.UNREACHABLE,
+    RegistrationState.REFUSED: KubeletRegistrationState.REFUSED,
+    RegistrationState.TAKEN: KubeletRegistrationState.CANNOT_SERVE,
 }
 
 
 class KubeletEndpoint:
-    """run() until cancelled; show() what there is to show whenever that may have changed.
+    """run() until cancelled; advertise() whenever the resource may have changed.
 
-    told: how it stands has changed. grace_seconds: for how long a kubelet that starts anew is not told to be away.
+    on_condition: called when the registration's state has changed. grace_seconds: for how long a kubelet that restarts is
+    not reported as unreachable.
     """
 
     def __init__(
@@ -42,47 +43,49 @@ class KubeletEndpoint:
         mirror: Mirror,
         host: PluginHost,
         watcher: FileWatcher,
-        told: Callable[[str], None],
+        on_condition: Callable[[str], None],
         grace_seconds: float,
     ) -> None:
         self._resource_name = resource_name
         self._directory = directory
         self._mirror, self._host = mirror, host
         self._watcher = watcher
-        self._told = told
+        self._on_condition = on_condition
         self._grace_seconds = grace_seconds
         self._grace: asyncio.TimerHandle | None = None
         self._pace = Pace()
         self._devices = DeviceList()
-        self._offer: Offer | None = None
-        # whether the kubelet is shown anything now
-        self._offers = False
+        self._advertised: Advertised | None = None
+        # False also for a list that is too big
+        self._is_advertised = False
         self._options = api_pb2.DevicePluginOptions()
         self._changed = asyncio.Event()
-        self.standing = KubeletStanding(Stand.NOTHING_TO_SHOW)
+        self.registration = KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED)
 
-    def show(self, offer: Offer | None) -> None:
-        """What the kubelet is to know from now on; None: nothing of this resource."""
-        if offer == self._offer:
+    def advertise(self, advertised: Advertised | None) -> None:
+        """Advertise this from now on; None: withdraw the resource."""
+        if advertised == self._advertised:
             return
-        self._offer = offer
-        self._offers = offer is not None and self._publish(offer)
-        if offer is None:
-            self._stands(Stand.NOTHING_TO_SHOW)
-        elif offer.options is not None:
+        self._advertised = advertised
+        self._is_advertised = advertised is not None and self._publish(advertised)
+        if advertised is None:
+            self._set_state(KubeletRegistrationState.NOT_ADVERTISED)
+        elif advertised.options is not None:
             self._options = api_pb2.DevicePluginOptions(
-                pre_start_required=offer.options.pre_start_required,
-                # also where the plugin gives no advice: cordons and NUMA nodes are ours to steer by
+                pre_start_required=advertised.options.pre_start_required,
+                # also without the plugin's: preferred devices respect cordons and NUMA nodes
                 get_preferred_allocation_available=True,
             )
         self._changed.set()
 
-    def _publish(self, offer: Offer) -> bool:
-        """Returns False for what the kubelet would not take."""
-        devices = shown(offer)
+    def _publish(self, advertised: Advertised) -> bool:
+        """Returns False for a list that the kubelet would not accept."""
+        devices = plugin_devices(advertised)
         size = list_message(devices).ByteSize()
         if size > MAX_LIST_BYTES:
-            self._stands(Stand.TOO_MANY, f"{len(devices)} devices make a list of {size} bytes")
+            self._set_state(
+                KubeletRegistrationState.LIST_TOO_BIG, f"{len(devices)} devices make a list of {size} bytes"
+            )
             return False
         self._devices.publish(devices)
         return True
@@ -90,18 +93,18 @@ class KubeletEndpoint:
     async def run(self) -> None:
         pauses = Backoff(1.0, self._pace.rescan_seconds)
         while True:
-            await self._until(lambda: self._offers)
+            await self._until(lambda: self._is_advertised)
             try:
                 await self._serve()
                 pauses.reset()
             except (CannotServe, OSError) as exc:
                 extra = {"resource_name": self._resource_name, "error": str(exc)}
-                log.error("resource cannot be served to the kubelet; trying again", extra=extra)
-                self._stands(Stand.CANNOT_SERVE, str(exc))
+                log.error("cannot serve the resource to the kubelet; retrying", extra=extra)
+                self._set_state(KubeletRegistrationState.CANNOT_SERVE, str(exc))
                 await asyncio.sleep(pauses.next())
 
     async def _serve(self) -> None:
-        """Returns when there is nothing to show any more, or other options: those are told with a registration only."""
+        """Returns when the resource is withdrawn, or its options have changed: options are sent with a registration only."""
         options = self._options
         socket = RegisteredSocket(
             self._resource_name,
@@ -109,11 +112,11 @@ class KubeletEndpoint:
             self._directory.device_plugins,
             self._watcher,
             self._pace,
-            make_service=partial(PassedOn, self._resource_name, self._devices, options, self._mirror, self._host),
-            report=self._heard,
+            make_service=partial(ProxyService, self._resource_name, self._devices, options, self._mirror, self._host),
+            report=self._reported,
         )
         serving = asyncio.create_task(socket.run())
-        over = asyncio.create_task(self._until(lambda: not self._offers or self._options != options))
+        over = asyncio.create_task(self._until(lambda: not self._is_advertised or self._options != options))
         try:
             await asyncio.wait((serving, over), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -129,24 +132,28 @@ class KubeletEndpoint:
             self._changed.clear()
             await self._changed.wait()
 
-    def _heard(self, standing: RegistrationState, detail: str) -> None:
-        # what has been taken back meanwhile stands as show() left it
-        if self._offers:
-            self._stands(_STANDS[standing], detail)
+    def _reported(self, state: RegistrationState, detail: str) -> None:
+        # a resource that is no longer advertised keeps the state that advertise() has set
+        if self._is_advertised:
+            self._set_state(_STATES[state], detail)
 
-    def _stands(self, stand: Stand, detail: str = "") -> None:
-        found = KubeletStanding(stand, detail)
-        if stand is Stand.AWAY and self.standing.stand is Stand.REGISTERED:
+    def _set_state(self, state: KubeletRegistrationState, detail: str = "") -> None:
+        """A registered resource becomes unreachable only when the grace period has passed."""
+        found = KubeletRegistration(state, detail)
+        if (
+            state is KubeletRegistrationState.UNREACHABLE
+            and self.registration.state is KubeletRegistrationState.REGISTERED
+        ):
             if self._grace is None:
                 loop = asyncio.get_running_loop()
-                self._grace = loop.call_later(self._grace_seconds, self._say, found)
+                self._grace = loop.call_later(self._grace_seconds, self._set_registration, found)
             return
-        self._say(found)
+        self._set_registration(found)
 
-    def _say(self, standing: KubeletStanding) -> None:
+    def _set_registration(self, registration: KubeletRegistration) -> None:
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
-        if standing != self.standing:
-            self.standing = standing
-            self._told(self._resource_name)
+        if registration != self.registration:
+            self.registration = registration
+            self._on_condition(self._resource_name)

@@ -1,7 +1,7 @@
-"""The device manager of a node whose kubelet is the allocator: the same plugins, devices, numbers and cordons, and no admission.
+"""The device manager of a node whose kubelet allocates: the same plugins, devices, numbers and cordons, without allocation.
 
-It gives nothing out: a pod that comes is remembered, and what it holds is whatever the kubelet says that it holds. A pod's end
-is the API's word, because the kubelet keeps what ended pods held until the next pod asks for a device.
+Pods are remembered, and their allocations are read from the kubelet. The end of a pod is taken from the API, because the kubelet
+keeps the devices of finished pods until the next pod requests a device.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,13 +15,13 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.kubelet.attribution import Attribution, Holdings, attribute
+from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, attribute
 
 
 class Mirror(DeviceManager):
-    """A DeviceManager whose allocations are told to it by mirrored().
+    """A DeviceManager whose allocations come from the kubelet, by mirrored().
 
-    topology: by which NUMA nodes the kubelet is advised; that is not admission, so nothing is refused for it.
+    topology: the NUMA nodes by which the kubelet is given preferred devices; no pod is refused for it.
     """
 
     def __init__(
@@ -33,40 +33,40 @@ class Mirror(DeviceManager):
         topology: Topology | None = None,
         flapping: FlapDampingLimits | None = None,
     ) -> None:
-        # whoever owed a call of PreStartContainer before, the kubelet makes those calls now
+        # the kubelet calls PreStartContainer now
         restored = None if checkpoint is None else replace(checkpoint, pre_starts=())
         super().__init__(now, restored, is_recovering=is_recovering, waits_for_cordons=True, flapping=flapping)
         self.topology = topology or Topology()
-        # whether a pod has come to its end since the kubelet was last asked, which may have changed what it would say
+        # whether a pod has finished since the kubelet was read last: its state may be another
         self.is_outdated = True
-        # what the kubelet says two pods hold at once, and only one is shown with
-        self.disputed: tuple[Allocation, ...] = ()
-        self._holdings: Holdings | None = None
+        # allocations left out because the kubelet reports their device for two pods
+        self.conflicts: tuple[Allocation, ...] = ()
+        self._state: KubeletState | None = None
         self._ended: set[str] = set()
-        self._strangers: dict[str, Pod] = {}
+        self._unknown_pods: dict[str, Pod] = {}
 
     # -- the kubelet ------------------------------------------------------------------------------------------------------
 
-    def being_asked(self) -> None:
-        """The kubelet is asked now; the end of a pod that comes before its answer makes that answer outdated again."""
+    def read_started(self) -> None:
+        """The kubelet is read now; a pod that finishes before the result makes it outdated again."""
         self.is_outdated = False
 
-    def mirrored(self, holdings: Holdings, now: float) -> list[Effect]:
-        """What the kubelet says now. Where it says nothing at all, what it said before still holds."""
-        if holdings.entries is None and holdings.rows is None:
+    def mirrored(self, state: KubeletState, now: float) -> list[Effect]:
+        """The kubelet's state now. Where nothing could be read, the last state stays."""
+        if state.entries is None and state.rows is None:
             return []
-        if holdings.rows is None and self._holdings is not None:
-            # names that were told before: by them entries of pods that the API does not show are still told apart
-            holdings = replace(holdings, rows=self._holdings.rows)
-        self._holdings = holdings
-        if holdings.entries is not None:
-            self._ended &= {entry.pod_uid for entry in holdings.entries}
+        if state.rows is None and self._state is not None:
+            # with the last names, entries of pods that are not in the API can still be attributed
+            state = replace(state, rows=self._state.rows)
+        self._state = state
+        if state.entries is not None:
+            self._ended &= {entry.pod_uid for entry in state.entries}
         return self._attribute()
 
     # -- plugins ------------------------------------------------------------------------------------------------------
 
     def connected(self, resource_name: str, endpoint: int, options: PluginOptions, now: float) -> list[Effect]:
-        """A plugin registered; where its resource is new here, the kubelet may have known it before."""
+        """A plugin registered; the kubelet may already know a resource that is new here."""
         is_new = resource_name not in self.resources
         effects = super().connected(resource_name, endpoint, options, now)
         return effects + self._attribute() if is_new else effects
@@ -74,9 +74,9 @@ class Mirror(DeviceManager):
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
-        """The complete list of this node's pods. Everything is published again: their names may be known only now."""
+        """The complete list of this node's pods. Every resource is published again: pod names may be known only now."""
         found = {pod.uid: pod for pod in pods}
-        earlier = self._pods.keys() if self._holdings else self._pods.keys() | self.book.pod_uids()
+        earlier = self._pods.keys() if self._state else self._pods.keys() | self.book.pod_uids()
         gone = earlier - found.keys()
         self._pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
         self._ended = (self._ended | gone | found.keys()) - self._pods.keys()
@@ -102,21 +102,21 @@ class Mirror(DeviceManager):
     # -- restart ----------------------------------------------------------------------------------------------------------
 
     def recovered(self, known: Checkpoint, now: float) -> list[Effect]:
-        """What the API knew, after the checkpoint was lost: the resources only, as the kubelet knows who holds what."""
+        """After a lost checkpoint, only the resources are taken from the API: the kubelet knows the allocations."""
         names = dict.fromkeys(known.registered) | dict.fromkeys(a.resource_name for a in known.allocations)
         return super().recovered(Checkpoint(registered=dict.fromkeys(names, ())), now) + self._attribute()
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 
     def pod(self, pod_uid: str) -> Pod | None:
-        """Also one that the API does not show, named as the kubelet names it."""
-        return super().pod(pod_uid) or self._strangers.get(pod_uid)
+        """Also a pod that is not in the API, with the kubelet's name for it."""
+        return super().pod(pod_uid) or self._unknown_pods.get(pod_uid)
 
-    # -- how it is done -----------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _is_over(self, pod_uid: str) -> list[Effect]:
         self._pods.pop(pod_uid, None)
-        entries = (self._holdings.entries if self._holdings else None) or ()
+        entries = (self._state.entries if self._state else None) or ()
         if pod_uid in self.book.pod_uids() or any(entry.pod_uid == pod_uid for entry in entries):
             self._ended.add(pod_uid)
         if pod_uid not in self.book.pod_uids():
@@ -125,28 +125,28 @@ class Mirror(DeviceManager):
         return self._attribute()
 
     def _attribute(self) -> list[Effect]:
-        """Bring the book to what the kubelet and the API say together."""
-        if self._holdings is None:
-            going_on = tuple(a for a in self.book if a.pod_uid not in self._ended)
-            return self._enter(Attribution(going_on, {}, ()))
-        return self._enter(attribute(self._holdings, self._pods, self._ended, self.resources, tuple(self.book)))
+        """Update the book from the kubelet's state and the API's pods."""
+        if self._state is None:
+            unfinished = tuple(a for a in self.book if a.pod_uid not in self._ended)
+            return self._enter(Attribution(unfinished, {}, ()))
+        return self._enter(attribute(self._state, self._pods, self._ended, self.resources, tuple(self.book)))
 
     def _enter(self, found: Attribution) -> list[Effect]:
-        self._strangers, self.disputed = dict(found.strangers), found.disputed
-        wanted: dict[str, list[Allocation]] = {}
+        self._unknown_pods, self.conflicts = dict(found.unknown_pods), found.conflicts
+        desired: dict[str, list[Allocation]] = {}
         for allocation in found.allocations:
-            wanted.setdefault(allocation.pod_uid, []).append(allocation)
+            desired.setdefault(allocation.pod_uid, []).append(allocation)
         changed = [
             uid
-            for uid in self.book.pod_uids() | wanted.keys()
-            if not _are_same(self.book.of_pod(uid), wanted.get(uid, ()))
+            for uid in self.book.pod_uids() | desired.keys()
+            if not _are_same(self.book.of_pod(uid), desired.get(uid, ()))
         ]
         touched: set[str] = set()
-        # all are taken out before any is entered: a device may have passed from one pod to another
+        # released before any is added: a device may have passed from one pod to another
         for uid in changed:
             touched |= self.book.release(uid)
         for uid in changed:
-            for allocation in sorted(wanted.get(uid, ()), key=lambda a: (a.container, a.resource_name)):
+            for allocation in sorted(desired.get(uid, ()), key=lambda a: (a.container, a.resource_name)):
                 self.book.add(allocation)
                 touched.add(allocation.resource_name)
         if not changed:
@@ -154,8 +154,8 @@ class Mirror(DeviceManager):
         return [SaveCheckpoint(durable=False), *(Publish(name) for name in sorted(touched))]
 
 
-def _are_same(held: Iterable[Allocation], wanted: Collection[Allocation]) -> bool:
-    return {_key(a): a.ids_by_numa for a in held} == {_key(a): a.ids_by_numa for a in wanted}
+def _are_same(held: Iterable[Allocation], desired: Collection[Allocation]) -> bool:
+    return {_key(a): a.ids_by_numa for a in held} == {_key(a): a.ids_by_numa for a in desired}
 
 
 def _key(allocation: Allocation) -> tuple[str, str]:

@@ -1,8 +1,8 @@
-"""The DevicePlugin service that the kubelet sees of one resource: its calls are passed on to the device plugin that is registered
-here, its list is what the device manager makes of that plugin's.
+"""The DevicePlugin service of one resource for the kubelet: calls are proxied to the device plugin that is registered here, and
+the device list comes from the device manager.
 
-What a plugin answers to Allocate is handed over as it came. Device IDs are passed on in order, which the kubelet's maps have not.
-Every call has a deadline, which the kubelet's own have not.
+The plugin's response to Allocate is passed on unchanged. Device IDs are sorted first: the kubelet's maps have no order. Every call
+has a deadline: the kubelet's own have none.
 Source: kubelet deviceplugin v1beta1.
 """
 
@@ -18,7 +18,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.selection import Selection
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.kubelet.advertised import Offer, advice
+from nodedevice_agent.kubelet.advertised import Advertised, select_preferred
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, Service, device_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
@@ -31,17 +31,17 @@ MAX_LIST_BYTES = 4 * 1024 * 1024
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def shown(offer: Offer) -> tuple[PluginDevice, ...]:
-    """The list that the kubelet gets."""
-    return tuple(PluginDevice(device.id, device.healthy, device.numa_nodes) for device in offer.devices)
+def plugin_devices(advertised: Advertised) -> tuple[PluginDevice, ...]:
+    """The device list for the kubelet."""
+    return tuple(PluginDevice(device.id, device.healthy, device.numa_nodes) for device in advertised.devices)
 
 
 def list_message(devices: tuple[PluginDevice, ...]) -> api_pb2.ListAndWatchResponse:
     return api_pb2.ListAndWatchResponse(devices=map(device_to_wire, devices))
 
 
-class PassedOn(Service):
-    """Serves one resource. Mirror and host belong to the event loop that this is called in."""
+class ProxyService(Service):
+    """Serves one resource, in the event loop of mirror and host."""
 
     def __init__(
         self,
@@ -71,35 +71,37 @@ class PassedOn(Service):
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: _Context
     ) -> api_pb2.PreferredAllocationResponse:
-        """Never an error, as that would fail the pod: a plugin without good advice is done without."""
+        """Never an error, because that would fail the pod: an invalid response of the plugin is ignored."""
         response = api_pb2.PreferredAllocationResponse()
-        for asked in request.container_requests:
+        for wanted in request.container_requests:
             resource = self._mirror.resources[self._resource_name]
-            best = advice(
+            selection = select_preferred(
                 resource,
                 self._mirror.topology,
-                asked.available_deviceIDs,
-                asked.must_include_deviceIDs,
-                asked.allocation_size,
+                wanted.available_deviceIDs,
+                wanted.must_include_deviceIDs,
+                wanted.allocation_size,
             )
-            asks = best.missing > 0 and resource.options.get_preferred_allocation_available
-            response.container_responses.add(deviceIDs=best.completed(await self._advice(best) if asks else ()))
+            is_asked = selection.missing > 0 and resource.options.get_preferred_allocation_available
+            response.container_responses.add(
+                deviceIDs=selection.completed(await self._preferred(selection) if is_asked else ())
+            )
         return response
 
     async def Allocate(self, request: api_pb2.AllocateRequest, context: _Context) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
-        for asked in request.container_requests:
+        for wanted in request.container_requests:
             try:
                 with metrics.ALLOCATE_SECONDS.labels(self._resource_name).time():
                     connection = self._host.newest(self._resource_name, "Allocate")
-                    answer = await connection.allocate(tuple(sorted(asked.devices_ids)))
+                    answer = await connection.allocate(tuple(sorted(wanted.devices_ids)))
             except PluginFailed as exc:
                 metrics.ALLOCATE_FAILED.labels(self._resource_name).inc()
-                log.error("allocation failed; the kubelet fails its pod", extra={"error": str(exc)})
-                await _refuse(context, exc)
+                log.error("Allocate failed; the kubelet rejects the pod", extra=self._failed(exc))
+                await _abort(context, exc)
             response.container_responses.add().ParseFromString(answer.octets)
-            extra = {"resource_name": self._resource_name, "device_ids": list(asked.devices_ids)[:16]}
-            log.info("allocated for the kubelet", extra=extra)
+            extra = {"resource_name": self._resource_name, "device_ids": list(wanted.devices_ids)[:16]}
+            log.info("devices allocated by the kubelet", extra=extra)
         return response
 
     async def PreStartContainer(
@@ -111,19 +113,22 @@ class PassedOn(Service):
                 await connection.pre_start(tuple(sorted(request.devices_ids)))
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(self._resource_name).inc()
-            log.error("devices are not prepared; the kubelet tries again", extra={"error": str(exc)})
-            await _refuse(context, exc)
+            log.error("PreStartContainer failed; the kubelet retries", extra=self._failed(exc))
+            await _abort(context, exc)
         return api_pb2.PreStartContainerResponse()
 
-    async def _advice(self, best: Selection) -> tuple[str, ...]:
+    async def _preferred(self, selection: Selection) -> tuple[str, ...]:
         try:
             connection = self._host.newest(self._resource_name, "GetPreferredAllocation")
-            return await connection.preferred(best.candidates(), best.taken, best.count)
+            return await connection.preferred(selection.candidates(), selection.taken, selection.count)
         except PluginFailed as exc:
-            log.warning("advice ignored", extra={"resource_name": self._resource_name, "error": str(exc)})
+            log.warning("GetPreferredAllocation failed; ignoring it", extra=self._failed(exc))
             return ()
 
+    def _failed(self, error: PluginFailed) -> dict[str, str]:
+        return {"resource_name": self._resource_name, "error": str(error)}
 
-async def _refuse(context: _Context, error: PluginFailed) -> NoReturn:
-    """The kubelet shows the text in the pod's Event."""
+
+async def _abort(context: _Context, error: PluginFailed) -> NoReturn:
+    """The kubelet copies the text into the pod's Event."""
     await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

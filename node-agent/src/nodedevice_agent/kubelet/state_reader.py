@@ -1,66 +1,82 @@
-"""Asks the kubelet who holds what, whenever it has written its checkpoint or a pod that held devices has ended.
+"""Reads the kubelet's checkpoint and pod resources, when the checkpoint was written or a pod that held devices has finished.
 
-The file's change is the trigger; nothing is asked at intervals while all is well. What cannot be read is said once, and tried
-again with growing pauses.
+File changes trigger a read; nothing is polled while all is well. Each failure is logged once and retried with growing pauses.
+Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits as upstream's own client has them.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+import grpc
+import grpc.aio
+from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_common.backoff import Backoff
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt
-from nodedevice_agent.kubelet.attribution import Holdings, Row
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.pod_resources import PodResourcesUnavailable, list_pod_resources
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
+from nodedevice_agent.lib.unix_sockets import SocketIdentity, grpc_target, socket_identity
+
+if TYPE_CHECKING:
+    from nodedevice_api.upstream.kubelet.podresources.v1.api_pb2_grpc import PodResourcesListerAsyncStub
 
 log = logging.getLogger(__name__)
 
-# File events can be lost: whether the file is another one by now is looked at from time to time.
-_LOOK_SECONDS = 30.0
+# File events can be lost: the file's identity is compared from time to time.
+_RESYNC_SECONDS = 30.0
 _FIRST_RETRY_SECONDS = 1.0
+LIST_SECONDS = 5.0
+_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    # otherwise a restarted kubelet would be called over the connection to the previous one
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+    ("grpc.enable_http_proxy", 0),
+)
 
-# What a checkpoint says, in no order: the kubelet writes its maps in a new one each time.
-_Said = frozenset[tuple[str, str, str, tuple[str, ...]]]
+# A checkpoint's entries, unordered: the kubelet writes its maps in another order each time.
+_Entries = frozenset[tuple[str, str, str, tuple[str, ...]]]
 
 
-class HoldingsReader:
-    """look() once before anything is published, then run() until cancelled. poke(): ask again now.
+class PodResourcesUnavailable(Exception):
+    """The kubelet does not respond; the text is gRPC's own."""
 
-    do: carries out what the mirror answers. trouble: why the checkpoint cannot be used, "" while it can; told: that has changed.
+
+class KubeletStateReader:
+    """read() once before anything is published, then run() until cancelled. poke(): read again now.
+
+    trouble: why the checkpoint cannot be used, "" while it can. on_trouble: called when that has changed.
     """
 
     def __init__(
         self,
         directory: KubeletDirectory,
         mirror: Mirror,
-        do: Callable[[Iterable[Effect]], None],
-        now: Callable[[], float],
+        host: PluginHost,
         watcher: FileWatcher,
-        told: Callable[[], None],
+        on_trouble: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._mirror = mirror
-        self._do = do
-        self._now = now
-        self._told = told
+        self._host = host
+        self._on_trouble = on_trouble
         self._changes = watcher.subscribe()
-        self._pauses = Backoff(_FIRST_RETRY_SECONDS, _LOOK_SECONDS)
+        self._pauses = Backoff(_FIRST_RETRY_SECONDS, _RESYNC_SECONDS)
         self._file: SocketIdentity | None = None
-        self._said: _Said | None = None
+        self._last_entries: _Entries | None = None
         self._are_rows_known = False
-        self._refused = ""
+        self._list_error = ""
         self.trouble = ""
 
     def poke(self) -> None:
-        """A pod has ended, and the kubelet may tell something else than before."""
+        """A pod has finished: the kubelet's state may be another."""
         for followed in self._changes.followed:
             self._changes.note(followed, "")
 
@@ -68,70 +84,95 @@ class HoldingsReader:
         while True:
             self._changes.follow([self._directory.device_plugins])
             is_failing = not self._are_rows_known or bool(self.trouble)
-            happened = await self._changes.wait(self._pauses.next() if is_failing else _LOOK_SECONDS)
-            if is_failing or self._mirror.is_outdated or self._is_written(happened):
-                await self.look()
+            changed = await self._changes.wait(self._pauses.next() if is_failing else _RESYNC_SECONDS)
+            if is_failing or self._mirror.is_outdated or self._is_written(changed):
+                await self.read()
 
-    def _is_written(self, happened: Iterable[Path]) -> bool:
-        return self._directory.checkpoint in happened or self._file != socket_identity(self._directory.checkpoint)
+    def _is_written(self, changed: Iterable[Path]) -> bool:
+        return self._directory.checkpoint in changed or self._file != socket_identity(self._directory.checkpoint)
 
-    async def look(self) -> None:
-        """Ask for everything that may have changed, and tell the mirror."""
-        # from before the file is read on: what is written during it is another one then
+    async def read(self) -> None:
+        """Read what may have changed, and update the mirror."""
+        # from before the file is read: a write during the read gives it another identity
         self._changes.follow([self._directory.device_plugins])
         self._file = socket_identity(self._directory.checkpoint)
         before = self.trouble
-        entries = await self._entries()
+        entries = await self._read_checkpoint()
         if self.trouble != before:
-            self._told()
-        said = None if entries is None else _said(entries)
-        if entries is not None and said == self._said and self._are_rows_known and not self._mirror.is_outdated:
+            self._on_trouble()
+        unordered = None if entries is None else _unordered(entries)
+        is_same = entries is not None and unordered == self._last_entries
+        if is_same and self._are_rows_known and not self._mirror.is_outdated:
             # only a device list was written
             return
-        self._said = said
-        self._mirror.being_asked()
-        rows = await self._rows()
+        self._last_entries = unordered
+        self._mirror.read_started()
+        rows = await self._list_rows()
         if not self.trouble and self._are_rows_known:
             self._pauses.reset()
-        was_disputed = self._mirror.disputed
-        self._do(self._mirror.mirrored(Holdings(entries, rows), self._now()))
-        self._tell_disputed(was_disputed)
+        known_conflicts = self._mirror.conflicts
+        self._host.do(self._mirror.mirrored(KubeletState(entries, rows), self._host.now()))
+        self._log_conflicts(known_conflicts)
 
-    async def _entries(self) -> tuple[Allocation, ...] | None:
+    async def _read_checkpoint(self) -> tuple[Allocation, ...] | None:
         try:
-            # in a thread: its checksum goes through every byte of what plugins answered
+            # in a thread: the checksum covers every byte of the plugins' responses
             checkpoint = await asyncio.to_thread(self._directory.read_checkpoint)
         except CheckpointCorrupt as exc:
             if str(exc) != self.trouble:
                 path = str(self._directory.checkpoint)
-                log.error("the kubelet's checkpoint cannot be used", extra={"path": path, "error": str(exc)})
+                log.error("invalid kubelet checkpoint", extra={"path": path, "error": str(exc)})
             self.trouble = str(exc)
             return None
         self.trouble = ""
         return checkpoint.allocations
 
-    async def _rows(self) -> tuple[Row, ...] | None:
+    async def _list_rows(self) -> tuple[PodResourcesRow, ...] | None:
         try:
             rows = await list_pod_resources(self._directory.pod_resources)
         except PodResourcesUnavailable as exc:
-            if self._are_rows_known or not self._refused:
-                path = str(self._directory.pod_resources)
-                log.warning("the kubelet's pod resources do not answer", extra={"socket": path, "error": str(exc)})
-            self._are_rows_known, self._refused = False, str(exc)
+            if self._are_rows_known or not self._list_error:
+                socket = str(self._directory.pod_resources)
+                log.warning("kubelet pod resources unreachable; retrying", extra={"socket": socket, "error": str(exc)})
+            self._are_rows_known, self._list_error = False, str(exc)
             return None
-        self._are_rows_known, self._refused = True, ""
+        self._are_rows_known, self._list_error = True, ""
         return rows
 
-    def _tell_disputed(self, before: tuple[Allocation, ...]) -> None:
-        for allocation in self._mirror.disputed:
-            if allocation not in before:
+    def _log_conflicts(self, known: tuple[Allocation, ...]) -> None:
+        for allocation in self._mirror.conflicts:
+            if allocation not in known:
                 extra = {
                     "resource_name": allocation.resource_name,
                     "pod_uid": allocation.pod_uid,
                     "device_ids": list(allocation.device_ids),
                 }
-                log.error("the kubelet gave a device to two pods; this one is left out", extra=extra)
+                log.error("conflict: the kubelet allocated a device to two pods; omitting this one", extra=extra)
 
 
-def _said(entries: Iterable[Allocation]) -> _Said:
+def _unordered(entries: Iterable[Allocation]) -> _Entries:
     return frozenset((a.pod_uid, a.container, a.resource_name, a.device_ids) for a in entries)
+
+
+async def list_pod_resources(socket: Path) -> tuple[PodResourcesRow, ...]:
+    """Every container of an active pod that has devices. Raises PodResourcesUnavailable."""
+    async with grpc.aio.insecure_channel(grpc_target(socket), options=_OPTIONS) as channel:
+        stub = cast("PodResourcesListerAsyncStub", api_pb2_grpc.PodResourcesListerStub(channel))
+        try:
+            response = await stub.List(api_pb2.ListPodResourcesRequest(), timeout=LIST_SECONDS)
+        except grpc.aio.AioRpcError as exc:
+            raise PodResourcesUnavailable(f"{exc.code().name}: {exc.details() or 'no details'}") from exc
+    if response is None:
+        raise PodResourcesUnavailable("the response is not a message of the pod resources API")
+    return tuple(row for pod in response.pod_resources for row in _rows(pod))
+
+
+def _rows(pod: api_pb2.PodResources) -> Iterable[PodResourcesRow]:
+    """One for each container and resource: the message has an entry for each device and NUMA node."""
+    for container in pod.containers:
+        ids: dict[str, set[str]] = {}
+        for devices in container.devices:
+            ids.setdefault(devices.resource_name, set()).update(devices.device_ids)
+        for resource_name in sorted(ids):
+            device_ids = tuple(sorted(ids[resource_name]))
+            yield PodResourcesRow(pod.namespace, pod.name, container.name, resource_name, device_ids)

@@ -4,8 +4,8 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.topology import Policy, Topology
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS, PluginOptions, Resource
-from nodedevice_agent.kubelet.advertised import advice, offer
-from nodedevice_agent.kubelet.condition import KubeletStanding, Stand, injectable
+from nodedevice_agent.kubelet.advertised import advertised, select_preferred
+from nodedevice_agent.kubelet.condition import KubeletRegistration, KubeletRegistrationState, injectable
 
 DEVICES = (Device("d0"), Device("d1", healthy=False), Device("d2", numa_nodes=(1,)), Device("d3"))
 
@@ -31,7 +31,7 @@ def resource(*devices: Device, cordons: tuple[str, ...] = (), is_live: bool = Tr
     ],
 )
 def test_health_that_is_shown(cordons: tuple[str, ...], held: tuple[str, ...], healthy: list[str]) -> None:
-    found = offer(resource(cordons=cordons), held)
+    found = advertised(resource(cordons=cordons), held)
     assert found is not None
     assert [device.id for device in found.devices] == ["d0", "d1", "d2", "d3"]
     assert [device.id for device in found.devices if device.healthy] == healthy
@@ -41,24 +41,24 @@ def test_health_that_is_shown(cordons: tuple[str, ...], held: tuple[str, ...], h
 
 def test_a_plugin_that_is_away_leaves_its_devices_unhealthy_until_it_is_gone() -> None:
     found = resource(is_live=False)
-    shown = offer(found, ("d0",))
+    shown = advertised(found, ("d0",))
     assert shown is not None
     assert not any(device.healthy for device in shown.devices)
     assert shown.options is None
     assert found.grace_ends_at == 10.0 + STOP_GRACE_PERIOD_SECONDS
     found.expire()
-    assert offer(found, ("d0",)) is None
+    assert advertised(found, ("d0",)) is None
 
 
 def test_nothing_is_shown_before_a_list_and_the_cordons_are_known() -> None:
     found = Resource("example.com/gpu", are_cordons_synced=False)
-    assert offer(found, ()) is None
+    assert advertised(found, ()) is None
     found.connect(1, PluginOptions())
-    assert offer(found, ()) is None
+    assert advertised(found, ()) is None
     found.list(1, accept([]), 0.0)
-    assert offer(found, ()) is None
+    assert advertised(found, ()) is None
     found.are_cordons_synced = True
-    shown = offer(found, ())
+    shown = advertised(found, ())
     assert shown is not None
     assert shown.devices == ()
 
@@ -86,7 +86,7 @@ NUMA = tuple(Device(f"d{index}", numa_nodes=(index % 2,)) for index in range(6))
 def test_advice(
     cordons: tuple[str, ...], available: str, must: str, size: int, policy: Policy, expected: tuple[str, ...]
 ) -> None:
-    found = advice(
+    found = select_preferred(
         resource(*NUMA, cordons=cordons),
         Topology(policy, numa_nodes=(0, 1)),
         [f"d{index}" for index in reversed(available)],
@@ -96,11 +96,11 @@ def test_advice(
     assert found.completed() == expected
 
 
-@pytest.mark.parametrize("stand", Stand)
-def test_each_standing_has_a_reason_of_its_own_and_a_sentence(stand: Stand) -> None:
-    status, reason, message = injectable(KubeletStanding(stand, "no\nway " + "x" * 5000))
-    assert status == ("True" if stand is Stand.REGISTERED else "False")
+@pytest.mark.parametrize("stand", KubeletRegistrationState)
+def test_each_standing_has_a_reason_of_its_own_and_a_sentence(stand: KubeletRegistrationState) -> None:
+    status, reason, message = injectable(KubeletRegistration(stand, "no\nway " + "x" * 5000))
+    assert status == ("True" if stand is KubeletRegistrationState.REGISTERED else "False")
     assert message.isprintable()
     assert len(message) < 1024
-    others = [injectable(KubeletStanding(other)) for other in Stand if other is not stand]
+    others = [injectable(KubeletRegistration(other)) for other in KubeletRegistrationState if other is not stand]
     assert reason not in [other[1] for other in others]

@@ -4,15 +4,15 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.resource import PluginOptions, Resource
-from nodedevice_agent.kubelet.attribution import Attribution, Holdings, Row, attribute
+from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, PodResourcesRow, attribute
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, init, pod
 
 ONE, TWO = held_by("one", "d0"), held_by("two", "d1", "d2")
 
 
-def row(name: str, *device_ids: str, container: str = "main", resource_name: str = GPU) -> Row:
-    return Row("default", name, container, resource_name, device_ids)
+def row(name: str, *device_ids: str, container: str = "main", resource_name: str = GPU) -> PodResourcesRow:
+    return PodResourcesRow("default", name, container, resource_name, device_ids)
 
 
 def resources(*names: str) -> dict[str, Resource]:
@@ -26,13 +26,13 @@ def resources(*names: str) -> dict[str, Resource]:
 
 def attributed(
     entries: tuple[Allocation, ...] | None,
-    rows: tuple[Row, ...] | None = (),
+    rows: tuple[PodResourcesRow, ...] | None = (),
     pods: tuple[str, ...] = (),
     ended: tuple[str, ...] = (),
     before: tuple[Allocation, ...] = (),
 ) -> Attribution:
     present = {uid: pod(uid, gpu=1) for uid in pods}
-    return attribute(Holdings(entries, rows), present, ended, resources(), before)
+    return attribute(KubeletState(entries, rows), present, ended, resources(), before)
 
 
 @pytest.mark.parametrize(
@@ -63,24 +63,24 @@ def attributed(
 )
 def test_who_holds_what(
     entries: tuple[Allocation, ...] | None,
-    rows: tuple[Row, ...] | None,
+    rows: tuple[PodResourcesRow, ...] | None,
     pods: tuple[str, ...],
     ended: tuple[str, ...],
     expected: dict[str, tuple[str, ...]],
 ) -> None:
     found = attributed(entries, rows, pods, ended)
     assert {a.pod_uid: a.device_ids for a in found.allocations} == expected
-    assert found.disputed == ()
+    assert found.conflicts == ()
 
 
 def test_a_pod_that_only_the_kubelet_knows_has_the_name_that_it_tells() -> None:
     found = attributed((ONE,), (row("one-by-name", "d0"),))
-    assert [(p.uid, p.namespace, p.name) for p in found.strangers.values()] == [("one", "default", "one-by-name")]
+    assert [(p.uid, p.namespace, p.name) for p in found.unknown_pods.values()] == [("one", "default", "one-by-name")]
 
 
 def test_a_stranger_that_holds_nothing_of_ours_is_none() -> None:
     found = attributed((held_by("one", "x", name=NIC),), (row("one", "x", resource_name=NIC),))
-    assert (found.allocations, found.strangers) == ((), {})
+    assert (found.allocations, found.unknown_pods) == ((), {})
 
 
 def test_an_init_containers_devices_are_the_pods_whose_other_container_is_named() -> None:
@@ -99,11 +99,11 @@ def test_a_device_of_two_pods_stays_with_the_one_that_had_it(before: tuple[Alloc
     both = (held_by("one", "d0"), held_by("two", "d0"))
     found = attributed(both, (), ("one", "two"), before=before)
     assert [a.pod_uid for a in found.allocations] == [kept]
-    assert [a.pod_uid for a in found.disputed] == [{"one": "two", "two": "one"}[kept]]
+    assert [a.pod_uid for a in found.conflicts] == [{"one": "two", "two": "one"}[kept]]
 
 
 def test_a_pods_containers_may_share_a_device() -> None:
     entries = (held_by("one", "d0", container="first"), held_by("one", "d0"))
     pods = {"one": pod("one", init("first"), init("main"))}
-    found = attribute(Holdings(entries, ()), pods, (), resources())
+    found = attribute(KubeletState(entries, ()), pods, (), resources())
     assert len(found.allocations) == 2

@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.effects import (
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.kubelet.attribution import Holdings, Row
+from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.mirror import Mirror
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod, published
@@ -39,9 +39,9 @@ def plugin(found: Mirror, devices: int, name: str = GPU) -> list[Effect]:
     return effects + found.cordoned(name, (), 0.0)
 
 
-def says(found: Mirror, *entries: Allocation, rows: tuple[Row, ...] | None = ()) -> list[Effect]:
-    found.being_asked()
-    return found.mirrored(Holdings(entries, rows), 0.0)
+def says(found: Mirror, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> list[Effect]:
+    found.read_started()
+    return found.mirrored(KubeletState(entries, rows), 0.0)
 
 
 def held(found: Mirror, name: str = GPU) -> dict[str, tuple[str, ...]]:
@@ -82,7 +82,7 @@ def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     entry = held_by("one", "d0")
-    says(found, entry, rows=(Row("default", "one", "main", GPU, ("d0",)),))
+    says(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert not found.is_outdated
     match how:
         case "over":
@@ -95,13 +95,13 @@ def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     assert published(effects) == {GPU}
     assert found.is_outdated
     # the kubelet keeps the entry, and for a moment even the name
-    says(found, entry, rows=(Row("default", "one", "main", GPU, ("d0",)),))
+    says(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert held(found) == {}
 
 
 def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
     found = mirror()
-    says(found, held_by("one", "d0"), rows=(Row("default", "one", "main", GPU, ("d0",)),))
+    says(found, held_by("one", "d0"), rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert held(found) == {"one": ("d0",)}
     found.pods_synced([pod("one", gpu=1, has_ended=True)], 0.0)
     assert held(found) == {}
@@ -120,19 +120,19 @@ def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated(
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     says(found, held_by("one", "d0"))
-    found.being_asked()
+    found.read_started()
     found.pod_gone("one", 0.0)
-    found.mirrored(Holdings((held_by("one", "d0"),), ()), 0.0)
+    found.mirrored(KubeletState((held_by("one", "d0"),), ()), 0.0)
     assert found.is_outdated
 
 
 @pytest.mark.parametrize(
-    "silence", [Holdings(None, None), Holdings((held_by("one", "d0"), held_by("late", "d1")), None)]
+    "silence", [KubeletState(None, None), KubeletState((held_by("one", "d0"), held_by("late", "d1")), None)]
 )
-def test_what_was_said_before_holds_where_nothing_is_said(silence: Holdings) -> None:
+def test_what_was_said_before_holds_where_nothing_is_said(silence: KubeletState) -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
-    rows = (Row("default", "late", "main", GPU, ("d1",)),)
+    rows = (PodResourcesRow("default", "late", "main", GPU, ("d1",)),)
     says(found, held_by("one", "d0"), held_by("late", "d1"), rows=rows)
     assert found.mirrored(silence, 0.0) == []
     assert held(found) == {"one": ("d0",), "late": ("d1",)}

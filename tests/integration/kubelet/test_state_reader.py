@@ -1,8 +1,9 @@
-"""When the kubelet is asked who holds what, and what becomes of silence: real files and sockets, the test plays the kubelet."""
+"""When the kubelet's state is read, and what happens without a response: real files and sockets, the test plays the kubelet."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
@@ -12,10 +13,11 @@ from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.kubelet import state_reader as holdings
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.kubelet import state_reader
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.state_reader import HoldingsReader
+from nodedevice_agent.kubelet.state_reader import KubeletStateReader
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 from tests.fakes.mirroring import pod
@@ -25,7 +27,7 @@ GPU = "example.com/gpu"
 PATIENCE_SECONDS = 30
 
 
-class Asked(KubeletDirectory):
+class CountedReads(KubeletDirectory):
     """A kubelet's directory that counts how often its checkpoint was read."""
 
     def __init__(self, path: Path) -> None:
@@ -48,17 +50,17 @@ class Asked(KubeletDirectory):
 
 
 class Reading:
-    """A reader that runs, the mirror that it tells, and what came of it."""
+    """A running reader, its mirror, and the effects."""
 
     def __init__(self, folder: Path, watcher: FileWatcher) -> None:
-        self.directory = Asked(folder)
+        self.directory = CountedReads(folder)
         self.mirror = Mirror(0.0)
         self.mirror.connected(GPU, 1, PluginOptions(), 0.0)
         self.mirror.listed(GPU, 1, accept(Device(f"d{index}") for index in range(4)), 0.0)
         self.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
         self.troubles: list[str] = []
         self._changed = asyncio.Event()
-        self.reader = HoldingsReader(self.directory, self.mirror, self._do, lambda: 0.0, watcher, self._trouble)
+        self.reader = KubeletStateReader(self.directory, self.mirror, cast(PluginHost, self), watcher, self._trouble)
 
     def held(self) -> dict[str, tuple[str, ...]]:
         return {a.pod_uid: a.device_ids for a in self.mirror.book.of_resource(GPU)}
@@ -75,8 +77,13 @@ class Reading:
                 self.directory.was_read.clear()
                 await self.directory.was_read.wait()
 
-    def _do(self, effects: Iterable[Effect]) -> None:
+    # -- as the PluginHost -----------------------------------------------------------------------------------------------
+
+    def do(self, effects: Iterable[Effect]) -> None:
         self._changed.set()
+
+    def now(self) -> float:
+        return 0.0
 
     def _trouble(self) -> None:
         self.troubles.append(self.reader.trouble)
@@ -102,10 +109,10 @@ async def resources(folder: Path) -> AsyncIterator[PodResources]:
 
 @pytest.fixture
 async def reading(folder: Path) -> AsyncIterator[Reading]:
-    """Has looked once, and goes on."""
+    """Has read once, and runs."""
     with FileWatcher() as watcher:
         found = Reading(folder, watcher)
-        await found.reader.look()
+        await found.reader.read()
         running = asyncio.create_task(found.reader.run())
         yield found
         running.cancel()
@@ -119,7 +126,7 @@ async def test_a_written_checkpoint_is_the_trigger(resources: PodResources, read
     await reading.until_held(one=("d0",), two=("d1",))
 
 
-async def test_names_are_asked_for_only_when_somebody_else_holds_something(
+async def test_pod_resources_are_listed_only_when_allocations_changed(
     resources: PodResources, reading: Reading
 ) -> None:
     reading.directory.write(held_by("one", "d0"))
@@ -135,7 +142,7 @@ async def test_names_are_asked_for_only_when_somebody_else_holds_something(
     assert resources.calls == calls + 1
 
 
-async def test_the_end_of_a_pod_is_asked_about(resources: PodResources, reading: Reading) -> None:
+async def test_a_finished_pod_triggers_a_read(resources: PodResources, reading: Reading) -> None:
     resources.told = [Told("kube-system", "static", "c0", GPU, {"d3": ()})]
     reading.directory.write(held_by("one", "d0"), held_by("static", "d3"))
     await reading.until_held(one=("d0",), static=("d3",))
@@ -145,16 +152,16 @@ async def test_the_end_of_a_pod_is_asked_about(resources: PodResources, reading:
     await reading.until_held()
 
 
-async def test_pod_resources_that_refuse_are_asked_again(
+async def test_refused_pod_resources_are_retried(
     folder: Path, resources: PodResources, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdings, "_FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(state_reader, "_FIRST_RETRY_SECONDS", 0.01)
     resources.refusal = "rejected by rate limit"
     with FileWatcher() as watcher:
         found = Reading(folder, watcher)
         found.directory.write(held_by("one", "d0"), held_by("static", "d3"))
-        await found.reader.look()
-        # those that the API shows need no name
+        await found.reader.read()
+        # pods of the API are attributed by their UID
         assert found.held() == {"one": ("d0",)}
         running = asyncio.create_task(found.reader.run())
         await found.until_read(4)
@@ -163,10 +170,10 @@ async def test_pod_resources_that_refuse_are_asked_again(
         await found.until_held(one=("d0",), static=("d3",))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert [r.message for r in caplog.records] == ["the kubelet's pod resources do not answer"]
+    assert [r.message for r in caplog.records] == ["kubelet pod resources unreachable; retrying"]
 
 
-async def test_a_checkpoint_that_cannot_be_used_is_told_once_and_its_end_too(
+async def test_an_invalid_checkpoint_is_logged_once_and_reported_until_it_is_valid(
     resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
     resources.told = [Told("default", "two", "c0", GPU, {"d2": ()})]
@@ -182,14 +189,13 @@ async def test_a_checkpoint_that_cannot_be_used_is_told_once_and_its_end_too(
     assert len(reading.troubles) == 2
     assert reading.troubles[0].startswith("not JSON")
     assert reading.troubles[1] == ""
-    told = [r.message for r in caplog.records]
-    assert told == ["the kubelet's checkpoint cannot be used"]
+    assert [r.message for r in caplog.records] == ["invalid kubelet checkpoint"]
 
 
-async def test_a_device_of_two_pods_is_told_once(
+async def test_a_device_of_two_pods_is_logged_once(
     folder: Path, resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such a checkpoint is not believed; the names alone are, and the first of them keeps the device."""
+    """Without a valid checkpoint the names are used alone, and the first pod keeps the device."""
     resources.told = [Told("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
     checkpoint_file.write(reading.directory.checkpoint, "{")
     await reading.until_held(one=("d0",))
@@ -197,7 +203,8 @@ async def test_a_device_of_two_pods_is_told_once(
     reads = reading.directory.reads
     reading.reader.poke()
     await reading.until_read(reads + 2)
-    assert [r.message for r in caplog.records].count("the kubelet gave a device to two pods; this one is left out") == 1
+    conflict = "conflict: the kubelet allocated a device to two pods; omitting this one"
+    assert [r.message for r in caplog.records].count(conflict) == 1
 
 
 async def test_a_directory_that_comes_late_is_found(folder: Path, resources: PodResources, reading: Reading) -> None:

@@ -218,6 +218,6 @@ def test_our_plugin_directory_is_not_the_kubelets(tmp_path: Path) -> None:
     (tmp_path / "device-plugins").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "device-plugins")
     for plugin_dir in (tmp_path / "device-plugins", tmp_path / "link"):
-        with pytest.raises(SettingsError, match="is the kubelet's own"):
+        with pytest.raises(SettingsError, match="is the kubelet's plugin directory"):
             KubeletDirectory(tmp_path, plugin_dir)
     KubeletDirectory(tmp_path, tmp_path / "p")

@@ -182,13 +182,13 @@ class DeviceManager:
     def allocated(self, ticket: int, response: AllocateResponse, now: float) -> list[Effect]:
         """Allocate succeeded."""
         if self._reallocations.is_in_flight(ticket):
-            return self._reallocations.answered(ticket, response, self.book)
+            return self._reallocations.allocated(ticket, response, self.book)
         return self._allocator.allocated(ticket, response, now)
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""
         if self._reallocations.is_in_flight(ticket):
-            self._reallocations.failed(ticket, now)
+            self._reallocations.allocate_failed(ticket, message, now)
             return []
         return self._allocator.allocate_failed(ticket, message, now)
 

@@ -1,8 +1,8 @@
 """The PodResources service on a Unix socket: v1 and v1alpha1 side by side, for monitors such as GPU exporters.
 
-What is told is core.pod_resources; here are the wire, the socket, the rate limit and the counters. Every call reads only.
-Source: kubelet pkg/kubelet/apis/podresources @ 1.37 (server_v1.go, server_v1alpha1.go, constants.go). On purpose unlike it:
-until this node's pods are known after a start, List and Get answer UNAVAILABLE; an empty list would be a wrong answer.
+The content comes from view; here are the messages, the socket, the rate limit and the counters. Every call only reads.
+Source: kubelet pkg/kubelet/apis/podresources @ 1.37 (server_v1.go, server_v1alpha1.go, constants.go). Intended difference:
+after a start, List and Get return UNAVAILABLE until this node's pods are known; an empty list would be wrong.
 """
 
 import logging
@@ -23,7 +23,7 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, grpc_target, is_served, is_too_long
-from nodedevice_agent.podresources import view as pod_resources
+from nodedevice_agent.podresources import view
 from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode, PodDevices
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class PodResourcesServer:
-    """Serves until stopped. The socket is mode 0600 in a directory 0750: who may read it sees every pod's devices."""
+    """Serves until stopped. The socket has mode 0600 in a directory 0750, because its clients see every pod's devices."""
 
     def __init__(
         self, path: Path, manager: DeviceManager, *, are_pods_known: Callable[[], bool], clock: Callable[[], float]
@@ -43,14 +43,14 @@ class PodResourcesServer:
         self._path = path
         self._is_ours = False
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
-        # one limit for both versions, as the kubelet has it
-        gate = _Gate(clock, are_pods_known)
-        api_pb2_grpc.add_PodResourcesListerServicer_to_server(_Lister(manager, gate), self._server)
-        alpha_pb2_grpc.add_PodResourcesListerServicer_to_server(_AlphaLister(manager, gate), self._server)
+        # one rate limit for both versions, like the kubelet
+        guard = _CallGuard(clock, are_pods_known)
+        api_pb2_grpc.add_PodResourcesListerServicer_to_server(_Lister(manager, guard), self._server)
+        alpha_pb2_grpc.add_PodResourcesListerServicer_to_server(_AlphaLister(manager, guard), self._server)
 
     async def start(self) -> None:
-        """Raises SettingsError when the socket cannot be made, or somebody else serves it."""
-        _make_room(self._path)
+        """Raises SettingsError when the socket cannot be created, or another process serves it."""
+        _prepare_socket_path(self._path)
         try:
             self._server.add_insecure_port(grpc_target(self._path))
             self._is_ours = True
@@ -66,67 +66,67 @@ class PodResourcesServer:
             self._path.unlink(missing_ok=True)
 
 
-class _Gate:
-    """Before each call: the rate limit, the counters, and whether there is anything to tell yet."""
+class _CallGuard:
+    """Checks before each call: the rate limit, and whether this node's pods are known. Counts the calls."""
 
     def __init__(self, clock: Callable[[], float], are_pods_known: Callable[[], bool]) -> None:
         self._clock = clock
         self._are_pods_known = are_pods_known
         self._bucket = TokenBucket(CALLS_PER_SECOND, CALLS_AT_ONCE, clock())
 
-    async def pass_one(self, context: _Context, version: str, method: str, *, needs_pods: bool) -> None:
-        """Return when the call may go on; else it ends here with its status."""
+    async def check(self, context: _Context, version: str, method: str, *, needs_pods: bool) -> None:
+        """Return if the call may continue; otherwise abort it with a status."""
         metrics.POD_RESOURCES_REQUESTS.labels(version, method).inc()
         if not self._bucket.take(self._clock()):
-            # the kubelet's words: clients in the field look for them
-            await refuse(context, version, method, grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+            # the kubelet's words, which existing clients check for
+            await _abort(context, version, method, grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         if needs_pods and not self._are_pods_known():
-            why = "the pods of this node are not known yet: the agent has started and not reached the API server"
-            await refuse(context, version, method, grpc.StatusCode.UNAVAILABLE, why)
+            why = "the pods of this node are not known yet: the agent has not synced them from the API server since its start"
+            await _abort(context, version, method, grpc.StatusCode.UNAVAILABLE, why)
 
 
-async def refuse(context: _Context, version: str, method: str, code: grpc.StatusCode, why: str) -> NoReturn:
+async def _abort(context: _Context, version: str, method: str, code: grpc.StatusCode, why: str) -> NoReturn:
     metrics.POD_RESOURCES_ERRORS.labels(version, method, code.name).inc()
     await context.abort(code, why)
 
 
 class _Lister(api_pb2_grpc.PodResourcesListerServicer):
-    def __init__(self, manager: DeviceManager, gate: _Gate) -> None:
+    def __init__(self, manager: DeviceManager, guard: _CallGuard) -> None:
         self._manager = manager
-        self._gate = gate
+        self._guard = guard
 
     async def List(
         self, request: api_pb2.ListPodResourcesRequest, context: _Context
     ) -> api_pb2.ListPodResourcesResponse:
-        await self._gate.pass_one(context, "v1", "list", needs_pods=True)
-        return api_pb2.ListPodResourcesResponse(pod_resources=map(_pod, pod_resources.pods(self._manager)))
+        await self._guard.check(context, "v1", "list", needs_pods=True)
+        return api_pb2.ListPodResourcesResponse(pod_resources=map(_pod, view.pods(self._manager)))
 
     async def GetAllocatableResources(
         self, request: api_pb2.AllocatableResourcesRequest, context: _Context
     ) -> api_pb2.AllocatableResourcesResponse:
-        await self._gate.pass_one(context, "v1", "get_allocatable", needs_pods=False)
-        return api_pb2.AllocatableResourcesResponse(devices=map(_device, pod_resources.allocatable(self._manager)))
+        await self._guard.check(context, "v1", "get_allocatable", needs_pods=False)
+        return api_pb2.AllocatableResourcesResponse(devices=map(_device, view.allocatable(self._manager)))
 
     async def Get(self, request: api_pb2.GetPodResourcesRequest, context: _Context) -> api_pb2.GetPodResourcesResponse:
-        await self._gate.pass_one(context, "v1", "get", needs_pods=True)
-        found = pod_resources.pod(self._manager, request.pod_namespace, request.pod_name)
+        await self._guard.check(context, "v1", "get", needs_pods=True)
+        found = view.pod(self._manager, request.pod_namespace, request.pod_name)
         if found is None:
-            # status and words are the kubelet's, whose plain error becomes UNKNOWN
+            # status and words of the kubelet, whose plain error becomes UNKNOWN
             why = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
-            await refuse(context, "v1", "get", grpc.StatusCode.UNKNOWN, why)
+            await _abort(context, "v1", "get", grpc.StatusCode.UNKNOWN, why)
         return api_pb2.GetPodResourcesResponse(pod_resources=_pod(found))
 
 
 class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
-    def __init__(self, manager: DeviceManager, gate: _Gate) -> None:
+    def __init__(self, manager: DeviceManager, guard: _CallGuard) -> None:
         self._manager = manager
-        self._gate = gate
+        self._guard = guard
 
     async def List(
         self, request: alpha_pb2.ListPodResourcesRequest, context: _Context
     ) -> alpha_pb2.ListPodResourcesResponse:
-        await self._gate.pass_one(context, "v1alpha1", "list", needs_pods=True)
-        return alpha_pb2.ListPodResourcesResponse(pod_resources=map(_alpha_pod, pod_resources.pods(self._manager)))
+        await self._guard.check(context, "v1alpha1", "list", needs_pods=True)
+        return alpha_pb2.ListPodResourcesResponse(pod_resources=map(_alpha_pod, view.pods(self._manager)))
 
 
 def _pod(pod: PodDevices) -> api_pb2.PodResources:
@@ -159,8 +159,8 @@ def _alpha_devices(devices: Iterable[DeviceOnNode]) -> Iterable[alpha_pb2.Contai
         yield alpha_pb2.ContainerDevices(resource_name=device.resource_name, device_ids=[device.device_id])
 
 
-def _make_room(path: Path) -> None:
-    """The socket's directory, and nothing at the socket's place: a socket that nobody serves is of the past."""
+def _prepare_socket_path(path: Path) -> None:
+    """Create the socket's directory, and remove a stale socket that no process serves."""
     if is_too_long(path):
         raise _unusable(path, f"a socket's path has at most {MAX_PATH_BYTES} bytes")
     try:
@@ -168,7 +168,7 @@ def _make_room(path: Path) -> None:
         if not os.path.lexists(path):
             return
         if not path.is_socket():
-            raise _unusable(path, "something that is not a socket is there")
+            raise _unusable(path, "the path exists and is not a socket")
         if is_served(path):
             raise _unusable(path, "another process serves it")
         path.unlink()
@@ -178,5 +178,5 @@ def _make_room(path: Path) -> None:
 
 def _unusable(path: Path, why: str) -> SettingsError:
     return SettingsError(
-        f"--pod-resources-socket {path} cannot be used: {why}; give another path, or an empty one to do without"
+        f"--pod-resources-socket {path} cannot be used: {why}; give another path, or an empty one to disable the service"
     )

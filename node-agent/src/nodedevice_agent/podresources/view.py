@@ -1,10 +1,10 @@
-"""Which container holds which devices, as monitors on the node are told: a view over the device manager, by pod.
+"""The PodResources view of the device manager: each pod's containers with their devices, for monitors on the node.
 
-A read: it changes nothing, and what a pod held is out of the view once the pod is over. One entry per resource, device and
-NUMA node, never grouped: a device on two nodes stands there twice, one without topology once. Init containers that end are
-left out, sidecars and app containers are told.
-Source: kubelet pkg/kubelet/apis/podresources @ 1.37. On purpose unlike it: equal state, equal order, and a device that an
-administrator took out is not allocatable once nobody holds it.
+A read: it changes nothing, and pods that have ended are not in it. One entry per resource, device and NUMA node, never
+grouped: a device on two nodes is listed twice, one without topology once. Sidecars and app containers are included, init
+containers are not.
+Source: kubelet pkg/kubelet/apis/podresources @ 1.37. Intended differences: equal state gives equal order, and a cordoned
+device is not allocatable unless a container holds it.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 
 @dataclass(frozen=True, slots=True)
 class DeviceOnNode:
-    """One device seen from one NUMA node; None where the device has no topology."""
+    """One device on one NUMA node; numa_node is None where the device has no topology."""
 
     resource_name: str
     device_id: str
@@ -33,7 +33,7 @@ class ContainerDevices:
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """containers: sidecars, then app containers, each in the pod's order, also those without devices."""
+    """containers: sidecars, then app containers, each in the pod's order, including those without devices."""
 
     namespace: str
     name: str
@@ -41,13 +41,13 @@ class PodDevices:
 
 
 def pods(manager: DeviceManager) -> list[PodDevices]:
-    """Every pod of this node that is not over, by namespace and name."""
+    """Every pod of this node that has not ended, by namespace and name."""
     found = sorted(manager.pods(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
     return [_view(manager, pod) for pod in found]
 
 
 def pod(manager: DeviceManager, namespace: str, name: str) -> PodDevices | None:
-    """One pod; None when this node has no such pod, or it is over."""
+    """One pod; None when this node has no such pod, or it has ended."""
     named = (found for found in manager.pods() if (found.namespace, found.name) == (namespace, name))
     found = next(named, None)
     return None if found is None else _view(manager, found)

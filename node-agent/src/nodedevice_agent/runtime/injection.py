@@ -172,7 +172,7 @@ def _grant_or_refusal(container: str, version: InjectionVersion) -> Grant | Refu
     if pending is not None:
         about = f"{pending.resource_name} is not prepared for container {container} (PreStartContainer)"
         reason = pending.failure or "its device plugin has not responded yet"
-        return Refusal(f"{about}: {reason}", is_temporary=pending.is_called)
+        return Refusal(f"{about}: {reason}", is_temporary=pending.is_in_flight)
     for a in version.allocations:
         if a.response is None:
             return Refusal(

@@ -1,7 +1,7 @@
-"""Who holds which device.
+"""The committed allocations: which pod holds which device.
 
-One entry per container and resource, as the kubelet's checkpoint has it. A device may be in two entries of one pod (an init
-container's and an app container's) and never in entries of two pods.
+One entry per container and resource, as in the kubelet's checkpoint. A device may be in two entries of one pod (an init
+container's and an app container's), but never in entries of two pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,10 +15,11 @@ NO_NUMA_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one container holds of one resource.
+    """One container's devices of one resource.
 
-    ids_by_numa: NUMA node to device IDs, -1 where a device has none; a device on two nodes stands under both (the kubelet's
-    shape). response: the plugin's ContainerAllocateResponse as it came, protobuf bytes; None while it must be asked again.
+    ids_by_numa: NUMA node to device IDs, -1 where a device has none; a device on two nodes is listed under both (the kubelet's
+    format). response: the plugin's ContainerAllocateResponse, protobuf bytes; None if it was lost and Allocate must be called
+    again.
     edits: the response, decoded; None where there is none or it cannot be decoded.
     """
 
@@ -28,7 +29,7 @@ class Allocation:
     ids_by_numa: Mapping[int, tuple[str, ...]]
     response: bytes | None
     edits: ContainerEdits | None = field(default=None, repr=False, compare=False)
-    # sorted, each once; worked out once: an allocation is asked for them again and again
+    # sorted, without duplicates; derived once, because they are read often
     device_ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -44,16 +45,16 @@ class Allocation:
 
 
 class AllocationBook:
-    """All committed allocations, and which of their pods are over while a container may still run."""
+    """All committed allocations, and which of their pods have ended while a container may still run."""
 
     def __init__(self) -> None:
         self._by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
         self._holders: dict[str, dict[str, str]] = {}
-        # UIDs, and since when
+        # by pod UID, since when (monotonic seconds)
         self._releasing: dict[str, float] = {}
 
     def add(self, allocation: Allocation) -> None:
-        """Enter or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
+        """Add or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
         holders = self._holders.setdefault(allocation.resource_name, {})
         for device_id in allocation.device_ids:
             holder = holders.get(device_id)
@@ -64,7 +65,7 @@ class AllocationBook:
         self._by_pod.setdefault(allocation.pod_uid, {})[allocation.container, allocation.resource_name] = allocation
 
     def release(self, pod_uid: str) -> frozenset[str]:
-        """Forget a pod. Returns the names of the resources it held devices of."""
+        """Remove a pod's allocations. Returns their resource names."""
         self._releasing.pop(pod_uid, None)
         touched = set()
         for allocation in self._by_pod.pop(pod_uid, {}).values():
@@ -75,7 +76,7 @@ class AllocationBook:
         return frozenset(touched)
 
     def rename(self, pod_uid: str, known_as: str) -> None:
-        """The same pod by another uid; nothing happens where that holds devices already."""
+        """The same pod under another UID; ignored if that one holds devices already."""
         if known_as in self._by_pod:
             return
         for allocation in self._by_pod.pop(pod_uid, {}).values():
@@ -84,25 +85,25 @@ class AllocationBook:
             self.add(replace(allocation, pod_uid=known_as))
 
     def set_releasing(self, pod_uid: str, now: float) -> frozenset[str]:
-        """The pod is over for the API; its containers are not known to have ended. Returns resource names touched."""
+        """The pod has ended in the API, but its containers are not known to have ended. Returns the resource names affected."""
         if pod_uid not in self._by_pod or pod_uid in self._releasing:
             return frozenset()
         self._releasing[pod_uid] = now
         return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
 
     def set_held_again(self, pod_uid: str) -> frozenset[str]:
-        """The API counts the pod after all: a static pod's mirror was made anew. Returns resource names touched."""
+        """The pod is in the API again: a static pod's mirror pod was recreated. Returns the resource names affected."""
         if pod_uid not in self._releasing:
             return frozenset()
         del self._releasing[pod_uid]
         return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
 
     def releasing(self) -> frozenset[str]:
-        """UIDs of the pods that are over for the API and still have their devices."""
+        """UIDs of the pods that have ended in the API and still hold their devices."""
         return frozenset(self._releasing)
 
     def releasing_since(self, pod_uid: str) -> float | None:
-        """When the pod's end was told, monotonic seconds; None where the pod goes on or has no devices any more."""
+        """When the pod's end was seen, monotonic seconds; None if it has not ended or holds no devices."""
         return self._releasing.get(pod_uid)
 
     def is_releasing(self, pod_uid: str) -> bool:
@@ -129,7 +130,7 @@ class AllocationBook:
         return sorted(found, key=lambda a: a.resource_name)
 
     def sharers(self, pod_uid: str, container: str) -> list[Allocation]:
-        """What this container holds, and what others of its pod hold that has a device in common with it."""
+        """The container's allocations, and those of its pod's other containers that have a device in common with them."""
         mine = {(a.resource_name, i) for a in self.of_container(pod_uid, container) for i in a.device_ids}
         return [a for a in self.of_pod(pod_uid) if not mine.isdisjoint((a.resource_name, i) for i in a.device_ids)]
 
@@ -145,7 +146,7 @@ class AllocationBook:
 
 
 def by_numa(device_ids: Iterable[str], numa_nodes: Mapping[str, tuple[int, ...]]) -> dict[int, tuple[str, ...]]:
-    """Sort device IDs under their NUMA nodes, in numeric order of node."""
+    """Group device IDs by NUMA node, in numeric order of node."""
     nodes: dict[int, list[str]] = {}
     for device_id in sorted(device_ids):
         for node in numa_nodes.get(device_id) or (NO_NUMA_NODE,):

@@ -1,12 +1,12 @@
-"""PreStartContainer: a plugin that asks for it is called once for each container and resource before the devices are used.
+"""PreStartContainer: a plugin that requires it is called once for each container and resource before the devices are used.
 
-Called when the pod's allocation is committed, one after another within a pod, in the order in which its containers start. A
-call that fails is made again with growing pauses; the devices stay held. The kubelet calls at every start of a container; here
-the call is made ahead of it, so that no start ever waits for a plugin: after allocation, and again when the runtime tells that a
-container has ended (without a runtime, --runtime none, there is one call). What is still owed stands in the
-checkpoint, so a restart of the agent does not call again for what is done: that could reset a device under a running
-container. A call that was under way when the agent ended is made again. After the checkpoint was lost nobody knows what was
-done, and nothing is called again for the same reason, until the runtime says what does not run.
+The calls are made when the pod's allocation is committed, one at a time within a pod, in the order in which its containers
+start. A failed call is retried with exponential backoff; the devices stay held. The kubelet calls at every start of a
+container; here the call is made ahead of it, so that no start waits for a plugin: after allocation, and again when the runtime
+reports that a container has ended (without a runtime, --runtime none, there is only the first call).
+Pending calls are in the checkpoint, so a restart of the agent does not repeat a completed call, which could reset a device
+under a running container. A call in flight when the agent ended is made again. After the checkpoint was lost it is unknown
+which calls were completed; for the same reason none is repeated until the runtime reports which containers do not run.
 Source: kubelet device manager, PreStartContainer.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
-from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, retry_seconds
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import Resource
 
@@ -26,43 +26,44 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class PendingPreStart:
-    """Why a container may not start yet. failure: what the plugin last answered; is_called: its answer is awaited."""
+    """Why a container must not start yet. failure: the last call's error; is_in_flight: a call is in flight."""
 
     resource_name: str
     failure: str = ""
-    is_called: bool = False
+    is_in_flight: bool = False
 
 
 class PreStartCalls:
-    """The calls that are owed, under way, or failed and made again later."""
+    """The calls that are pending, in flight, or failed and to be retried."""
 
     def __init__(self, tickets: Iterator[int]) -> None:
         self._tickets = tickets
+        # by pod UID, in order; includes calls in flight and failed ones
         self._pending: dict[str, list[Key]] = {}
-        # owed if the plugin asks for it, which is known once it is connected
+        # pending if the plugin requires the call, which is known once it is connected
         self._undecided: dict[Key, None] = {}
         self._in_flight: dict[int, Key] = {}
-        # under way for pods that are over: ticket to pod UID
+        # in flight for pods that have ended: ticket to pod UID
         self._orphaned: dict[int, str] = {}
         self._failed: dict[Key, PendingAllocation] = {}
 
     def require(self, keys: Iterable[Key]) -> None:
-        """These have to be called, in this order within a pod."""
+        """Calls for these are required, in this order within a pod."""
         for key in keys:
             self._pending.setdefault(key[0], []).append(key)
 
     def require_if_supported(self, keys: Iterable[Key]) -> None:
-        """These have to be called if their plugin asks for it; of one that is away it is not known."""
+        """Calls for these are required if their plugin says so, which is unknown while it is not connected."""
         self._undecided.update(dict.fromkeys(key for key in keys if key not in self._pending.get(key[0], ())))
 
     def cancel(self, key: Key) -> list[Effect]:
-        """The devices are in use: nothing may be done to them."""
+        """The devices are in use: they must not be touched."""
         self._undecided.pop(key, None)
         self._in_flight = {ticket: called for ticket, called in self._in_flight.items() if called != key}
         return self._done(key) if key in self._pending.get(key[0], ()) else []
 
     def pending_call(self, key: Key, resource: Resource) -> PendingPreStart | None:
-        """None where nothing is owed. A plugin that is still awaited after a restart may ask for a call."""
+        """None where no call is pending. A plugin that has not listed its devices since a restart may require one."""
         if key in self._pending.get(key[0], ()):
             failed = self._failed.get(key)
             return PendingPreStart(key[2], failed.message if failed else "", self.is_in_flight(key))
@@ -71,31 +72,31 @@ class PreStartCalls:
         return None
 
     def is_in_flight(self, key: Key) -> bool:
-        """Whether the plugin's answer is awaited."""
+        """Whether the call is in flight."""
         return key in self._in_flight.values()
 
     def pending(self) -> tuple[Key, ...]:
         return tuple(key for keys in self._pending.values() for key in keys)
 
     def due(self, book: AllocationBook, resources: Mapping[str, Resource], now: float) -> list[Effect]:
-        """The next call of each pod whose plugin can be asked now."""
+        """The next call of each pod whose plugin can be called now."""
         effects = self._decide(resources)
         for pod_uid in list(self._pending):
             while (key := self._next(pod_uid, now)) is not None:
                 resource, allocation = resources[key[2]], book.of(*key)
                 if allocation is not None and not resource.is_live:
-                    # its plugin lists its devices when it is back: that is what to wait for
+                    # the plugin's next device list triggers the call, no timer
                     self._stop_retry_timer(key)
                     break
                 if allocation is not None and resource.options.pre_start_required:
                     effects.append(self._call(resource, allocation, key))
                     break
-                # freed meanwhile, or its plugin was replaced by one that does not ask for it
+                # released meanwhile, or the plugin was replaced by one that does not require the call
                 effects += self._done(key)
         return effects
 
     def started(self, ticket: int) -> list[Effect]:
-        """Answered; the next of that pod, if any, is due."""
+        """The call succeeded; the pod's next one is due, if any."""
         key = self._in_flight.pop(ticket, None)
         return self._done(key) if key is not None else []
 
@@ -103,14 +104,12 @@ class PreStartCalls:
         key = self._in_flight.pop(ticket, None)
         if key is None:
             return []
-        earlier = self._failed.get(key)
-        attempts = (earlier.attempts if earlier else 0) + 1
-        retry_at = now + retry_seconds(attempts)
-        self._failed[key] = PendingAllocation(*key, Reason.PRE_START_FAILED, message, attempts, retry_at)
+        failed = PendingAllocation(*key, Reason.PRE_START_FAILED, message)
+        self._failed[key] = failed.retried_after(self._failed.get(key), now)
         return [Publish(key[2])]
 
     def forget(self, pod_uid: str) -> list[Effect]:
-        """The pod is over: whatever a call still brings is nobody's."""
+        """The pod has ended: results of its calls no longer matter."""
         self._undecided = {key: None for key in self._undecided if key[0] != pod_uid}
         if self._pending.pop(pod_uid, None) is None:
             return []
@@ -122,11 +121,11 @@ class PreStartCalls:
         return [Publish(key[2]) for key in gone]
 
     def has_orphaned_call(self, pod_uid: str) -> bool:
-        """Whether a plugin may still be at work on devices of a pod that is over."""
+        """Whether a plugin may still be working on devices of this ended pod."""
         return pod_uid in self._orphaned.values()
 
     def orphan_ended(self, ticket: int) -> str | None:
-        """A call has come to its end: the UID of its pod, where that is over."""
+        """A call has returned. Returns the UID of its pod if that has ended."""
         return self._orphaned.pop(ticket, None)
 
     def failed_calls(self) -> Iterable[PendingAllocation]:
@@ -136,7 +135,7 @@ class PreStartCalls:
         return min((w.retry_at for w in self._failed.values() if w.retry_at is not None), default=None)
 
     def _decide(self, resources: Mapping[str, Resource]) -> list[Effect]:
-        """What was owed perhaps is owed, or not, where the plugin is there to tell."""
+        """Move undecided calls to the pending ones, or drop them, where the plugin is connected."""
         effects: list[Effect] = []
         for key in [key for key in self._undecided if resources[key[2]].is_live]:
             del self._undecided[key]
@@ -149,9 +148,8 @@ class PreStartCalls:
         keys = self._pending.get(pod_uid)
         if not keys or keys[0] in self._in_flight.values():
             return None
-        waiting = self._failed.get(keys[0])
-        is_paused = waiting is not None and waiting.retry_at is not None and waiting.retry_at > now
-        return None if is_paused else keys[0]
+        failed = self._failed.get(keys[0])
+        return keys[0] if failed is None or failed.is_due(now) else None
 
     def _call(self, resource: Resource, allocation: Allocation, key: Key) -> CallPreStart:
         assert resource.endpoint is not None
@@ -161,14 +159,14 @@ class PreStartCalls:
         return CallPreStart(ticket, resource.name, resource.endpoint, key[1], allocation.device_ids)
 
     def _stop_retry_timer(self, key: Key) -> None:
-        waiting = self._failed.get(key)
-        if waiting is not None:
-            self._failed[key] = replace(waiting, retry_at=None)
+        failed = self._failed.get(key)
+        if failed is not None:
+            self._failed[key] = replace(failed, retry_at=None)
 
     def _done(self, key: Key) -> list[Effect]:
         keys = self._pending[key[0]]
         keys.remove(key)
         if not keys:
             del self._pending[key[0]]
-        saved: list[Effect] = [SaveCheckpoint(durable=False)]
-        return saved + ([Publish(key[2])] if self._failed.pop(key, None) is not None else [])
+        effects: list[Effect] = [SaveCheckpoint(durable=False)]
+        return effects + ([Publish(key[2])] if self._failed.pop(key, None) is not None else [])

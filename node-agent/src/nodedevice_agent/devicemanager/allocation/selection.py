@@ -1,7 +1,7 @@
-"""Which devices of one resource a container gets: its pod's own first, then near ones, then what the plugin advises.
+"""Selects a container's devices of one resource: its pod's own first, then near ones, then those that the plugin prefers.
 
-Equal inputs give equal choices: where the kubelet takes any device of a set, here nodes with fewer devices come first (so that
-big requests find the others whole), then lower node numbers, devices of that node alone, and IDs in order.
+Equal inputs give equal selections: where the kubelet takes any device of a set, here NUMA nodes with fewer devices come first
+(which keeps the others whole for large requests), then lower node numbers, devices of that node alone, and IDs in order.
 Source: kubelet device manager, filterByAffinity and devicesToAllocate @ 1.37.
 """
 
@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.devices import Device
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """taken: settled. pool: what the rest is taken from, the first ones first; a plugin's preferred may reorder it."""
+    """taken: decided. pool: the rest is taken from it, in order; a plugin's preferred devices come first."""
 
     count: int
     taken: tuple[str, ...]
@@ -25,11 +25,11 @@ class Selection:
         return self.count - len(self.taken)
 
     def candidates(self) -> tuple[str, ...]:
-        """What a plugin is asked to choose `count` of; `taken` must be among them."""
+        """The available devices of a GetPreferredAllocation call; its result must include `taken`."""
         return tuple(sorted((*self.taken, *self.pool)))
 
     def completed(self, preferred: Collection[str] = ()) -> tuple[str, ...]:
-        """`count` device IDs: preferred is followed as far as it makes sense, the rest comes from the pool in order."""
+        """`count` device IDs: taken ones, then preferred ones that are in the pool, then the pool in order."""
         if not self.missing:
             return self.taken
         pool = self.pool
@@ -46,7 +46,7 @@ def select(
     free: Iterable[str],
     affinity: frozenset[int] | None,
 ) -> Selection:
-    """How `count` devices are found, given at least as many of reusable and free ones.
+    """Select `count` devices; reusable and free must be at least as many together.
 
     reusable, free: sorted and disjoint. affinity: NUMA nodes to take from first.
     """
@@ -63,15 +63,15 @@ def select(
 
 
 def near_count(devices: Mapping[str, Device], device_ids: Iterable[str], affinity: frozenset[int]) -> int:
-    """How many of these are on one of these nodes."""
+    """How many of the devices are on one of the nodes in `affinity`."""
     return sum(_is_near(devices.get(device_id), affinity) for device_id in device_ids)
 
 
 def _split(
     devices: Mapping[str, Device], free: tuple[str, ...], affinity: frozenset[int]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Devices on these nodes, and the others (those without any node last), each in order of preference."""
-    # many devices, few different places
+    """Devices on these nodes, and the others (those without a node last), each in order of preference."""
+    # many devices, few different sets of nodes
     crowds = Counter(devices[device_id].numa_nodes for device_id in free)
     crowd: Counter[int] = Counter()
     for nodes, number in crowds.items():
@@ -81,11 +81,11 @@ def _split(
         return node not in affinity, crowd[node], node
 
     def preference(nodes: tuple[int, ...]) -> tuple[bool, tuple[bool, int, int], int]:
-        # a device of several nodes stands with the first of them, behind those that are of use there alone
+        # a device of several nodes is grouped with the first of them, after devices of that node alone
         return not nodes, min(map(place, nodes), default=(True, 0, 0)), len(nodes)
 
     rank = {nodes: preference(nodes) for nodes in crowds}
-    # among equals the order of IDs stays
+    # stable sort: the order of IDs is kept among equals
     ordered = sorted(free, key=lambda device_id: rank[devices[device_id].numa_nodes])
     near = sum(number for nodes, number in crowds.items() if not affinity.isdisjoint(nodes))
     return tuple(ordered[:near]), tuple(ordered[near:])

@@ -1,10 +1,9 @@
-"""NUMA alignment: what each resource could offer on which NUMA nodes (hints), and what a policy makes of all of them (merge).
+"""NUMA alignment: which NUMA nodes could serve each resource (hints), and the policy's decision for all resources (merge).
 
-Knows nothing of pods and chooses no device. NUMA nodes travel as bits of an integer. A hint is preferred when no smaller set
-of nodes could serve the request even with every device free; so what is merely occupied is not preferred.
-Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The kubelet walks through every combination of
-hints (255 to the power of the resources on 8 nodes); here hints that come to the same nodes are folded together, with the
-same result.
+Independent of pods; chooses no device. Sets of NUMA nodes are bit masks. A hint is preferred when no smaller set of nodes
+could serve the request if every device were free; a larger set that is needed only because devices are in use is not preferred.
+Source: kubelet topologymanager and devicemanager/topology_hints.go @ 1.37. The kubelet iterates over every combination of
+hints (255 to the power of the resources on 8 nodes); here hints with the same nodes are merged first, with the same result.
 """
 
 from collections import Counter
@@ -16,15 +15,15 @@ from itertools import combinations
 
 from nodedevice_agent.devicemanager.devices import Device
 
-# Every set of nodes is looked at, so their number is bounded as the kubelet's is.
+# Every set of nodes is examined, so their number has the kubelet's bound.
 MAX_NUMA_NODES = 8
 
 
 class Policy(Enum):
     """What to do with a container whose devices cannot be near each other.
 
-    NONE does not look. BEST_EFFORT takes the best there is. RESTRICTED refuses what is not preferred. SINGLE_NUMA_NODE refuses
-    what does not fit on one node.
+    NONE ignores topology. BEST_EFFORT takes the best available set of nodes. RESTRICTED rejects sets that are not preferred.
+    SINGLE_NUMA_NODE rejects what does not fit on one node.
     """
 
     NONE = "none"
@@ -34,7 +33,7 @@ class Policy(Enum):
 
 
 class Scope(Enum):
-    """Whose devices are to be near each other: those of one container, or of the whole pod."""
+    """The devices to align: those of each container, or of the whole pod."""
 
     CONTAINER = "container"
     POD = "pod"
@@ -42,7 +41,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """numa_nodes: those of the machine, sorted; nodes that only a plugin speaks of do not exist."""
+    """numa_nodes: those of the machine, sorted; other nodes that a plugin reports are ignored."""
 
     policy: Policy = Policy.NONE
     scope: Scope = Scope.CONTAINER
@@ -54,25 +53,25 @@ class Topology:
 
     @property
     def is_strict(self) -> bool:
-        """What cannot be aligned is refused."""
+        """Whether pods that cannot be aligned are rejected."""
         return self.policy in (Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE)
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The request could be met by devices of these nodes. mask: NUMA nodes as bits, never 0."""
+    """A set of nodes whose devices could meet the request. mask: NUMA nodes as bits, never 0."""
 
     mask: int
     is_preferred: bool
 
 
-# Of one resource for one request. None: it has no preference. Empty: it cannot be met on any nodes.
+# Of one resource for one request. None: no preference. Empty: no set of nodes can meet it.
 Hints = tuple[Hint, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """affinity: the NUMA nodes to take devices from first, None where any will do. is_admitted: by the policy."""
+    """affinity: the NUMA nodes from which devices are taken first, None for any. is_admitted: by the policy."""
 
     affinity: frozenset[int] | None
     is_admitted: bool
@@ -90,14 +89,14 @@ def hints(
 ) -> Hints:
     """Every set of NUMA nodes that could serve `count` devices of one resource.
 
-    devices: all that are listed, of any health. free: those that may be given out. reusable: those that the pod itself has
-    from its init containers, none of them in `free`; a set of nodes that leaves one of these out is no answer.
+    devices: all that are listed, of any health. free: those that may be allocated. reusable: those that the pod has from its
+    init containers, none of them in `free`; every set of nodes must include all of these.
     """
     if not any(device.numa_nodes for device in devices.values()):
         return None
     if len(free) + len(reusable) < count:
         return ()
-    # many devices, few different places: all that follows counts places
+    # many devices, few different sets of nodes: the rest works with counts for each set
     listed_at = Counter(device.numa_nodes for device in devices.values())
     free_at = Counter(devices[device_id].numa_nodes for device_id in free if device_id in devices)
     reusable_at = Counter(devices[i].numa_nodes for i in reusable if i in devices and devices[i].numa_nodes)
@@ -117,29 +116,29 @@ def hints(
 
 
 def merge(topology: Topology, of_resources: Iterable[Hints]) -> Merged:
-    """One answer for everything that is to be near each other: the narrowest nodes that all resources agree on."""
-    voices = [said for said in of_resources if said is not None]
-    if not topology.is_aligning or not voices:
+    """The decision for everything that is to be aligned: the narrowest set of nodes that all resources agree on."""
+    preferences = [found for found in of_resources if found is not None]
+    if not topology.is_aligning or not preferences:
         return ANYWHERE
     whole = _mask(topology.numa_nodes, frozenset(topology.numa_nodes))
     is_single = topology.policy is Policy.SINGLE_NUMA_NODE
-    agreed = frozenset.intersection(*(_preferred(said, is_single) for said in voices))
+    agreed = frozenset.intersection(*(_preferred(found, is_single) for found in preferences))
     if agreed:
         best = min(agreed, key=_narrowness)
         # on one node there is nothing to align to
         return ANYWHERE if is_single and best == whole else Merged(_nodes(best), True)
     if topology.is_strict:
         return Merged(None, False)
-    return Merged(_nodes(_compromise(voices, whole)), True)
+    return Merged(_nodes(_compromise(preferences, whole)), True)
 
 
-def _preferred(said: tuple[Hint, ...], is_single: bool) -> frozenset[int]:
-    return frozenset(h.mask for h in said if h.is_preferred and not (is_single and h.mask.bit_count() > 1))
+def _preferred(found: tuple[Hint, ...], is_single: bool) -> frozenset[int]:
+    return frozenset(h.mask for h in found if h.is_preferred and not (is_single and h.mask.bit_count() > 1))
 
 
-def _compromise(voices: list[tuple[Hint, ...]], whole: int) -> int:
-    """Nodes to try when resources do not agree: as many as the neediest resource takes at least, but no more."""
-    possible = [[hint.mask for hint in said] for said in voices if said]
+def _compromise(preferences: list[tuple[Hint, ...]], whole: int) -> int:
+    """The set of nodes when resources do not agree: as many nodes as the most demanding resource needs, and no more."""
+    possible = [[hint.mask for hint in found] for found in preferences if found]
     needed = max((min(mask.bit_count() for mask in masks) for masks in possible), default=0)
     reachable = reduce(lambda so_far, masks: {a & b for a in so_far for b in masks}, possible, {whole}) - {0}
 
@@ -152,13 +151,13 @@ def _compromise(voices: list[tuple[Hint, ...]], whole: int) -> int:
 
 @lru_cache(maxsize=64)
 def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
-    """Every set of nodes but the empty one, small ones first."""
+    """Every set of nodes except the empty one, smaller sets first."""
     sizes = range(1, len(nodes) + 1)
     return tuple(sum(1 << node for node in some) for size in sizes for some in combinations(nodes, size))
 
 
 def _touching(at: Counter[tuple[int, ...]], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    """For each of these sets of nodes, how many devices are on any node of it."""
+    """For each set of nodes, how many devices are on at least one of its nodes."""
     known = frozenset(candidates)
     places: Counter[int] = Counter()
     for nodes, number in at.items():

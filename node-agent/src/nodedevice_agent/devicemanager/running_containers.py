@@ -16,16 +16,16 @@ from nodedevice_agent.devicemanager.runtime import RunningContainer
 class ContainerInstance:
     """One instance of a container.
 
-    marks: the devices it was created with: resource name to a fingerprint. seen: what the runtime reports about one
-    without marks. without_process_since: when the runtime listed it without a process (monotonic seconds), else None.
+    fingerprints: of the devices it was created with, by resource name. reported: what the runtime reports about an instance
+    without fingerprints. without_process_since: when the runtime listed it without a process (monotonic seconds), else None.
     """
 
     id: str
     sandbox_id: str
     pod_uid: str
     container: str
-    marks: Mapping[str, str] = field(default_factory=dict)
-    seen: RunningContainer | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    reported: RunningContainer | None = None
     without_process_since: float | None = None
 
 

@@ -122,7 +122,7 @@ class ContainerEvents:
         manager = self._manager
         if manager.is_recovering:
             return ()
-        marked = (a for a in manager.containers if resource_name in a.marks and a.without_process_since is None)
+        marked = (a for a in manager.containers if resource_name in a.fingerprints and a.without_process_since is None)
         return tuple(
             instance
             for instance in marked
@@ -139,8 +139,8 @@ class ContainerEvents:
                 yield instance, max(found_at, over_since) + CREATED_SECONDS
 
     def _lacks(self, instance: ContainerInstance, resource_name: str, allocation: Allocation | None) -> bool:
-        mark = instance.marks.get(resource_name)
-        if mark is not None or allocation is None or instance.seen is None:
+        mark = instance.fingerprints.get(resource_name)
+        if mark is not None or allocation is None or instance.reported is None:
             return allocation is None or mark != fingerprints([allocation])[resource_name]
         if allocation.response is None:
             # there is nothing to recognize the devices by until the plugin has responded again
@@ -153,7 +153,7 @@ class ContainerEvents:
         if omitted and left.is_empty:
             # the plugin's response would not change the container
             return False
-        return not shows_edits(instance.seen, left)
+        return not shows_edits(instance.reported, left)
 
     def _requests_nothing(self, pod_uid: str) -> bool:
         """A pod that is known to ask for no device; most do not, and nothing is stored of them."""
@@ -163,7 +163,11 @@ class ContainerEvents:
     def _with_known_marks(self, found: ContainerInstance) -> ContainerInstance:
         """A container that was created here keeps its marks: a runtime may not list the annotation."""
         before = self._manager.containers.find(found.pod_uid, found.id)
-        return replace(found, marks=before.marks, seen=None) if before is not None and before.marks else found
+        return (
+            replace(found, fingerprints=before.fingerprints, reported=None)
+            if before is not None and before.fingerprints
+            else found
+        )
 
     def _after_end(self, gone: ContainerInstance, now: float) -> list[Effect]:
         manager = self._manager
@@ -210,7 +214,7 @@ class ContainerEvents:
     def _published(self, instance: ContainerInstance) -> list[Effect]:
         """The resources whose status this container's start or end may change."""
         pod = self._manager.pod(instance.pod_uid)
-        names = {a.resource_name for a in self._manager.book.of_pod(instance.pod_uid)} | instance.marks.keys()
+        names = {a.resource_name for a in self._manager.book.of_pod(instance.pod_uid)} | instance.fingerprints.keys()
         names |= {request.resource_name for request in pod.device_requests} if pod is not None else set()
         return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
 

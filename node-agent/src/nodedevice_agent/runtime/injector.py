@@ -145,7 +145,7 @@ class Injector:
 
     def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
         found = self._host.manager.containers.find(sandbox.uid, container.id)
-        if found is not None and found.marks:
+        if found is not None and found.fingerprints:
             return
         match self._injection.decide(sandbox, container.name):
             case Refusal() as refusal:

@@ -24,6 +24,7 @@ OperatorError
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 
 class OperatorError(Exception):
@@ -177,3 +178,12 @@ class Invalid(ApiError):
 
 class NotLeading(ApiError):
     """A write that was not sent, because this operator does not lead now. Whoever leads does the same work."""
+
+
+# Answers that are about no single object; 401 is about our identity.
+_STATUS_OF_ALL_REQUESTS: Final = frozenset({401, 429, 502, 503, 504})
+
+
+def concerns_all_requests(error: ApiError) -> bool:
+    """Whether other requests would fail in the same way, so that sending them only makes it worse."""
+    return isinstance(error, Unreachable | NotLeading) or error.status in _STATUS_OF_ALL_REQUESTS

@@ -11,16 +11,16 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from nodedevice_operator import probes as http
 from nodedevice_operator.agents.api import AgentsApi
-from nodedevice_operator.agents.monitor import LeaseWatch
+from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.capacity.api import CapacityApi
-from nodedevice_operator.capacity.reconciler import CapacityWork
+from nodedevice_operator.capacity.reconciler import CapacityReconciler
 from nodedevice_operator.conditions.api import ConditionsApi
+from nodedevice_operator.conditions.reconciler import ConditionsReconciler
 from nodedevice_operator.errors import ApiError, NotFound, OperatorError, TaskEnded
 from nodedevice_operator.events.api import EventsApi
-from nodedevice_operator.events.recorder import Recorder
-from nodedevice_operator.events.transitions import Event, transitions
+from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.evictions.api import EvictionsApi
-from nodedevice_operator.evictions.controller import EvictionWork
+from nodedevice_operator.evictions.controller import EvictionController
 from nodedevice_operator.informers.informer import RecordWatch
 from nodedevice_operator.informers.intake import Intake
 from nodedevice_operator.informers.kopf_nodes import Watch
@@ -35,21 +35,19 @@ from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import Timing
 from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
-from nodedevice_operator.leader.takeover import Handover
+from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.nodelabels.api import NodeLabelsApi
-from nodedevice_operator.nodelabels.controller import MarkWork
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.nodelabels.controller import NodeLabelController
 from nodedevice_operator.poddevices.api import PodDevicesApi
-from nodedevice_operator.poddevices.reconciler import PodDeviceWork
-from nodedevice_operator.reconcile.node import NodeWork
-from nodedevice_operator.requiredplugins.annotate_pods import WaitingPods
-from nodedevice_operator.requiredplugins.controller import RequiredPlugins
+from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler
+from nodedevice_operator.reconcile.node import NodeReconciler
+from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
+from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.requiredplugins.objects import PolicyObjects
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
-from nodedevice_operator.requiredplugins.unbound_pods import UnboundPods
 from nodedevice_operator.settings import Settings
-from nodedevice_operator.workqueue import Reconciler
+from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -75,64 +73,65 @@ class Operator:
         self._metrics.leader.set_function(lambda: float(self._fence.is_open))
         self._client = Client(login, self._api_health, self._metrics.writes, self._fence)
         self._clients = [self._client]
-        self._handover = Handover()
+        self._takeover = Takeover()
         self._election = self._candidacy(login)
         self._cluster = Cluster(self._client)
-        self._recorder = Recorder(EventsApi(self._client), self._metrics)
-        self._reconciler = Reconciler(self._look, self._metrics)
-        self._api_health.when_back(self._reconciler.retry_now)
-        touch = self._reconciler.touch
-        self._leases = LeaseWatch(
+        self._recorder = EventRecorder(EventsApi(self._client), self._metrics, self._fence)
+        self._queue = WorkQueue(self._metrics)
+        self._api_health.when_back(self._queue.retry_now)
+        self._agents = AgentMonitor(
             AgentsApi(self._client, settings.leases_namespace),
             self._cache,
-            touch,
+            self._queue,
             self._metrics,
-            self._tell,
+            self._recorder,
             settings.agent_grace_seconds,
             settings.agent_poll_seconds,
         )
-        self._required_plugins = RequiredPlugins(
+        self._required_plugins = RequiredPluginsController(
             PolicyObjects(self._client),
-            WaitingPods(UnboundPods(self._client), is_on=settings.mark_waiting_pods),
+            PodAnnotator(UnboundPodsApi(self._client), is_on=settings.mark_waiting_pods),
             self._cache,
-            touch,
+            self._queue,
             self._metrics,
+            self._fence,
             is_on=settings.required_plugins,
-            leads=lambda: self._fence.is_open,
         )
-        self._capacity = CapacityWork(
-            self._cache, CapacityApi(self._client), self._recorder, self._metrics, self._required_plugins.unguarded
+        self._capacity = CapacityReconciler(
+            self._cache, CapacityApi(self._client), self._recorder, self._metrics, self._required_plugins
         )
-        self._node_work = NodeWork(
+        conditions = ConditionsReconciler(
+            self._cache, ConditionsApi(self._client), self._agents, self._required_plugins, self._recorder
+        )
+        self._nodes = NodeReconciler(
             self._cache,
-            ConditionsApi(self._client),
-            self._leases,
+            self._agents,
             self._capacity,
-            PodDeviceWork(self._cache, PodDevicesApi(self._client), self._recorder),
-            self._hear,
-            lambda: self._reconciler.is_crowded,
-            self._reconciler.touch_later,
-            self._tell,
-            lacks_policies=lambda: self._required_plugins.lacks_policies,
+            PodDeviceReconciler(self._cache, PodDevicesApi(self._client), self._recorder),
+            conditions,
+            self._queue,
+            self._fence,
+            self._takeover,
         )
-        self._evictions = EvictionWork(
+        self._evictions = EvictionController(
             self._cache,
             EvictionsApi(self._client),
-            self._tell,
+            self._recorder,
             settings.held_device_policy,
+            self._fence,
             delay_seconds=settings.eviction_delay_seconds,
             per_minute=settings.evictions_per_minute,
-            leads=lambda: self._fence.is_open,
         )
-        self._marks = MarkWork(
+        self._node_labels = NodeLabelController(
             self._cache,
             NodeLabelsApi(self._client),
+            self._fence,
             taint=settings.node_taint,
             labels=settings.node_labels,
-            leads=lambda: self._fence.is_open,
         )
-        self._sync = Sync(self._cache, self._cluster, touch)
-        intake = Intake(self._cache, touch, self._hear)
+        self._subscribe()
+        self._sync = Sync(self._cache, self._cluster, self._queue.enqueue)
+        intake = Intake(self._cache)
         self._watch = Watch(self._sync, intake, login, self._api_health)
         self._record_watch = RecordWatch(self._sync, intake, self._client)
         self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
@@ -186,51 +185,39 @@ class Operator:
             "watchdog": self._watchdog.work(),
             "events": self._recorder.work(),
             "sync": self._sync.work(),
-            "leases": self._leases.work(),
+            "leases": self._agents.work(),
             "watch": self._watch_until_stopped(),
             "policy": self._required_plugins.work(),
             "evictions": self._evictions.work(),
-            "marks": self._marks.work(),
+            "marks": self._node_labels.work(),
             **{f"watch-{kind}": self._record_watch.work(kind) for kind in (names.NODE_DEVICES, names.POD_DEVICES)},
             **{f"watch-{kind}": self._required_plugins.watch(kind) for kind in (POLICIES, BINDINGS)},
-            **{f"reconcile-{number}": self._reconciler.work() for number in range(CONCURRENT_REQUESTS)},
+            **{f"reconcile-{number}": self._queue.work(self._nodes.reconcile) for number in range(CONCURRENT_REQUESTS)},
         }
 
-    async def _look(self, node: str) -> float | None:
-        # who does not lead only keeps its caches: all nodes are looked at when that changes; so is a Node that is understood again
-        if not self._fence.is_open:
-            self._handover.skip(node)
-            return None
-        return None if self._cache.nodes.is_left_alone(node) else await self._node_work.look(node)
+    def _subscribe(self) -> None:
+        """Each change that a watch brings enqueues its node; the features that need to know of a NodeDevice are called."""
+        self._cache.nodes.on_update(self._queue.on_update)
+        self._cache.pod_devices.on_update(self._queue.on_update)
+        for handler in (
+            self._agents.on_update,
+            self._capacity.on_update,
+            self._required_plugins.on_update,
+            self._queue.on_update,
+            self._recorder.on_update,
+        ):
+            self._cache.node_devices.on_update(handler)
 
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
-        """Writing begins, for the first time or again: bring every node to what is known of it, first what nobody saw change."""
-        for event in self._handover.take(nobody_since):
-            self._recorder.post(event)
+        """Begin to write, for the first time or again: reconcile every node, first those that changed while nobody led."""
+        self._recorder.take_over(nobody_since)
         if another_wrote:
-            self._node_work.forget()
+            self._nodes.forget()
         self._capacity.forget_changes()
         self._required_plugins.wake()
-        for node in self._handover.skipped(nobody_since):
-            self._reconciler.touch(node)
-        self._reconciler.touch_all(self._cache.names_of_nodes())
-
-    def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
-        """A NodeDevice changed: have its node looked at, and tell what happened to it."""
-        self._leases.spoke(now.node)
-        if self._fence.is_open:
-            self._capacity.heard(now.node)
-        self._required_plugins.heard(now)
-        self._reconciler.touch(now.node)
-        for event in transitions(before, now):
-            self._tell(event)
-
-    def _tell(self, event: Event) -> None:
-        """Post an Event, where we lead; otherwise whoever leads tells the same, if anybody does."""
-        if self._fence.is_open:
-            self._recorder.post(event)
-        else:
-            self._handover.hold(event)
+        for node in self._takeover.skipped(nobody_since):
+            self._queue.enqueue(node)
+        self._queue.enqueue_all(self._cache.names_of_nodes())
 
     async def _beat(self) -> None:
         while True:

@@ -1,8 +1,8 @@
-"""One look at a node at a time: who asks for it, how many run side by side, and when a failed one is repeated.
+"""The work queue of nodes to reconcile: order, parallelism, and retries with backoff.
 
-Knows nothing of what a look does. A node that is asked for while it is looked at gets another look afterwards; asked for
-several times it gets one. All nodes at once, which is what a new leader looks at, stand behind each that has changed; and what
-can wait does so in a queue behind both, so that it holds up nobody when the API server is slow.
+Knows nothing of what a reconcile does. Each node is reconciled by one worker at a time: enqueued during a reconcile, it is
+reconciled again afterwards; enqueued several times, once. Nodes that changed go first. All nodes together, which a new leader
+reconciles, come after them. Deferred work comes last, so that it delays nothing when the API server is slow.
 """
 
 import asyncio
@@ -18,119 +18,119 @@ from nodedevice_operator.metrics.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-# The first repeat is for what another look settles; the later ones for an API server that is away.
+# The first retry is for a failure that another reconcile settles; the later ones for an API server that is away.
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 30.0
-_SPREAD: Final = 0.2
-_TELL_AFTER: Final = 3
+_WARN_AFTER_FAILURES: Final = 3
 
-# So many workers take only what is due at once: however long the rest takes, they are there for it.
-_KEPT_FREE: Final = 6
-# And so few take anything else while something due at once is under way: an API server that has too little for both would give
-# each the same share. One that has enough answers in milliseconds, and then two are hundreds a second.
-_BESIDE_URGENT: Final = 2
-# Of so many looks one is at a node that can wait, so that it comes to its turn in a rush without end.
-_PATIENT_TURN: Final = 8
+# So many workers take only urgent nodes: they stay free however long deferred work takes.
+_URGENT_ONLY_WORKERS: Final = 6
+# So few workers take deferred nodes while an urgent one is queued or running: an API server that has too little capacity for
+# both would give each the same share. One that has enough answers in milliseconds, and then two are hundreds a second.
+_DEFERRED_BESIDE_URGENT: Final = 2
+# One in so many picks is a deferred node, so that it gets its turn while urgent nodes keep coming.
+_DEFERRED_TURN: Final = 8
 
-Look = Callable[[str], Awaitable[float | None]]
+# Reconciles one node, and returns in how many seconds to reconcile it again: None when enqueued, 0 deferred.
+Reconcile = Callable[[str], Awaitable[float | None]]
 
 
-class Reconciler:
-    """Three queues of nodes: those that changed, all the others when all are to be looked at, and those that can wait.
+class WorkQueue:
+    """Three queues of nodes: changed, resync (all nodes, one time), and deferred."""
 
-    `look` is given a name and says in how many seconds to come again: None when asked to, 0 as soon as nobody else waits.
-    """
-
-    def __init__(self, look: Look, metrics: Metrics) -> None:
-        self._look = look
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        # in order, and each node in one of them; who is asked for while it waits in a later one is moved to an earlier
+        # In order. A node is in one of them; enqueueing moves it from a later queue to an earlier one.
         self._changed: dict[str, None] = {}
-        self._all: dict[str, None] = {}
-        self._patient: dict[str, None] = {}
+        self._resync: dict[str, None] = {}
+        self._deferred: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._workers = 0
-        self._patient_looks = 0
+        self._deferred_running = 0
         self._picks = 0
         self._running: set[str] = set()
-        self._asked_again: set[str] = set()
+        self._enqueued_while_running: set[str] = set()
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        metrics.waiting_nodes.set_function(lambda: len(self._changed) + len(self._all) + len(self._patient))
+        metrics.waiting_nodes.set_function(lambda: len(self._changed) + len(self._resync) + len(self._deferred))
         metrics.failing_nodes.set_function(lambda: len(self._failures))
 
     @property
     def is_crowded(self) -> bool:
-        """Whether more than one look is due at once: waiting, or under way."""
-        return self._is_due or self._urgent_looks > 1
+        """Whether more than one urgent reconcile is queued or running."""
+        return self._is_urgent_queued or self._urgent_running > 1
 
     @property
-    def _is_due(self) -> bool:
-        return bool(self._changed or self._all)
+    def _is_urgent_queued(self) -> bool:
+        return bool(self._changed or self._resync)
 
     @property
-    def _urgent_looks(self) -> int:
-        return len(self._running) - self._patient_looks
+    def _urgent_running(self) -> int:
+        return len(self._running) - self._deferred_running
 
-    def touch(self, node: str) -> None:
-        """Ask for a look at that node, now."""
+    def on_update(self, node: str, _: object, __: object) -> None:
+        """An object about that node changed."""
+        self.enqueue(node)
+
+    def enqueue(self, node: str) -> None:
+        """Reconcile that node now."""
         if node in self._running:
-            self._asked_again.add(node)
+            self._enqueued_while_running.add(node)
         else:
-            self._all.pop(node, None)
-            self._patient.pop(node, None)
+            self._resync.pop(node, None)
+            self._deferred.pop(node, None)
             self._changed[node] = None
             self._wake.set()
 
-    def touch_all(self, nodes: Iterable[str]) -> None:
-        """Ask for a look at all of these, now; one that changes meanwhile does not wait for the others."""
+    def enqueue_all(self, nodes: Iterable[str]) -> None:
+        """Reconcile all of these now; one that changes meanwhile goes before the others."""
         for node in nodes:
             if node in self._running:
-                self._asked_again.add(node)
+                self._enqueued_while_running.add(node)
             elif node not in self._changed:
-                self._patient.pop(node, None)
-                self._all[node] = None
+                self._deferred.pop(node, None)
+                self._resync[node] = None
         self._wake.set()
 
-    def touch_later(self, node: str, seconds: float) -> None:
-        """Ask for a look in so many seconds; of several such wishes the soonest counts."""
+    def enqueue_after(self, node: str, seconds: float) -> None:
+        """Reconcile that node in so many seconds; of several such calls the earliest counts."""
         loop = asyncio.get_running_loop()
-        waiting = self._timers.get(node)
-        if waiting is not None and not waiting.cancelled() and waiting.when() <= loop.time() + seconds:
+        timer = self._timers.get(node)
+        if timer is not None and not timer.cancelled() and timer.when() <= loop.time() + seconds:
             return
-        if waiting is not None:
-            waiting.cancel()
-        self._timers[node] = loop.call_later(max(seconds, 0.0), self._ring, node)
+        if timer is not None:
+            timer.cancel()
+        self._timers[node] = loop.call_later(max(seconds, 0.0), self._timer_fired, node)
 
     def retry_now(self) -> None:
-        """Look again at once wherever a look failed: what they failed of is over."""
+        """Retry every failed reconcile at once: the cause is over."""
         for node in self._failures:
-            waiting = self._timers.pop(node, None)
-            if waiting is not None:
-                waiting.cancel()
-            self.touch(node)
+            timer = self._timers.pop(node, None)
+            if timer is not None:
+                timer.cancel()
+            self.enqueue(node)
 
-    async def work(self) -> None:
-        """Look at one node after the other, for ever. Several of these share the queues."""
+    async def work(self, reconcile: Reconcile) -> None:
+        """Reconcile one node after the other, for ever. Several workers share the queue."""
         self._workers += 1
         while True:
-            node, can_wait = await self._next()
+            node, is_deferred = await self._next()
             self._running.add(node)
-            self._patient_looks += can_wait
+            self._deferred_running += is_deferred
             try:
-                await self._look_once(node)
+                await self._run(reconcile, node)
             finally:
                 self._running.discard(node)
-                self._patient_looks -= can_wait
+                self._deferred_running -= is_deferred
                 self._wake.set()
-                if node in self._asked_again:
-                    self._asked_again.discard(node)
-                    self.touch(node)
-            # a look that finds nothing to do waits for nothing: thousands in a row would keep changes from being heard of
+                if node in self._enqueued_while_running:
+                    self._enqueued_while_running.discard(node)
+                    self.enqueue(node)
+            # A reconcile with nothing to do never yields to the event loop: thousands in a row would block the watches.
             await asyncio.sleep(0)
 
     async def _next(self) -> tuple[str, bool]:
-        """Who is looked at next, and whether that one was among those that can wait."""
+        """The next node, and whether it was deferred."""
         while True:
             picked = self._pick()
             if picked is not None:
@@ -140,61 +140,62 @@ class Reconciler:
 
     def _pick(self) -> tuple[str, bool] | None:
         self._picks += 1
-        has_place = self._patient_looks < self._patient_places()
-        is_turn = not self._is_due or self._picks % _PATIENT_TURN == 0
-        if self._patient and has_place and is_turn:
-            return _pop(self._patient), True
-        due = self._changed or self._all
-        return (_pop(due), False) if due else None
+        is_turn = not self._is_urgent_queued or self._picks % _DEFERRED_TURN == 0
+        if self._deferred and is_turn and self._deferred_running < self._deferred_workers():
+            return _pop(self._deferred), True
+        urgent = self._changed or self._resync
+        return (_pop(urgent), False) if urgent else None
 
-    def _patient_places(self) -> int:
-        places = max(1, self._workers - _KEPT_FREE)
-        return min(places, _BESIDE_URGENT) if self._is_due or self._urgent_looks else places
+    def _deferred_workers(self) -> int:
+        workers = max(1, self._workers - _URGENT_ONLY_WORKERS)
+        is_urgent = self._is_urgent_queued or self._urgent_running
+        return min(workers, _DEFERRED_BESIDE_URGENT) if is_urgent else workers
 
-    def _touch_patiently(self, node: str) -> None:
-        if node in self._asked_again:
-            return  # the look that was asked for meanwhile does all of it
-        self._patient[node] = None
+    def _defer(self, node: str) -> None:
+        if node in self._enqueued_while_running:
+            return  # the reconcile that follows does all of it
+        self._deferred[node] = None
         self._wake.set()
 
-    async def _look_once(self, node: str) -> None:
+    async def _run(self, reconcile: Reconcile, node: str) -> None:
         try:
             with self._metrics.reconcile_seconds.time():
-                again = await self._look(node)
+                seconds = await reconcile(node)
         except ApiError as error:
-            self._repeat(node, error)
+            self._retry(node, error)
         except Exception:
-            log.exception("look at node failed", extra={"node": node})
-            self._repeat(node, None)
+            log.exception("reconcile failed unexpectedly; retrying", extra={"node": node})
+            self._retry(node, None)
         else:
             self._failures.pop(node, None)
-            if again == 0:
-                self._touch_patiently(node)
-            elif again is not None:
-                self.touch_later(node, again)
+            if seconds == 0:
+                self._defer(node)
+            elif seconds is not None:
+                self.enqueue_after(node, seconds)
 
-    def _repeat(self, node: str, error: ApiError | None) -> None:
+    def _retry(self, node: str, error: ApiError | None) -> None:
         self._metrics.reconcile_failures.inc()
-        failures = self._failures.get(node, 0) + 1
-        self._failures[node] = failures
-        delay = exponential_seconds(failures - 1, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
+        attempt = self._failures.get(node, 0) + 1
+        self._failures[node] = attempt
+        delay = exponential_seconds(attempt - 1, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
         if isinstance(error, Unavailable) and error.retry_after_seconds:
             delay = max(delay, error.retry_after_seconds)
-        # an outage of the API server ends for all nodes at once: they come back spread out
-        delay = jittered(delay, _SPREAD)
-        # one failure is what the next look settles; what all fail of is told by whoever watches over the API server
+        # an outage of the API server ends for all nodes at once: spread the retries
+        delay = jittered(delay, 0.2)
+        # A first failure is usually settled by the retry. Failures that all requests share are logged by ApiHealth.
         is_for_all = isinstance(error, Unreachable | Unauthorized)
-        level = logging.WARNING if failures == _TELL_AFTER and not is_for_all else logging.DEBUG
-        log.log(level, "look at node is repeated", extra={"node": node, "problem": str(error), "failures": failures})
-        self.touch_later(node, delay)
+        level = logging.WARNING if attempt == _WARN_AFTER_FAILURES and not is_for_all else logging.DEBUG
+        fields = {"node": node, "error": str(error), "attempt": attempt, "retry_in_seconds": round(delay, 3)}
+        log.log(level, "reconcile failed; retrying", extra=fields)
+        self.enqueue_after(node, delay)
 
-    def _ring(self, node: str) -> None:
+    def _timer_fired(self, node: str) -> None:
         self._timers.pop(node, None)
-        self.touch(node)
+        self.enqueue(node)
 
 
 def _pop(queue: dict[str, None]) -> str:
-    """The longest waiting."""
+    """The node that has waited longest."""
     node = next(iter(queue))
     del queue[node]
     return node

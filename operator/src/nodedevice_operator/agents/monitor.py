@@ -1,8 +1,7 @@
-"""Looks at the agents' Leases from time to time, asks for a look at each node whose agent came or went, and tells what agents tell
-on them.
+"""Lists the agents' Leases from time to time, enqueues each node whose agent came or went, and reports what agents write on them.
 
-A whole listing each time, from the API server's watch cache: a watch would bring every renewal of every agent. The first is
-made when all NodeDevices are known, as what they tell of their agents outlives a restart of ours. It is believed until a listing
+A whole list each time, from the API server's watch cache: a watch would bring every renewal of every agent. The first is made when
+all NodeDevices are known, as what is stored in them about their agents outlives a restart of the operator. It holds until a list
 succeeds: that the API server does not give us the Leases says nothing about the agents.
 """
 
@@ -16,36 +15,38 @@ from typing import Final
 from nodedevice_api.names import Condition, Reason
 
 from nodedevice_operator.agents.api import AgentsApi
-from nodedevice_operator.agents.liveness import ALIVE, GRACE_SECONDS, MISSING, AgentState, LeaseBook
-from nodedevice_operator.agents.stored_state import stored_state, told_agents
+from nodedevice_operator.agents.liveness import ALIVE, GRACE_SECONDS, MISSING, AgentState, LeaseTable
+from nodedevice_operator.agents.stored_state import stored_agents, stored_state
 from nodedevice_operator.errors import ApiError, Unavailable
+from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, EventReason, about_node
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 10.0
-# The agent of a new node makes its Lease about when it makes its NodeDevices: so long the looks are closer together.
+# The agent of a new node creates its Lease about when it creates its NodeDevices: so many polls are closer together.
 _CLOSE_INTERVAL_SECONDS: Final = 1.0
-_CLOSE_LOOKS: Final = 20
+_CLOSE_POLLS: Final = 20
 
 _OUTAGE: Final = "ManyAgentLeasesExpired"
 _OUTAGE_ENDED: Final = "ManyAgentLeasesExpiredEnded"
 
 
-class LeaseWatch:
-    """The book of Leases, and the task that keeps it. `post` is given what is to be told of many agents at once."""
+class AgentMonitor:
+    """The table of Leases, and the task that keeps it current."""
 
     def __init__(
         self,
         api: AgentsApi,
         cache: Cache,
-        touch: Callable[[str], None],
+        queue: WorkQueue,
         metrics: Metrics,
-        post: Callable[[Event], None],
+        recorder: EventRecorder,
         grace_seconds: float = GRACE_SECONDS,
         interval_seconds: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
@@ -54,112 +55,115 @@ class LeaseWatch:
         self._interval_seconds = interval_seconds
         self._api = api
         self._cache = cache
-        self._touch = touch
+        self._queue = queue
         self._metrics = metrics
-        self._post = post
-        self._book = LeaseBook(grace_seconds)
+        self._recorder = recorder
+        self._table = LeaseTable(grace_seconds)
+        # by node without a Lease: after how many polls
         self._missing: dict[str, int] = {}
-        # by node, where there are any: what its agent said when it was last looked at
+        # by node, where there are any: the refusals on its agent's Lease at the last poll
         self._refusals: dict[str, frozenset[str]] = {}
-        self._sooner = asyncio.Event()
-        # whether it was tried: numbers need not wait until it succeeds
-        self.has_looked = False
+        self._poll_soon = asyncio.Event()
+        # whether a list was tried: capacity need not wait until one succeeds
+        self.has_listed = False
 
     def state(self, node: str) -> AgentState:
-        """State of that node's agent; asks for a look soon when it has no Lease that we know of."""
+        """State of that node's agent; where no Lease is known, the next poll comes soon."""
         return self._state(node, self._cache.node_devices.of_node(node))
 
     def state_for(self, record: NodeDeviceRecord) -> AgentState:
-        """The same for one NodeDevice. Where only what is stored tells of the agent, its own words count."""
+        """The same for one NodeDevice. Where only stored conditions are known of the agent, its own conditions count."""
         own = [record] if Condition.AGENT_READY in record.conditions else self._cache.node_devices.of_node(record.node)
         return self._state(record.node, own)
 
-    def spoke(self, node: str) -> None:
-        """Something of that node's agent changed: if it was silent, it is looked for its Lease soon."""
-        if self._book.state(node).status != "True":
-            self._sooner.set()
+    def on_update(self, node: str, _: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
+        """A NodeDevice changed: if its agent was silent, poll its Lease soon."""
+        if now is not None and self._table.state(node).status != "True":
+            self._poll_soon.set()
 
     async def work(self) -> None:
-        """Look, wait, and so on, for ever."""
+        """Poll, wait, and so on, for ever."""
         await self._cache.whole.wait()
         while True:
             try:
-                await self._look()
+                await self._poll()
             except ApiError as error:
-                log.debug("Leases not listed", extra={"problem": str(error)})
-                if not self.has_looked:
+                log.debug("Leases not listed", extra={"error": str(error)})
+                if not self.has_listed:
                     self._begin()
                 await asyncio.sleep(self._retry_seconds(error))
             else:
                 await self._pause(self._interval())
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Raises ApiError; then nothing is concluded."""
         found = await self._api.list_leases()
         nodes = self._cache.node_devices.nodes()
-        before = self._book
+        before = self._table
         never_seen = [node for node in nodes if not before.knows(node)]
-        told = told_agents(record for node in never_seen for record in self._cache.node_devices.of_node(node))
-        self._book = before.look(found, self._clock(), nodes, told)
-        self._tell(before, nodes)
-        self._tell_refusals(found, is_first=before.looked_at is None)
-        if before.looked_at is None:
+        stored = stored_agents(record for node in never_seen for record in self._cache.node_devices.of_node(node))
+        self._table = before.updated(found, self._clock(), nodes, stored)
+        self._report_agents(before, nodes)
+        self._report_refusals(found, is_first=before.listed_at is None)
+        if before.listed_at is None:
             self._begin()
         else:
-            for node in self._book.changes_since(before) & nodes:
-                self._touch(node)
+            for node in self._table.changes_since(before) & nodes:
+                self._queue.enqueue(node)
         self._count_missing(nodes)
 
     def _begin(self) -> None:
-        """Have every node looked at: until now none was, and from now on what is stored is believed, or what was found."""
-        self.has_looked = True
+        """Enqueue every node: until now none was reconciled, and from now on what is stored counts, or what was listed."""
+        self.has_listed = True
         for node in self._cache.names_of_nodes():
-            self._touch(node)
+            self._queue.enqueue(node)
 
     def _interval(self) -> float:
-        """How long to wait for the next look, in seconds."""
-        is_close = self._book.looked_at is None or any(looks < _CLOSE_LOOKS for looks in self._missing.values())
+        """How long to wait for the next poll, in seconds."""
+        is_close = self._table.listed_at is None or any(polls < _CLOSE_POLLS for polls in self._missing.values())
         return min(_CLOSE_INTERVAL_SECONDS, self._interval_seconds) if is_close else self._interval_seconds
 
     def _retry_seconds(self, error: ApiError) -> float:
-        asked = error.retry_after_seconds if isinstance(error, Unavailable) else None
-        return max(self._interval(), asked or 0.0)
+        retry_after = error.retry_after_seconds if isinstance(error, Unavailable) else None
+        return max(self._interval(), retry_after or 0.0)
 
     def _state(self, node: str, records: Iterable[NodeDeviceRecord]) -> AgentState:
-        if self._book.knows(node):
-            return self._book.state(node)
+        if self._table.knows(node):
+            return self._table.state(node)
         stored = stored_state(records)
-        if self._book.looked_at is None:
+        if self._table.listed_at is None:
             return stored or ALIVE
         if stored is not None and stored.reason != Reason.LEASE_MISSING:
-            return stored  # by another operator, since our last look: the next one tells
+            return stored  # written by another operator since our last poll: the next one shows
         if node not in self._missing and self._cache.node_devices.is_about(node):
             self._missing[node] = 0
-            self._sooner.set()
+            self._poll_soon.set()
         return MISSING
 
-    def _tell(self, before: LeaseBook, nodes: frozenset[str]) -> None:
-        """Count the agents, and say when too many fell silent together, and when that is over."""
-        states = [self._book.state(node) for node in nodes]
-        counts = Counter(_word(state) for state in states)
-        for word in ("alive", "silent", "withdrawn", "missing"):
-            self._metrics.agents.labels(state=word).set(counts[word])
-        self._metrics.agent_outage.set(len(self._book.outage))
-        if bool(self._book.outage) == bool(before.outage):
+    def _report_agents(self, before: LeaseTable, nodes: frozenset[str]) -> None:
+        """Count the agents, and report when too many fall silent together, and when that is over."""
+        counts = Counter(_metric_state(self._table.state(node)) for node in nodes)
+        for state in ("alive", "silent", "withdrawn", "missing"):
+            self._metrics.agents.labels(state=state).set(counts[state])
+        self._metrics.agent_outage.set(len(self._table.outage))
+        if bool(self._table.outage) == bool(before.outage):
             return
         about = About("v1", "Namespace", "", self._api.leases_namespace, "")
-        if self._book.outage:
-            numbers = f"{len(self._book.outage)} of {len(nodes)} agents"
-            log.error("many agents are silent; nothing is withdrawn", extra={"agents": numbers})
-            message = f"{numbers} stopped renewing their Leases at about the same time; nothing of theirs is withdrawn"
-            self._post(Event(about, WARNING, _OUTAGE, f"{message}: look at the API server and the network"))
+        if self._table.outage:
+            numbers = f"{len(self._table.outage)} of {len(nodes)} agents"
+            log.error("many agent Leases expired together; withdrawing nothing", extra={"agents": numbers})
+            message = (
+                f"{numbers} stopped renewing their Leases at about the same time; no devices are withdrawn: "
+                "check the API server and the network"
+            )
+            self._recorder.post(Event(about, WARNING, _OUTAGE, message))
         else:
-            log.info("not many agents are silent any more", extra={"silent": counts["silent"]})
+            log.info("agent lease outage resolved", extra={"silent": counts["silent"]})
             message = f"{counts['alive']} of {len(nodes)} agents renew their Leases"
-            self._post(Event(about, NORMAL, _OUTAGE_ENDED, message))
+            self._recorder.post(Event(about, NORMAL, _OUTAGE_ENDED, message))
 
-    def _tell_refusals(self, found: Mapping[str, LeaseRecord], *, is_first: bool) -> None:
-        """Those that are new. What was there before we looked has been told."""
+    def _report_refusals(self, found: Mapping[str, LeaseRecord], *, is_first: bool) -> None:
+        """Report new refusals. Those of before the first poll have been reported."""
         known = self._refusals
         self._refusals = {}
         for name, lease in found.items():
@@ -169,27 +173,27 @@ class LeaseWatch:
             self._refusals[name] = frozenset(lease.refusals)
             for refusal in sorted(self._refusals[name] - known.get(name, frozenset())) if not is_first else ():
                 message = f"a device plugin's registration was refused: {refusal}"
-                self._post(Event(about_node(node), WARNING, EventReason.REGISTRATION_REFUSED, message))
+                self._recorder.post(Event(about_node(node), WARNING, EventReason.REGISTRATION_REFUSED, message))
 
     def _count_missing(self, nodes: frozenset[str]) -> None:
         self._missing = {
-            node: looks + 1
-            for node, looks in self._missing.items()
-            if node in nodes and self._book.state(node) == MISSING
+            node: polls + 1
+            for node, polls in self._missing.items()
+            if node in nodes and self._table.state(node) == MISSING
         }
 
     async def _pause(self, seconds: float) -> None:
-        """Wait; cut short when a node without a Lease turns up, but never below the close interval."""
+        """Wait; cut short when a node without a Lease appears, but never below the close interval."""
         try:
             async with asyncio.timeout(seconds):
-                await self._sooner.wait()
+                await self._poll_soon.wait()
         except TimeoutError:
             return
         await asyncio.sleep(_CLOSE_INTERVAL_SECONDS / 4)
-        self._sooner.clear()
+        self._poll_soon.clear()
 
 
-def _word(state: AgentState) -> str:
+def _metric_state(state: AgentState) -> str:
     if state.is_withdrawn:
         return "withdrawn"
     if state.status == "True":

@@ -1,74 +1,80 @@
-"""Writes what core.capacity decides: one server-side apply after the other until the Node shows it.
+"""Writes what is decided about a Node's capacity: one server-side apply after the other until the Node shows it.
 
-After each apply the answer of the API server takes the place of the record, and everything is decided anew.
+After each apply the API server's answer replaces the record, and everything is decided again.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from nodedevice_operator.agents.liveness import AgentState
 from nodedevice_operator.capacity.api import CapacityApi
-from nodedevice_operator.capacity.decide import Apply, CapacityDecision, Verdict, decide
+from nodedevice_operator.capacity.decide import Apply, CapacityDecision, ResourceStatus, decide
+from nodedevice_operator.capacity.desired import contradictions
 from nodedevice_operator.capacity.history import NodeHistory, history_of, with_conflicts
-from nodedevice_operator.capacity.rejected_writes import as_before_refusal, verdicts_when_refused
+from nodedevice_operator.capacity.rejected_writes import as_before_rejection, statuses_when_rejected
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
-from nodedevice_operator.events.recorder import Recorder
-from nodedevice_operator.events.transitions import Event, EventReason
+from nodedevice_operator.events.recorder import EventRecorder
+from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_node_device
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 
 log = logging.getLogger(__name__)
 
-# A forced apply, the unforced one after it, and a refusal in between; whoever writes faster than that is met next time.
+# A forced apply, the unforced one after it, and a conflict in between; a faster writer is met at the next reconcile.
 _MOST_ROUNDS: Final = 5
-# One failed write is what the next look settles; so many in a row are told, as the log tells them.
-_TELL_AFTER: Final = 3
+# One failed write is settled by the next reconcile; so many in a row are reported in conditions, as in the log.
+_REPORT_AFTER: Final = 3
 
 
 @dataclass(slots=True)
 class CapacityMemory:
-    """What is remembered of a Node between two looks. history: what was carried out. refusals: looks in a row that failed."""
+    """What is remembered of a Node between two reconciles.
+
+    history: what was carried out. rejections: failed reconciles in a row. contradictions: those reported, by NodeDevice.
+    """
 
     history: NodeHistory | None = None
-    refusals: int = 0
+    rejections: int = 0
+    contradictions: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How it ended: what is to be told of each resource (None: what is told already), and when to look again (monotonic seconds).
+class CapacityOutcome:
+    """The status of each resource (None: what is stored holds), and when to reconcile again (`due_at`, monotonic seconds).
 
-    No verdicts where the Node is gone, or another. has_written: the Node was changed. refusal: why it could not be, in the API
-    server's words.
+    No statuses where the Node is gone, or another one. has_written: the Node was changed. rejection: why it could not be, in the
+    API server's words.
     """
 
-    verdicts: Mapping[str, Verdict | None]
-    look_again_at: float | None = None
+    statuses: Mapping[str, ResourceStatus | None]
+    due_at: float | None = None
     has_written: bool = False
-    refusal: str = ""
+    rejection: str = ""
 
 
-_NOTHING: Final = Outcome({})
+_NOTHING: Final = CapacityOutcome({})
 
 
-class CapacityWork:
+class CapacityReconciler:
     """Capacity and allocatable of one Node at a time."""
 
     def __init__(
         self,
         cache: Cache,
         api: CapacityApi,
-        recorder: Recorder,
+        recorder: EventRecorder,
         metrics: Metrics,
-        unguarded: Callable[[Iterable[NodeDeviceRecord]], frozenset[str]] = lambda _: frozenset(),
+        required_plugins: RequiredPluginsController,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._unguarded = unguarded
+        self._required_plugins = required_plugins
         self._cache = cache
         self._api = api
         self._recorder = recorder
@@ -76,53 +82,71 @@ class CapacityWork:
         # by node: since when it is behind a NodeDevice that changed (monotonic seconds)
         self._changed_at: dict[str, float] = {}
 
-    def heard(self, name: str) -> None:
-        """A NodeDevice of that node changed: from now on the Node may be behind it."""
-        if self._cache.nodes.get(name) is not None:
-            self._changed_at.setdefault(name, self._clock())
+    def on_update(self, node: str, _: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
+        """A NodeDevice changed: from now on its Node may be behind it."""
+        if now is not None and self._cache.nodes.get(node) is not None:
+            self._changed_at.setdefault(node, self._clock())
 
     def forget_changes(self) -> None:
-        """Begin to write: what changed while another wrote is none of our delay."""
+        """This operator begins to lead: changes under another leader are no delay of ours."""
         self._changed_at.clear()
 
-    async def look(self, name: str, memory: CapacityMemory, agent: AgentState) -> Outcome:
-        """Bring the Node to what its NodeDevices say. agent: whether the node's agent lives.
+    async def reconcile(self, node: str, memory: CapacityMemory, agent: AgentState) -> CapacityOutcome:
+        """Bring the Node to what its NodeDevices ask for. agent: whether the node's agent lives.
 
-        Raises Conflict when the Node changes faster than it can be decided about, or another ApiError; what was written until
-        then is in `memory`.
+        Raises Conflict when the Node changes faster than it can be decided on, or another ApiError; what was written until then is
+        in `memory`.
         """
-        # what changes from here on is another change
-        changed_at = self._changed_at.pop(name, None)
+        # a change from here on is another change
+        changed_at = self._changed_at.pop(node, None)
         try:
-            outcome = await self._look(name, memory, agent)
+            outcome = await self._apply_rounds(node, memory, agent)
         except ApiError:
             if changed_at is not None:
-                self._changed_at[name] = changed_at
+                self._changed_at[node] = changed_at
             raise
-        memory.refusals = 0
+        memory.rejections = 0
         if changed_at is not None and outcome.has_written:
             self._metrics.change_to_node_seconds.observe(self._clock() - changed_at)
         return outcome
 
-    def refused(self, name: str, memory: CapacityMemory, agent: AgentState, error: ApiError) -> Outcome:
-        """How a look ended that failed of `error`: at first nothing new is told of capacity.
+    def rejected(self, name: str, memory: CapacityMemory, agent: AgentState, error: ApiError) -> CapacityOutcome:
+        """The outcome of a reconcile that failed with `error`: at first, what is stored of capacity holds.
 
-        Then a name that others hold is told of like one that is found when all can be written: it is theirs just the same.
+        After several failures a name that others own is reported like one found when all can be written: it is theirs all the same.
         """
-        memory.refusals += 1
+        memory.rejections += 1
         node = self._cache.nodes.get(name)
         if node is None:
             return _NOTHING
-        records = [record for record in self._cache.node_devices.of_node(name) if is_real(record)]
-        if memory.refusals < _TELL_AFTER:
-            return Outcome(dict.fromkeys(record.resource for record in records))
+        records = self._records(name)
+        if memory.rejections < _REPORT_AFTER:
+            return CapacityOutcome(dict.fromkeys(record.resource for record in records))
         decision = self._decide(node, memory.history, agent)
         memory.history = with_conflicts(history_of(node.uid, memory.history), decision.history)
-        self._tell(name, (event for event in decision.events if event.reason == EventReason.CAPACITY_CONFLICT))
-        return Outcome(verdicts_when_refused(node, records, decision), refusal=error.problem)
+        self._report(name, (event for event in decision.events if event.reason == EventReason.CAPACITY_CONFLICT))
+        return CapacityOutcome(statuses_when_rejected(node, records, decision), rejection=error.problem)
 
-    async def _look(self, name: str, memory: CapacityMemory, agent: AgentState) -> Outcome:
-        refused: Conflict | None = None
+    def report_contradictions(self, name: str, memory: CapacityMemory) -> None:
+        """Report, once, the contradictions in each NodeDevice."""
+        found: dict[str, tuple[str, ...]] = {}
+        for record in self._records(name):
+            sentences = contradictions(record)
+            if sentences:
+                found[record.name] = sentences
+            if sentences and memory.contradictions.get(record.name) != sentences:
+                problem = "; ".join(sentences)
+                log.warning("NodeDevice contradicts itself", extra={"nodedevice": record.name, "error": problem})
+                message = f"{record.resource} on {record.node}: {problem}"
+                about = about_node_device(record)
+                self._recorder.post(Event(about, WARNING, EventReason.CONTRADICTION, message, is_ongoing=True))
+        memory.contradictions = found
+
+    def _records(self, node: str) -> list[NodeDeviceRecord]:
+        return [record for record in self._cache.node_devices.of_node(node) if is_real(record)]
+
+    async def _apply_rounds(self, name: str, memory: CapacityMemory, agent: AgentState) -> CapacityOutcome:
+        rejection: Conflict | None = None
         has_written = False
         for _ in range(_MOST_ROUNDS):
             node = self._cache.nodes.get(name)
@@ -134,21 +158,21 @@ class CapacityWork:
                     if not await self._write(node, decision.apply):
                         return _NOTHING
                 except Conflict as conflict:
-                    refused = conflict
+                    rejection = conflict
                     await self._read_again(node)
                     continue
                 has_written = True
             memory.history = decision.history
             for cause in decision.repairs:
                 self._metrics.drift_repairs.labels(cause=cause).inc()
-            self._tell(name, decision.events)
+            self._report(name, decision.events)
             if decision.apply is None:
-                return Outcome(decision.verdicts, decision.look_again_at, has_written)
-        raise refused or Conflict("patch", "nodes/status", "the Node changes faster than it is written")
+                return CapacityOutcome(decision.statuses, decision.due_at, has_written)
+        raise rejection or Conflict("patch", "nodes/status", "the Node changes faster than it is written")
 
     def _decide(self, node: NodeRecord, history: NodeHistory | None, agent: AgentState) -> CapacityDecision:
-        records = [as_before_refusal(record) for record in self._cache.node_devices.of_node(node.name)]
-        return decide(node, records, history, self._clock(), agent, self._unguarded(records))
+        records = [as_before_rejection(record) for record in self._cache.node_devices.of_node(node.name)]
+        return decide(node, records, history, self._clock(), agent, self._required_plugins.unguarded(records))
 
     async def _write(self, node: NodeRecord, apply: Apply) -> bool:
         """Apply; False when the Node is gone or is another one. Raises Conflict when others own what must change."""
@@ -157,17 +181,15 @@ class CapacityWork:
         except NotFound:
             return False
         except Invalid:
-            # the uid: this name belongs to a new Node, or a number is not one; the watch tells which
+            # The uid: this name belongs to a new Node. Or a number is invalid. The Node as it is now shows which.
             await self._read_again(node)
             again = self._cache.nodes.get(node.name)
             if again is not None and again.uid == node.uid:
                 raise
             return False
         self._cache.nodes.put(written)
-        log.info(
-            "capacity written",
-            extra={"node": node.name, "numbers": dict(sorted(apply.numbers.items())), "forced": apply.is_forced},
-        )
+        fields = {"node": node.name, "numbers": dict(sorted(apply.numbers.items())), "forced": apply.is_forced}
+        log.info("capacity written", extra=fields)
         return True
 
     async def _read_again(self, node: NodeRecord) -> None:
@@ -176,7 +198,8 @@ class CapacityWork:
         except NotFound:
             self._cache.nodes.remove(node.name, node.uid)
 
-    def _tell(self, name: str, events: Iterable[Event]) -> None:
+    def _report(self, name: str, events: Iterable[Event]) -> None:
         for event in events:
-            log.warning("capacity of others", extra={"node": name, "reason": event.reason, "detail": event.message})
+            fields = {"node": name, "reason": event.reason, "detail": event.message}
+            log.warning("extended resource is owned by another field manager", extra=fields)
             self._recorder.post(event)

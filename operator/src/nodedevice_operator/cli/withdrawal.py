@@ -25,7 +25,9 @@ class Withdrawal:
 def withdrawal(node: NodeRecord) -> Withdrawal:
     """What is there of ours."""
     ours = (name for name, seen in node.resources.items() if seen.is_capacity_ours or seen.is_allocatable_ours)
-    return Withdrawal(node.name, tuple(sorted(ours)), node.marks.is_tainted, tuple(sorted(node.marks.labels)))
+    return Withdrawal(
+        node.name, tuple(sorted(ours)), node.taint_and_labels.is_tainted, tuple(sorted(node.taint_and_labels.labels))
+    )
 
 
 def staying(before: Withdrawal, after: NodeRecord) -> dict[str, str]:

@@ -8,7 +8,7 @@ _NAMED_DEVICES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class DeviceAggregate:
     """Devices of one resource on one node to which the same happened; `reasons` are theirs, as far as it is bad news.
 
     of_pod: it is for the pod that holds them, all of them. unnamed: how many more there are that the NodeDevice only counts.
@@ -31,7 +31,7 @@ class Tally:
         kept = "; held by this pod until it ends" if self.of_pod else ""
         return f"{what} unhealthy{why}{kept}"
 
-    def may_share(self, other: "Tally") -> bool:
+    def may_share(self, other: "DeviceAggregate") -> bool:
         """Whether some device may be in both: where some are only counted, any."""
         return bool(self.unnamed or other.unnamed or self.device_ids & other.device_ids)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.events.aggregate import Tally
+from nodedevice_operator.events.aggregate import DeviceAggregate
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, Waiting
 
@@ -19,7 +19,7 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
 # Reasons of a condition Registered that is True: the plugin serves, and somebody has to look.
-TO_BE_MENDED: Final = frozenset({names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE})
+NEEDS_ATTENTION: Final = frozenset({names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE})
 
 
 class EventReason:
@@ -62,7 +62,7 @@ class About:
 class Event:
     """One Event to post. `on_node` asks that the pod it is about be looked up first: it must run there.
 
-    tally: what it counts, so that another of the same kind, a moment later, is one with it. is_standing: it tells what goes on,
+    aggregate: what it counts, so that another of the same kind, a moment later, is one with it. is_ongoing: it tells what goes on,
     and whoever begins anew comes upon it again; it is not repeated while there is such an Event.
     """
 
@@ -71,8 +71,8 @@ class Event:
     reason: str
     message: str
     on_node: str | None = None
-    tally: Tally | None = None
-    is_standing: bool = False
+    aggregate: DeviceAggregate | None = None
+    is_ongoing: bool = False
 
 
 def about_node(node: NodeRecord) -> About:
@@ -93,7 +93,7 @@ def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Ev
         return ()
     if not new.has_status:
         return tuple(_edited(old, new))
-    of_any_word = (*_to_be_mended(old, new), *_running_without(old, new), *_edited(old, new))
+    of_any_word = (*_needs_attention(old, new), *_running_without(old, new), *_edited(old, new))
     return (
         (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *of_any_word) if old.has_status else of_any_word
     )
@@ -101,15 +101,15 @@ def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Ev
 
 def merged(first: Event, second: Event) -> Event:
     """One Event in place of two that count the same on the same object."""
-    assert first.tally is not None
-    assert second.tally is not None
-    tally = replace(
-        first.tally,
-        device_ids=first.tally.device_ids | second.tally.device_ids,
-        reasons=first.tally.reasons | second.tally.reasons,
-        unnamed=first.tally.unnamed + second.tally.unnamed,
+    assert first.aggregate is not None
+    assert second.aggregate is not None
+    aggregate = replace(
+        first.aggregate,
+        device_ids=first.aggregate.device_ids | second.aggregate.device_ids,
+        reasons=first.aggregate.reasons | second.aggregate.reasons,
+        unnamed=first.aggregate.unnamed + second.aggregate.unnamed,
     )
-    return replace(second, message=tally.sentence(), tally=tally)
+    return replace(second, message=aggregate.sentence(), aggregate=aggregate)
 
 
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
@@ -125,10 +125,10 @@ def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
         yield Event(about_node_device(new), kind, reason, f"{new.resource} on {new.node}: {sentence}")
 
 
-def _to_be_mended(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
+def _needs_attention(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     """What the agent says of a plugin that serves, or of itself, that somebody has to mend."""
     told, now = (record.conditions.get(names.Condition.REGISTERED) for record in (old, new))
-    if now is None or now.reason not in TO_BE_MENDED or (told is not None and told.reason == now.reason):
+    if now is None or now.reason not in NEEDS_ATTENTION or (told is not None and told.reason == now.reason):
         return
     yield Event(about_node_device(new), WARNING, now.reason, f"{new.resource} on {new.node}: {now.message}")
 
@@ -151,7 +151,7 @@ def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
         (NORMAL, EventReason.DEVICE_RECOVERED, mended, unnamed_mended),
     ):
         if changed or unnamed:
-            tally = Tally(
+            aggregate = DeviceAggregate(
                 new.resource,
                 new.node,
                 changed,
@@ -159,7 +159,7 @@ def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
                 unnamed=unnamed,
                 is_recovery=kind == NORMAL,
             )
-            yield Event(about_node_device(new), kind, reason, tally.sentence(), tally=tally)
+            yield Event(about_node_device(new), kind, reason, aggregate.sentence(), aggregate=aggregate)
             yield from _of_pods(new, kind, reason, changed)
 
 
@@ -199,8 +199,8 @@ def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[s
     for pod, ids in held.items():
         if ids:
             reasons = _reasons(new, ids) if kind == WARNING else frozenset()
-            tally = Tally(new.resource, new.node, ids, reasons, of_pod=True, is_recovery=kind == NORMAL)
-            yield Event(pod, kind, reason, tally.sentence(), on_node=new.node, tally=tally)
+            aggregate = DeviceAggregate(new.resource, new.node, ids, reasons, of_pod=True, is_recovery=kind == NORMAL)
+            yield Event(pod, kind, reason, aggregate.sentence(), on_node=new.node, aggregate=aggregate)
 
 
 def _reasons(record: NodeDeviceRecord, broken: frozenset[str]) -> frozenset[str]:

@@ -1,6 +1,6 @@
-"""Evicts the pods that core.evictions names, by the Eviction API, so that PodDisruptionBudgets are honoured.
+"""Evicts the pods that the policy names, by the Eviction API, so that PodDisruptionBudgets are honoured.
 
-A pod is read first: it must be that pod, on that node, and not on its way out already. An agent is not believed blindly.
+A pod is read first: it must be that pod, on that node, and not ending already. Agents are not trusted blindly.
 """
 
 import asyncio
@@ -10,94 +10,96 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading, Unavailable
+from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_pod
 from nodedevice_operator.evictions import policy as evictions
 from nodedevice_operator.evictions.api import EvictionsApi
-from nodedevice_operator.evictions.policy import Book, Policy, Sufferer
+from nodedevice_operator.evictions.policy import EvictionCandidate, PendingEvictions, Policy
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import is_real
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 2.0
 
 
-class EvictionWork:
-    """The task; it does nothing where every resource is only reported."""
+class EvictionController:
+    """The task; it does nothing where the policy of every resource is to report."""
 
     def __init__(
         self,
         cache: Cache,
         api: EvictionsApi,
-        tell: Callable[[Event], None],
+        recorder: EventRecorder,
         policies: Mapping[str, Policy],
+        fence: WriteFence,
         *,
         delay_seconds: float,
         per_minute: float,
-        leads: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
         self._api = api
-        self._tell = tell
+        self._recorder = recorder
         self._policies = policies
+        self._fence = fence
         self._delay_seconds = delay_seconds
         self._per_minute = per_minute
-        self._leads = leads
         self._clock = clock
-        self._book = Book({})
+        self._pending = PendingEvictions({})
 
     async def work(self) -> None:
-        """Look, evict, and so on, for ever."""
+        """Reconcile, wait, and so on, for ever."""
         while True:
-            if self._leads() and self._cache.is_complete and "evict" in self._policies.values():
-                await self.look()
-            await asyncio.sleep(_LOOK_SECONDS)
+            if self._fence.is_open and self._cache.is_complete and "evict" in self._policies.values():
+                await self.reconcile()
+            await asyncio.sleep(_POLL_SECONDS)
 
-    async def look(self) -> None:
-        """One look at every NodeDevice, and the evictions that are due."""
-        found = evictions.sufferers(filter(is_real, self._cache.node_devices.values()), self._policies)
-        self._book = evictions.look(
-            self._book, found, self._clock(), delay_seconds=self._delay_seconds, per_minute=self._per_minute
+    async def reconcile(self) -> None:
+        """Check every NodeDevice once, and send the evictions that are due."""
+        found = evictions.candidates(filter(is_real, self._cache.node_devices.values()), self._policies)
+        self._pending = evictions.updated(
+            self._pending, found, self._clock(), delay_seconds=self._delay_seconds, per_minute=self._per_minute
         )
-        for uid in evictions.due(self._book, self._clock()):
+        for uid in evictions.due(self._pending, self._clock()):
             try:
-                await self._try(found[uid])
+                await self._evict(found[uid])
             except NotLeading:
                 return
 
-    async def _try(self, pod: Sufferer) -> None:
-        refused: ApiError | None = None
+    async def _evict(self, pod: EvictionCandidate) -> None:
+        rejection: ApiError | None = None
         try:
-            if await self._is_to_go(pod):
+            if await self._is_running_there(pod):
                 await self._api.evict_pod(pod.namespace, pod.name, pod.uid)
-                log.warning("pod evicted", extra={"namespace": pod.namespace, "pod": pod.name, "why": pod.why})
+                log.warning("pod evicted", extra={"namespace": pod.namespace, "pod": pod.name, "reason": pod.why})
                 self._post(pod, EventReason.POD_EVICTED, f"evicted from {pod.node}: {pod.why}")
         except (NotFound, Conflict):
-            log.debug("pod was gone already", extra={"namespace": pod.namespace, "pod": pod.name})
+            log.debug("pod to evict is gone already", extra={"namespace": pod.namespace, "pod": pod.name})
         except NotLeading:
             raise
         except ApiError as error:
-            refused = error
-            self._tell_refusal(pod, error)
-        after = refused.retry_after_seconds if isinstance(refused, Unavailable) else None
-        is_refused = refused is not None
-        self._book = evictions.tried(
-            self._book, pod.uid, self._clock(), is_refused=is_refused, retry_after_seconds=after
+            rejection = error
+            self._report_rejection(pod, error)
+        retry_after = rejection.retry_after_seconds if isinstance(rejection, Unavailable) else None
+        is_rejected = rejection is not None
+        self._pending = evictions.tried(
+            self._pending, pod.uid, self._clock(), is_rejected=is_rejected, retry_after_seconds=retry_after
         )
 
-    async def _is_to_go(self, pod: Sufferer) -> bool:
+    async def _is_running_there(self, pod: EvictionCandidate) -> bool:
         """Raises NotFound."""
-        there = await self._api.read_pod(pod.namespace, pod.name)
-        return there.uid == pod.uid and there.node == pod.node and not there.is_ending
+        found = await self._api.read_pod(pod.namespace, pod.name)
+        return found.uid == pod.uid and found.node == pod.node and not found.is_ending
 
-    def _tell_refusal(self, pod: Sufferer, error: ApiError) -> None:
-        """Once a pod: it is tried again for as long as it takes."""
-        if self._book.cases[pod.uid].refusals:
+    def _report_rejection(self, pod: EvictionCandidate, error: ApiError) -> None:
+        """Once a pod: it is retried for as long as it takes."""
+        if self._pending.by_pod[pod.uid].rejections:
             return
-        fields = {"namespace": pod.namespace, "pod": pod.name, "why": pod.why, "problem": error.problem}
-        log.warning("pod cannot be evicted yet; trying again", extra=fields)
-        self._post(pod, EventReason.EVICTION_REFUSED, f"to be evicted, as {pod.why}; not yet: {error.problem}")
+        fields = {"namespace": pod.namespace, "pod": pod.name, "reason": pod.why, "error": error.problem}
+        log.warning("eviction was rejected; retrying", extra=fields)
+        self._post(pod, EventReason.EVICTION_REFUSED, f"cannot be evicted yet ({pod.why}); retrying: {error.problem}")
 
-    def _post(self, pod: Sufferer, reason: str, message: str) -> None:
-        self._tell(Event(about_pod(pod.namespace, pod.name, pod.uid), WARNING, reason, message))
+    def _post(self, pod: EvictionCandidate, reason: str, message: str) -> None:
+        self._recorder.post(Event(about_pod(pod.namespace, pod.name, pod.uid), WARNING, reason, message))

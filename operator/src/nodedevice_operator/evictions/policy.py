@@ -1,17 +1,15 @@
-"""Which pods are to be evicted because of a device, and when: one that broke while held, or one that its container runs without.
+"""Which pods to evict because of a device, and when: a device that became unhealthy in use, or one that its container runs without.
 
-Only where the policy of the resource says so; the default is to report. A blip is waited out, a pod is evicted once, a refusal
-is tried again later and later, and all of it at a bounded rate, so that a plugin gone mad empties no cluster.
+Only where the policy of the resource asks for it; the default is to report. A short failure is waited out, a pod is evicted once, a
+rejection is retried with growing delays, and all of it at a bounded rate, so that a faulty plugin does not empty a cluster.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from nodedevice_common.backoff import exponential_seconds
-
 from nodedevice_operator.events.aggregate import some
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, Waiting
 
 Policy = Literal["report", "evict"]
 ANY_RESOURCE: Final = "*"
@@ -23,7 +21,7 @@ BURST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Sufferer:
+class EvictionCandidate:
     """A pod and what is wrong with its devices, one sentence."""
 
     namespace: str
@@ -34,19 +32,19 @@ class Sufferer:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """What is remembered of a pod. Times are monotonic seconds; next_at None: nothing more is to be done."""
+class PendingEviction:
+    """What is remembered of a candidate. Times are monotonic seconds; next_at None: nothing more is to be done."""
 
     since: float
     next_at: float | None
-    refusals: int = 0
+    rejections: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
-    """All cases by pod UID, and how many evictions may be sent now (a bucket that fills with time)."""
+class PendingEvictions:
+    """All pending evictions by pod UID, and how many may be sent now (a bucket that fills with time)."""
 
-    cases: Mapping[str, Case]
+    by_pod: Mapping[str, PendingEviction]
     tokens: float = float(BURST)
     filled_at: float = 0.0
 
@@ -56,53 +54,61 @@ def policy_of(resource: str, policies: Mapping[str, Policy]) -> Policy:
     return policies.get(resource, policies.get(ANY_RESOURCE, "report"))
 
 
-def sufferers(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Policy]) -> dict[str, Sufferer]:
-    """Pods to be evicted, by UID, whatever was tried before."""
-    found: dict[str, Sufferer] = {}
+def candidates(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Policy]) -> dict[str, EvictionCandidate]:
+    """Pods to evict, by UID, whatever was tried before."""
+    found: dict[str, EvictionCandidate] = {}
     for record in records:
         if policy_of(record.resource, policies) != "evict":
             continue
-        for allocation in record.allocations:
-            why = _broken(record, allocation.device_ids) if not allocation.is_releasing else None
-            if allocation.not_injected:
-                why = f"container {allocation.container} runs without its devices of {record.resource}"
-            if why is not None and allocation.namespace and allocation.name:
-                pod = allocation.pod_uid
-                found.setdefault(pod, Sufferer(allocation.namespace, allocation.name, pod, record.node, why))
-        for waiting in record.waiting:
-            if waiting.not_injected and waiting.namespace and waiting.name:
-                why = f"container {waiting.container} runs without its devices of {record.resource}"
-                pod = waiting.pod_uid
-                found.setdefault(pod, Sufferer(waiting.namespace, waiting.name, pod, record.node, why))
+        entries: tuple[Allocation | Waiting, ...] = (*record.allocations, *record.waiting)
+        for entry in entries:
+            why = _why(record, entry)
+            if why is not None and entry.namespace and entry.name:
+                candidate = EvictionCandidate(entry.namespace, entry.name, entry.pod_uid, record.node, why)
+                found.setdefault(entry.pod_uid, candidate)
     return found
 
 
-def look(book: Book, found: Iterable[str], now: float, *, delay_seconds: float, per_minute: float) -> Book:
-    """The book after a look: new cases wait for the delay, those that are over are forgotten, and the bucket fills."""
-    cases = {uid: book.cases.get(uid, Case(now, now + delay_seconds)) for uid in found}
-    passed = max(0.0, now - book.filled_at) if book.filled_at else 0.0
-    return Book(cases, min(float(BURST), book.tokens + passed * per_minute / 60), now)
+def updated(
+    pending: PendingEvictions, found: Iterable[str], now: float, *, delay_seconds: float, per_minute: float
+) -> PendingEvictions:
+    """The evictions after a check: new ones wait for the delay, those without a candidate are forgotten, and the bucket fills."""
+    by_pod = {uid: pending.by_pod.get(uid, PendingEviction(now, now + delay_seconds)) for uid in found}
+    passed = max(0.0, now - pending.filled_at) if pending.filled_at else 0.0
+    return PendingEvictions(by_pod, min(float(BURST), pending.tokens + passed * per_minute / 60), now)
 
 
-def due(book: Book, now: float) -> tuple[str, ...]:
-    """UIDs of the pods to be evicted now, as many as the rate allows, those that have waited longest first."""
-    ready = [(case.since, uid) for uid, case in book.cases.items() if case.next_at is not None and case.next_at <= now]
-    return tuple(uid for _, uid in sorted(ready)[: int(book.tokens)])
+def due(pending: PendingEvictions, now: float) -> tuple[str, ...]:
+    """UIDs of the pods to evict now, as many as the rate allows, the longest waiting first."""
+    ready = [
+        (each.since, uid) for uid, each in pending.by_pod.items() if each.next_at is not None and each.next_at <= now
+    ]
+    return tuple(uid for _, uid in sorted(ready)[: int(pending.tokens)])
 
 
-def tried(book: Book, uid: str, now: float, *, is_refused: bool, retry_after_seconds: float | None = None) -> Book:
-    """The book after an eviction was sent. is_refused: not now (a PodDisruptionBudget, or an API server that is busy)."""
-    case = book.cases[uid]
+def tried(
+    pending: PendingEvictions, uid: str, now: float, *, is_rejected: bool, retry_after_seconds: float | None = None
+) -> PendingEvictions:
+    """The evictions after one was sent. is_rejected: not now (a PodDisruptionBudget, or an API server that is busy)."""
+    eviction = pending.by_pod[uid]
     next_at = None
-    if is_refused:
-        pause = exponential_seconds(case.refusals, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+    if is_rejected:
+        pause = min(FIRST_RETRY_SECONDS * 2.0 ** min(eviction.rejections, 16), LONGEST_RETRY_SECONDS)
         next_at = now + max(pause, retry_after_seconds or 0.0)
-    told = replace(case, next_at=next_at, refusals=case.refusals + is_refused)
-    return replace(book, cases={**book.cases, uid: told}, tokens=book.tokens - 1)
+    after = replace(eviction, next_at=next_at, rejections=eviction.rejections + is_rejected)
+    return replace(pending, by_pod={**pending.by_pod, uid: after}, tokens=pending.tokens - 1)
 
 
-def _broken(record: NodeDeviceRecord, device_ids: tuple[str, ...]) -> str | None:
-    """What is wrong with these devices. A plugin that is away says nothing about its devices, and a missing one is not broken."""
+def _why(record: NodeDeviceRecord, entry: Allocation | Waiting) -> str | None:
+    if entry.not_injected:
+        return f"container {entry.container} runs without its devices of {record.resource}"
+    if isinstance(entry, Waiting) or entry.is_releasing:
+        return None
+    return _unhealthy(record, entry.device_ids)
+
+
+def _unhealthy(record: NodeDeviceRecord, device_ids: tuple[str, ...]) -> str | None:
+    """What is wrong with these devices. An absent plugin reports nothing about its devices; a missing one is not unhealthy."""
     if record.endpoint != "Running":
         return None
     bad = [

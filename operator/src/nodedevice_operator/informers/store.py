@@ -6,7 +6,7 @@ may be concluded from what is not there. An object that is there and not underst
 """
 
 import asyncio
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
 from nodedevice_operator.objects.node import NodeRecord
@@ -36,6 +36,10 @@ class Record(Protocol[K]):
 R = TypeVar("R", bound=Record[Hashable])
 
 
+# Called with the node that an object is about, and the record before and after the change; None: there is none.
+UpdateHandler = Callable[[str, R | None, R | None], None]
+
+
 class Store(Generic[K2, R]):
     """Records of one kind, by key and by node."""
 
@@ -46,6 +50,29 @@ class Store(Generic[K2, R]):
         self._by_node: dict[str, tuple[K2, ...]] = {}
         self._gone: dict[str, None] = {}
         self._left_alone: set[K2] = set()
+        self._handlers: list[UpdateHandler[R]] = []
+
+    def on_update(self, handler: UpdateHandler[R]) -> None:
+        """Call `handler` at each change that a watch brings, not at those of a list."""
+        self._handlers.append(handler)
+
+    def update(self, record: R) -> None:
+        """Store a watched object, and call the handlers if that changed what is known."""
+        before = self._by_key.get(record.key)  # type: ignore[arg-type]
+        if self.put(record):
+            if before is not None and before.node != record.node:
+                self._notify(before.node, before, None)
+            self._notify(record.node, before, record)
+
+    def delete(self, key: K2, uid: str, node: str) -> None:
+        """Remove an object that a watch says is deleted, and call the handlers if it was known."""
+        before = self._by_key.get(key)
+        if self.remove(key, uid):
+            self._notify(node, before, None)
+
+    def _notify(self, node: str, before: R | None, now: R | None) -> None:
+        for handler in self._handlers:
+            handler(node, before, now)
 
     def get(self, key: K2) -> R | None:
         return self._by_key.get(key)

@@ -29,6 +29,10 @@ class WriteFence:
     def is_open(self) -> bool:
         return self._clock() < self._until
 
+    def now(self) -> float:
+        """The time by the clock that the deadline is set by, in seconds."""
+        return self._clock()
+
     def open_until(self, moment: float) -> None:
         self._until = moment
 

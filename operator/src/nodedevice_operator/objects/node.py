@@ -115,14 +115,14 @@ def _strangers(value: int | None, owners: frozenset[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class TaintAndLabels:
     """The operator's taint and labels of a Node, as they are or as they should be."""
 
     is_tainted: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-NO_MARKS: Final = Marks()
+UNLABELED: Final = TaintAndLabels()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class NodeRecord:
     uid: str
     resource_version: int = field(compare=False)
     resources: Mapping[str, ExtendedResource]
-    marks: Marks = NO_MARKS
+    taint_and_labels: TaintAndLabels = UNLABELED
     made: str = ""
 
     @property
@@ -182,7 +182,7 @@ def node_record(wire: Node) -> NodeRecord:
         intern(meta.uid),
         int(meta.resource_version),
         resources,
-        _marks(wire),
+        _taint_and_labels(wire),
         intern(meta.creation_timestamp),
     )
 
@@ -192,10 +192,10 @@ def is_our_label(label: str) -> bool:
     return label.startswith(LABEL_PREFIX) and label.endswith((TOTAL, HEALTHY))
 
 
-def _marks(wire: Node) -> Marks:
+def _taint_and_labels(wire: Node) -> TaintAndLabels:
     labels = {key: value for key, value in wire.metadata.labels.items() if is_our_label(key)}
     is_tainted = any(taint.key == TAINT for taint in wire.spec.taints)
-    return Marks(is_tainted, labels) if labels or is_tainted else NO_MARKS
+    return TaintAndLabels(is_tainted, labels) if labels or is_tainted else UNLABELED
 
 
 def _extended(quantities: Mapping[str, str]) -> dict[str, int]:

@@ -7,13 +7,13 @@ from nodedevice_api import names
 from nodedevice_operator.kube.api import OWN, Requests, path_segment
 from nodedevice_operator.kube.decode import read
 from nodedevice_operator.objects.poddevice import Content, HeldDevice, PodDevice, PodDeviceRecord, pod_device_record
-from nodedevice_operator.poddevices.plan import Wanted
+from nodedevice_operator.poddevices.plan import DesiredPodDevice
 
 
 class PodDevicesApi(Requests):
     """Writes PodDevices."""
 
-    async def apply_pod_device(self, wanted: Wanted, uid: str | None) -> PodDeviceRecord:
+    async def apply_pod_device(self, wanted: DesiredPodDevice, uid: str | None) -> PodDeviceRecord:
         """Create or update a PodDevice; return the object after the write.
 
         uid: of the object to update; None creates one. Raises Conflict when the object of that uid is gone.
@@ -29,7 +29,7 @@ class PodDevicesApi(Requests):
         await self._client.request("DELETE", names.POD_DEVICES, path, body=body)
 
 
-def encode(wanted: Wanted, uid: str | None) -> dict[str, Any]:
+def encode(wanted: DesiredPodDevice, uid: str | None) -> dict[str, Any]:
     """The body of an apply. uid: the object must have it; None where there must be no object yet."""
     metadata = {
         "name": wanted.name,

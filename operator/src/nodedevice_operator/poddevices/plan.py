@@ -1,7 +1,7 @@
 """PodDevices: which devices each pod of a node holds, made from the allocations in that node's NodeDevices.
 
-A releasing allocation is not shown: its pod is over. Whether the pod is real, and on this node, is for the caller to ask
-before a PodDevice is made: an agent is not believed blindly.
+A releasing allocation is not shown: its pod has ended. The caller must check that the pod exists, on this node, before a
+PodDevice is created: agents are not trusted blindly.
 """
 
 from collections import defaultdict
@@ -12,7 +12,8 @@ from typing import Final
 from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import Content, HeldDevice, HeldResource, HoldingContainer, PodDeviceRecord
 
-# The schema's: a PodDevice with more would be refused, again and again. The flat columns, 4096 at most, count what is not listed.
+# Limits of the schema: a PodDevice with more would be rejected at every retry. The flat columns, 4096 at most, count what is not
+# listed.
 _LONGEST_LINE: Final = 4000
 _MOST_CONTAINERS: Final = 256
 _MOST_RESOURCES: Final = 64
@@ -23,8 +24,8 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A PodDevice that should be there, and what it holds in words, by resource."""
+class DesiredPodDevice:
+    """A PodDevice that should exist, and the device IDs of its pod by resource."""
 
     namespace: str
     name: str
@@ -42,65 +43,65 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do for one node. `create` needs the pod to be looked up first, and replaces `replaces` where that is set."""
+    """What to do for one node. `create`: read the pod first; the PodDevice paired with it, if any, is replaced."""
 
-    create: tuple[tuple[Wanted, PodDeviceRecord | None], ...] = ()
-    update: tuple[tuple[Wanted, PodDeviceRecord], ...] = ()
+    create: tuple[tuple[DesiredPodDevice, PodDeviceRecord | None], ...] = ()
+    update: tuple[tuple[DesiredPodDevice, PodDeviceRecord], ...] = ()
     delete: tuple[PodDeviceRecord, ...] = ()
 
 
-def wanted(node: str, node_devices: Iterable[NodeDeviceRecord]) -> tuple[Wanted, ...]:
+def desired_pod_devices(node: str, node_devices: Iterable[NodeDeviceRecord]) -> tuple[DesiredPodDevice, ...]:
     """The PodDevices that the NodeDevices of `node` call for, sorted by namespace, name and pod UID."""
     held: dict[tuple[str, str, str], list[tuple[NodeDeviceRecord, Allocation]]] = defaultdict(list)
     for record in node_devices:
         for allocation in record.allocations:
             if allocation.namespace and allocation.name and not allocation.is_releasing:
                 held[allocation.namespace, allocation.name, allocation.pod_uid].append((record, allocation))
-    return tuple(_wanted(node, *pod, held[pod]) for pod in sorted(held))
+    return tuple(_desired(node, *pod, held[pod]) for pod in sorted(held))
 
 
 def plan(
-    wants: Iterable[Wanted],
+    wanted: Iterable[DesiredPodDevice],
     existing: Mapping[Key, PodDeviceRecord],
     of_node: Iterable[PodDeviceRecord],
     *,
     may_delete: bool,
 ) -> Plan:
-    """Compare what should be there with what is.
+    """Compare the desired PodDevices with the existing ones.
 
     existing: PodDevices by key, whatever their node. of_node: those that name this node.
-    may_delete: False while some NodeDevice of the node says nothing yet.
+    may_delete: False while some NodeDevice of the node has no status yet.
     """
-    create: list[tuple[Wanted, PodDeviceRecord | None]] = []
-    update: list[tuple[Wanted, PodDeviceRecord]] = []
-    called_for: set[tuple[Key, str]] = set()
-    for want in wants:
-        called_for.add((want.key, want.pod_uid))
-        there = existing.get(want.key)
-        if there is None or there.pod_uid != want.pod_uid or there.node != want.content.node:
-            create.append((want, there))
-        elif there.fingerprint != want.content.fingerprint():
-            update.append((want, there))
-    delete = tuple(r for r in of_node if may_delete and (r.key, r.pod_uid) not in called_for)
+    create: list[tuple[DesiredPodDevice, PodDeviceRecord | None]] = []
+    update: list[tuple[DesiredPodDevice, PodDeviceRecord]] = []
+    desired_keys: set[tuple[Key, str]] = set()
+    for want in wanted:
+        desired_keys.add((want.key, want.pod_uid))
+        stored = existing.get(want.key)
+        if stored is None or stored.pod_uid != want.pod_uid or stored.node != want.content.node:
+            create.append((want, stored))
+        elif stored.fingerprint != want.content.fingerprint():
+            update.append((want, stored))
+    delete = tuple(r for r in of_node if may_delete and (r.key, r.pod_uid) not in desired_keys)
     return Plan(tuple(create), tuple(update), delete)
 
 
-def sentence(want: Wanted, resources: Iterable[str]) -> str:
-    """What the pod was given of those resources, such as `example.com/gpu: gpu-0, gpu-1 on node-a`."""
+def sentence(want: DesiredPodDevice, resources: Iterable[str]) -> str:
+    """What is allocated to the pod of those resources, such as `example.com/gpu: gpu-0, gpu-1 on node-a`."""
     chosen = frozenset(resources)
     parts = [f"{resource}: {', '.join(ids)}" for resource, ids in want.held if resource in chosen]
     return _cut(f"{'; '.join(parts)} on {want.content.node}", 900)
 
 
-def _wanted(
+def _desired(
     node: str, namespace: str, name: str, pod_uid: str, held: list[tuple[NodeDeviceRecord, Allocation]]
-) -> Wanted:
+) -> DesiredPodDevice:
     containers: dict[str, list[HeldResource]] = defaultdict(list)
     ids: dict[str, set[str]] = defaultdict(set)
     omitted: dict[str, int] = defaultdict(int)
     for record, allocation in held:
         containers[allocation.container].append(_held(record, allocation))
-        # an init container's devices are used again by the others: each counts once
+        # an init container's devices are reused by the other containers: each counts once
         ids[record.resource].update(allocation.device_ids)
         omitted[record.resource] += allocation.omitted
     shown = tuple(
@@ -120,7 +121,7 @@ def _wanted(
             for container in shown[:_MOST_CONTAINERS]
         ),
     )
-    return Wanted(namespace, name, content, in_words)
+    return DesiredPodDevice(namespace, name, content, in_words)
 
 
 def _held(record: NodeDeviceRecord, allocation: Allocation) -> HeldResource:

@@ -1,158 +1,165 @@
-"""Makes, mends and deletes the PodDevices of one node, as core.pod_devices plans it.
+"""Creates, updates and deletes the PodDevices of one node, as planned.
 
-A pod is read once, before its PodDevice is made: it must be that pod, on that node. Pods are never listed or watched.
+A pod is read once, before its PodDevice is created: it must be that pod, on that node. Pods are never listed or watched.
 """
 
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from nodedevice_operator.capacity.desired import Want, want
+from nodedevice_operator.capacity.desired import Desired, desired
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
-from nodedevice_operator.events.recorder import Recorder
+from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.poddevices import plan as pod_devices
 from nodedevice_operator.poddevices.api import PodDevicesApi
-from nodedevice_operator.poddevices.plan import Wanted
+from nodedevice_operator.poddevices.plan import DesiredPodDevice
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class PodHistory:
-    """What was found out and told about the pods of one node.
+class PodDeviceMemory:
+    """What is remembered of the pods of one node between two reconciles.
 
-    hopeless: pod UIDs that get no PodDevice, as they are gone or run elsewhere. refused: pod UIDs whose allocation is not
-    believed, and was told to be so. announced: what pods were told they hold.
+    gone: pod UIDs that get no PodDevice, as they are gone or run elsewhere. refused: pod UIDs whose allocation was reported as
+    refused. announced: pod UIDs and resources whose allocation was reported on the pod.
     """
 
-    has_looked: bool = False
-    hopeless: set[str] = field(default_factory=set)
+    has_reconciled: bool = False
+    gone: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     announced: set[tuple[str, str]] = field(default_factory=set)
 
 
-class PodDeviceWork:
+class PodDeviceReconciler:
     """PodDevices of one node at a time."""
 
-    def __init__(self, cache: Cache, api: PodDevicesApi, recorder: Recorder) -> None:
+    def __init__(self, cache: Cache, api: PodDevicesApi, recorder: EventRecorder) -> None:
         self._cache = cache
         self._api = api
         self._recorder = recorder
 
-    async def look(self, node: str, history: PodHistory) -> None:
-        """Bring the PodDevices of that node to what its NodeDevices say. Raises ApiError."""
-        usable, may_delete = self._believed(node)
-        wants = pod_devices.wanted(node, usable)
-        self._prepare(wants, history)
+    async def reconcile(self, node: str, memory: PodDeviceMemory) -> None:
+        """Bring the PodDevices of that node to what its NodeDevices call for. Raises ApiError."""
+        usable, may_delete = self._usable(node)
+        wanted = pod_devices.desired_pod_devices(node, usable)
+        self._prepare(wanted, memory)
         store = self._cache.pod_devices
-        plan = pod_devices.plan(wants, store.by_key(), store.of_node(node), may_delete=may_delete)
+        plan = pod_devices.plan(wanted, store.by_key(), store.of_node(node), may_delete=may_delete)
         steps = [
             *(self._delete(record) for record in plan.delete),
-            *(self._update(wanted, there, history) for wanted, there in plan.update),
+            *(self._update(each, stored, memory) for each, stored in plan.update),
             *(
-                self._create(wanted, replaced, usable, history)
-                for wanted, replaced in plan.create
-                if wanted.pod_uid not in history.hopeless
+                self._create(each, replaced, usable, memory)
+                for each, replaced in plan.create
+                if each.pod_uid not in memory.gone
             ),
         ]
         failures = [failure for step in steps if (failure := await _attempt(step))]
-        history.has_looked = True
+        memory.has_reconciled = True
         if failures:
-            # each pod was tried: one that is refused does not hold up its neighbours
+            # every pod was tried: a rejected one delays no other
             raise failures[0]
 
-    def _believed(self, node: str) -> tuple[list[NodeDeviceRecord], bool]:
-        """NodeDevices of that node that speak of it as it is now, and whether all do: only then is silence an answer."""
+    def _usable(self, node: str) -> tuple[list[NodeDeviceRecord], bool]:
+        """NodeDevices that are about that node as it is now, and whether all are: only then may PodDevices be deleted."""
         records = [record for record in self._cache.node_devices.of_node(node) if is_real(record)]
-        there = self._cache.nodes.get(node)
-        if there is None:
+        current = self._cache.nodes.get(node)
+        if current is None:
             return [], not records
-        usable = [record for record in records if want(there, record) is not Want.HOLD]
+        usable = [record for record in records if desired(current, record) is not Desired.HOLD]
         is_whole = len(usable) == len(records)
         return usable, is_whole
 
-    def _prepare(self, wants: tuple[Wanted, ...], history: PodHistory) -> None:
-        """Forget pods that hold nothing any more; at the first look, take what has a PodDevice for told."""
-        uids = {wanted.pod_uid for wanted in wants}
-        history.hopeless &= uids
-        history.refused &= uids
-        history.announced = {told for told in history.announced if told[0] in uids}
-        if history.has_looked:
+    def _prepare(self, wanted: tuple[DesiredPodDevice, ...], memory: PodDeviceMemory) -> None:
+        """Forget pods that hold nothing any more; the first time, a pod with a PodDevice counts as announced."""
+        uids = {each.pod_uid for each in wanted}
+        memory.gone &= uids
+        memory.refused &= uids
+        memory.announced = {announced for announced in memory.announced if announced[0] in uids}
+        if memory.has_reconciled:
             return
-        for wanted in wants:
-            there = self._cache.pod_devices.get(wanted.key)
-            if there is not None and there.pod_uid == wanted.pod_uid:
-                history.announced |= {(wanted.pod_uid, resource) for resource, _ in wanted.held}
+        for each in wanted:
+            stored = self._cache.pod_devices.get(each.key)
+            if stored is not None and stored.pod_uid == each.pod_uid:
+                memory.announced |= {(each.pod_uid, resource) for resource, _ in each.held}
 
     async def _delete(self, record: PodDeviceRecord) -> None:
         try:
             await self._api.delete_pod_device(record)
         except (NotFound, Conflict):
-            log.debug("PodDevice was gone already", extra={"namespace": record.namespace, "pod": record.name})
+            log.debug("PodDevice is deleted already", extra={"namespace": record.namespace, "pod": record.name})
         self._cache.pod_devices.remove(record.key, record.uid)
 
-    async def _update(self, wanted: Wanted, there: PodDeviceRecord, history: PodHistory) -> None:
+    async def _update(self, wanted: DesiredPodDevice, stored: PodDeviceRecord, memory: PodDeviceMemory) -> None:
         try:
-            self._cache.pod_devices.put(await self._api.apply_pod_device(wanted, there.uid))
+            self._cache.pod_devices.put(await self._api.apply_pod_device(wanted, stored.uid))
         except Conflict:
-            # deleted a moment ago; whether the pod is gone too is found out before it is made again
-            self._cache.pod_devices.remove(there.key, there.uid)
+            # deleted a moment ago; the retry finds out whether the pod is gone too
+            self._cache.pod_devices.remove(stored.key, stored.uid)
             raise
-        self._announce(wanted, history)
+        self._announce(wanted, memory)
 
     async def _create(
-        self, wanted: Wanted, there: PodDeviceRecord | None, usable: list[NodeDeviceRecord], history: PodHistory
+        self,
+        wanted: DesiredPodDevice,
+        stored: PodDeviceRecord | None,
+        usable: list[NodeDeviceRecord],
+        memory: PodDeviceMemory,
     ) -> None:
         try:
             pod = await self._api.read_pod(wanted.namespace, wanted.name)
         except NotFound:
-            history.hopeless.add(wanted.pod_uid)
+            memory.gone.add(wanted.pod_uid)
             return
         if pod.uid != wanted.pod_uid:
             # that pod is gone, and another has its name
-            history.hopeless.add(wanted.pod_uid)
+            memory.gone.add(wanted.pod_uid)
             return
         if pod.node != wanted.content.node:
             if pod.node:
-                history.hopeless.add(wanted.pod_uid)
-            self._refuse(wanted, pod.node, usable, history)
+                memory.gone.add(wanted.pod_uid)
+            self._refuse(wanted, pod.node, usable, memory)
             return
-        if there is not None:
-            await self._delete(there)
+        if stored is not None:
+            await self._delete(stored)
         try:
-            made = await self._api.apply_pod_device(wanted, None)
+            created = await self._api.apply_pod_device(wanted, None)
         except NotFound:
-            # its namespace is going away, and the pod with it
-            history.hopeless.add(wanted.pod_uid)
+            # its namespace is being deleted, and the pod with it
+            memory.gone.add(wanted.pod_uid)
             return
-        self._cache.pod_devices.put(made)
-        self._announce(wanted, history)
+        self._cache.pod_devices.put(created)
+        self._announce(wanted, memory)
 
-    def _refuse(self, wanted: Wanted, runs_on: str, usable: list[NodeDeviceRecord], history: PodHistory) -> None:
-        if wanted.pod_uid in history.refused:
+    def _refuse(
+        self, wanted: DesiredPodDevice, runs_on: str, usable: list[NodeDeviceRecord], memory: PodDeviceMemory
+    ) -> None:
+        if wanted.pod_uid in memory.refused:
             return
-        history.refused.add(wanted.pod_uid)
+        memory.refused.add(wanted.pod_uid)
         where = f"runs on {runs_on}" if runs_on else "is not bound to a node"
         pod = f"{wanted.namespace}/{wanted.name}"
-        log.warning("allocation refused", extra={"node": wanted.content.node, "pod": pod, "runs_on": runs_on})
-        message = f"pod {pod} ({wanted.pod_uid}) {where}, not on {wanted.content.node}: this allocation is not believed"
+        node = wanted.content.node
+        log.warning("allocation refused", extra={"node": node, "pod": pod, "runs_on": runs_on})
+        message = f"pod {pod} ({wanted.pod_uid}) {where}, not on {node}: the allocation is ignored"
         for record in usable:
             if any(allocation.pod_uid == wanted.pod_uid for allocation in record.allocations):
                 about = about_node_device(record)
-                self._recorder.post(Event(about, WARNING, EventReason.ALLOCATION_REFUSED, message, is_standing=True))
+                self._recorder.post(Event(about, WARNING, EventReason.ALLOCATION_REFUSED, message, is_ongoing=True))
 
-    def _announce(self, wanted: Wanted, history: PodHistory) -> None:
-        """Tell the pod what it was given, each resource once."""
-        news = [resource for resource, _ in wanted.held if (wanted.pod_uid, resource) not in history.announced]
-        if not news:
+    def _announce(self, wanted: DesiredPodDevice, memory: PodDeviceMemory) -> None:
+        """Report on the pod what was allocated to it, each resource once."""
+        new = [resource for resource, _ in wanted.held if (wanted.pod_uid, resource) not in memory.announced]
+        if not new:
             return
-        history.announced |= {(wanted.pod_uid, resource) for resource in news}
+        memory.announced |= {(wanted.pod_uid, resource) for resource in new}
         about = about_pod(wanted.namespace, wanted.name, wanted.pod_uid)
-        message = pod_devices.sentence(wanted, news)
+        message = pod_devices.sentence(wanted, new)
         self._recorder.post(Event(about, NORMAL, EventReason.DEVICES_ALLOCATED, message))
 
 

@@ -1,222 +1,112 @@
-"""One look at one node: gather what is known, decide, and carry it out, capacity first, as pods wait for it.
+"""Reconciles one node: its capacity first, as pods wait for it, then its PodDevices and the conditions of its NodeDevices.
 
-Nothing is done before every list is complete, that of the agents' Leases among them: server-side apply takes off a Node what
-an apply leaves out, and a PodDevice that nothing known calls for would be deleted.
+Does nothing before every list is complete, that of the agents' Leases among them: server-side apply removes from a Node what
+an apply leaves out, and a PodDevice that no known NodeDevice calls for would be deleted.
 
-What is refused holds up nothing else: a Node that cannot be written has pods and conditions all the same, and a NodeDevice that
-takes no conditions has neighbours. The first failure is raised in the end, so that all of it is tried again.
+A rejected write stops nothing else: a Node that cannot be written has pods and conditions all the same, and a NodeDevice whose
+conditions are rejected has neighbours. The first failure is raised at the end, so that all of it is retried.
 """
 
-import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field
 
-from nodedevice_api import names
-from nodedevice_api.names import Reason
-
-from nodedevice_operator.agents.monitor import LeaseWatch
-from nodedevice_operator.capacity.contradictions import contradictions
-from nodedevice_operator.capacity.decide import Verdict
-from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityWork, Outcome
-from nodedevice_operator.conditions import conditions
-from nodedevice_operator.conditions.agent_events import agent_events
-from nodedevice_operator.conditions.api import ConditionsApi
-from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unreachable
-from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_node_device
-from nodedevice_operator.informers.intake import OnNews
+from nodedevice_operator.agents.monitor import AgentMonitor
+from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityOutcome, CapacityReconciler
+from nodedevice_operator.conditions.reconciler import ConditionsMemory, ConditionsReconciler
+from nodedevice_operator.errors import ApiError, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import now_text
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
-from nodedevice_operator.poddevices.reconciler import PodDeviceWork, PodHistory
-
-# A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
-_NODE_MISSING_GRACE_SECONDS: Final = 5.0
-
-# Answers that are about no object, 401 about who we are: other writes would fare no better, and each would make it worse.
-_FOR_ALL: Final = frozenset({401, 429, 502, 503, 504})
-
-_NO_NODE: Final = Verdict(False, Reason.NODE_MISSING)
-_NOT_THE_ONE: Final = Verdict(False, Reason.WRONG_NAME)
-
-log = logging.getLogger(__name__)
+from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.leader.takeover import Takeover
+from nodedevice_operator.poddevices.reconciler import PodDeviceMemory, PodDeviceReconciler
+from nodedevice_operator.workqueue import WorkQueue
 
 
 @dataclass(slots=True)
-class Memory:
-    """What is remembered of a node between two looks."""
+class NodeMemory:
+    """What is remembered of a node between two reconciles."""
 
     capacity: CapacityMemory = field(default_factory=CapacityMemory)
-    pods: PodHistory = field(default_factory=PodHistory)
-    ownerless_since: float | None = None
-    contradictions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    pod_devices: PodDeviceMemory = field(default_factory=PodDeviceMemory)
+    conditions: ConditionsMemory = field(default_factory=ConditionsMemory)
 
 
-class NodeWork:
-    """The look that the reconciler takes; call it with a node's name."""
+class NodeReconciler:
+    """The work queue calls `reconcile` with the name of a node."""
 
     def __init__(
         self,
         cache: Cache,
-        api: ConditionsApi,
-        leases: LeaseWatch,
-        capacity: CapacityWork,
-        pod_devices: PodDeviceWork,
-        on_news: OnNews,
-        is_crowded: Callable[[], bool],
-        touch_later: Callable[[str, float], None],
-        post: Callable[[Event], None],
+        agents: AgentMonitor,
+        capacity: CapacityReconciler,
+        pod_devices: PodDeviceReconciler,
+        conditions: ConditionsReconciler,
+        queue: WorkQueue,
+        fence: WriteFence,
+        takeover: Takeover,
         clock: Callable[[], float] = time.monotonic,
-        lacks_policies: Callable[[], bool | None] = lambda: False,
     ) -> None:
-        self._lacks_policies = lacks_policies
-        self._on_news = on_news
-        self._is_crowded = is_crowded
-        self._touch_later = touch_later
-        self._post = post
-        self._clock = clock
         self._cache = cache
-        self._api = api
-        self._leases = leases
+        self._agents = agents
         self._capacity = capacity
         self._pod_devices = pod_devices
-        self._memories: dict[str, Memory] = {}
+        self._conditions = conditions
+        self._queue = queue
+        self._fence = fence
+        self._takeover = takeover
+        self._clock = clock
+        self._memories: dict[str, NodeMemory] = {}
 
     def forget(self) -> None:
-        """Begin as after a restart: another operator has written meanwhile, and what it did is in the API."""
+        """Start as after a restart: another operator has written meanwhile, and its results are in the API."""
         self._memories.clear()
 
-    async def look(self, name: str) -> float | None:
-        """Bring one node to what its NodeDevices say; in how many seconds to look again, if so.
+    async def reconcile(self, node: str) -> float | None:
+        """Bring one node to the state that its NodeDevices ask for; return in how many seconds to reconcile it again, if so.
 
-        Raises ApiError when something could not be done; what was done until then stays, and what is due at a time is asked for.
+        Raises ApiError when something could not be done; what was done until then stays, and what is due later is enqueued.
         """
-        if not self._cache.is_complete or not self._leases.has_looked:
+        if not self._fence.is_open:
+            # without the lead only the cache is kept; a new leader reconciles all nodes
+            self._takeover.skip(node)
             return None
-        if not self._cache.knows(name):
-            self._memories.pop(name, None)
+        is_ready = self._cache.is_complete and self._agents.has_listed
+        if not is_ready or self._cache.nodes.is_left_alone(node):
             return None
-        memory = self._memories.setdefault(name, Memory())
-        agent = self._leases.state(name)
+        if not self._cache.knows(node):
+            self._memories.pop(node, None)
+            return None
+        memory = self._memories.setdefault(node, NodeMemory())
         failures: list[ApiError] = []
+        capacity = await self._reconcile_capacity(node, memory, failures)
+        if capacity.has_written and self._queue.is_crowded:
+            # other nodes wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
+            return 0.0
+        self._capacity.report_contradictions(node, memory.capacity)
         try:
-            outcome = await self._capacity.look(name, memory.capacity, agent)
+            await self._pod_devices.reconcile(node, memory.pod_devices)
         except ApiError as error:
-            if _is_for_all(error):
+            failures.append(error)  # a rejected PodDevice says nothing against the conditions
+        waits = [self._conditions.node_missing_wait(node, memory.conditions)]
+        failures += await self._conditions.reconcile(node, memory.conditions, capacity)
+        if capacity.due_at is not None:
+            waits.append(capacity.due_at - self._clock())
+        return self._finish(node, min((seconds for seconds in waits if seconds is not None), default=None), failures)
+
+    async def _reconcile_capacity(self, node: str, memory: NodeMemory, failures: list[ApiError]) -> CapacityOutcome:
+        agent = self._agents.state(node)
+        try:
+            return await self._capacity.reconcile(node, memory.capacity, agent)
+        except ApiError as error:
+            if concerns_all_requests(error):
                 raise
             failures.append(error)
-            outcome = self._capacity.refused(name, memory.capacity, agent, error)
-        if outcome.has_written and self._is_crowded():
-            # others wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
-            return 0.0
-        self._tell_contradictions(name, memory)
-        try:
-            await self._pod_devices.look(name, memory.pods)
-        except ApiError as error:
-            failures.append(error)  # a pod that is refused says nothing against the conditions
-        waits = [self._ownerless_wait(name, memory)]
-        failures += await self._write_conditions(name, memory, outcome)
-        if outcome.look_again_at is not None:
-            waits.append(outcome.look_again_at - self._clock())
-        wait = min((seconds for seconds in waits if seconds is not None), default=None)
-        if failures:
-            # what failed is tried again less and less often; what is due then is not to wait for it
-            if wait is not None:
-                self._touch_later(name, wait)
-            raise failures[0]
-        return wait
+            return self._capacity.rejected(node, memory.capacity, agent, error)
 
-    def _ownerless_wait(self, name: str, memory: Memory) -> float | None:
-        """Note since when an object is without its Node; in how many seconds it is looked at again."""
-        records = filter(is_real, self._cache.node_devices.of_node(name))
-        if all(self._is_owned(record) for record in records):
-            memory.ownerless_since = None
-            return None
-        if memory.ownerless_since is None:
-            memory.ownerless_since = self._clock()
-        return None if self._is_over(memory.ownerless_since) else _NODE_MISSING_GRACE_SECONDS
-
-    async def _write_conditions(self, name: str, memory: Memory, capacity: Outcome) -> list[ApiError]:
-        """Write the conditions that are not stored yet; what went wrong, record by record."""
-        failures: list[ApiError] = []
-        for record in self._cache.node_devices.of_node(name):
-            if not self._is_to_be_told(record, memory, capacity):
-                continue
-            try:
-                await self._write(record, self._verdict(record, capacity), capacity.refusal)
-            except ApiError as error:
-                failures.append(error)
-                if _is_for_all(error):
-                    break
-        return failures
-
-    def _is_to_be_told(self, record: NodeDeviceRecord, memory: Memory, capacity: Outcome) -> bool:
-        if not is_real(record):
-            return True
-        if not self._is_owned(record):
-            return memory.ownerless_since is not None and self._is_over(memory.ownerless_since)
-        if not record.has_status and not record.edited_by and not conditions.can_stay(record):
-            return False  # its agent has just made it, and speaks next
-        if record.resource not in capacity.verdicts:
-            return False
-        return capacity.verdicts[record.resource] is not None or conditions.can_stay(record)
-
-    def _verdict(self, record: NodeDeviceRecord, capacity: Outcome) -> Verdict | None:
-        if not is_real(record):
-            return _NOT_THE_ONE
-        return capacity.verdicts[record.resource] if self._is_owned(record) else _NO_NODE
-
-    def _tell_contradictions(self, name: str, memory: Memory) -> None:
-        """Say, once, what in a NodeDevice does not fit together."""
-        found: dict[str, tuple[str, ...]] = {}
-        for record in filter(is_real, self._cache.node_devices.of_node(name)):
-            sentences = contradictions(record)
-            if sentences:
-                found[record.name] = sentences
-            if sentences and memory.contradictions.get(record.name) != sentences:
-                problem = "; ".join(sentences)
-                log.warning("NodeDevice contradicts itself", extra={"object": record.name, "problem": problem})
-                message = f"{record.resource} on {record.node}: {problem}"
-                about = about_node_device(record)
-                self._post(Event(about, WARNING, EventReason.CONTRADICTION, message, is_standing=True))
-        memory.contradictions = found
-
-    def _is_owned(self, record: NodeDeviceRecord) -> bool:
-        node = self._cache.nodes.get(record.node)
-        return node is not None and node.uid == record.owner_uid
-
-    def _is_over(self, since: float) -> bool:
-        return self._clock() - since >= _NODE_MISSING_GRACE_SECONDS
-
-    async def _write(self, record: NodeDeviceRecord, verdict: Verdict | None, refusal: str) -> None:
-        answers = conditions.answers(
-            record, verdict, self._leases.state_for(record), lacks_policies=self._lacks_policies(), refusal=refusal
-        )
-        values = conditions.changed(record, answers, now_text())
-        if not values:
-            return
-        try:
-            written = await self._api.apply_conditions(record, values)
-        except NotFound:
-            return  # gone, and the watch will say so
-        for event in agent_events(record, answers):
-            self._post(event)
-        self._take_in(written)
-
-    def _take_in(self, written: NodeDeviceRecord) -> None:
-        """Take in the answer to a write. It may hold news of the agent's, whose own event will be too old by then."""
-        held = self._cache.node_devices.get(written.key)
-        if not self._cache.node_devices.put(written):
-            return
-        if held is None or _of_agent(held) != _of_agent(written):
-            self._on_news(held, written)
-
-
-def _is_for_all(error: ApiError) -> bool:
-    return isinstance(error, Unreachable | NotLeading) or error.status in _FOR_ALL
-
-
-def _of_agent(record: NodeDeviceRecord) -> NodeDeviceRecord:
-    theirs = {kind: value for kind, value in record.conditions.items() if kind not in names.OPERATOR_CONDITIONS}
-    return replace(record, conditions=theirs)
+    def _finish(self, node: str, seconds: float | None, failures: list[ApiError]) -> float | None:
+        if not failures:
+            return seconds
+        # failures are retried with growing delays; what is due at a time does not wait for that
+        if seconds is not None:
+            self._queue.enqueue_after(node, seconds)
+        raise failures[0]

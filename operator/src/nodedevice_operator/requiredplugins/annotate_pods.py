@@ -1,14 +1,21 @@
-"""Has the pods marked that were made before their resource's name was in the policy, before the name's capacity is advertised.
+"""Annotates the pods that were created before their resource name was in the policy, before the name's capacity is advertised.
 
-Done once for a name that comes into the policy, not again for one that is advertised already. What is refused is told once, with
-what to do, and holds no capacity back; a passing trouble does for a few tries, and an API server that is away does throughout.
+Done once for a name that is new to the policy, not again for one that is advertised already. A rejection is logged once, with the
+remedy, and delays no capacity; a transient failure delays it for a few tries, and an unreachable API server for as long as it
+lasts.
+
+Only pods without a node are listed, page by page, so what runs in the cluster is never listed. They are patched with nothing: an
+empty patch is an update all the same, to which admission policies are applied; what they change is all that it changes.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any, Final
+
+import msgspec
+from nodedevice_api import names
 
 from nodedevice_operator.errors import (
     ApiError,
@@ -20,21 +27,81 @@ from nodedevice_operator.errors import (
     Unavailable,
     Unreachable,
 )
-from nodedevice_operator.requiredplugins.pending_pods import Tries, Trouble, UnboundPod, next_tries, to_mark
-from nodedevice_operator.requiredplugins.unbound_pods import UnboundPods
+from nodedevice_operator.kube.api import CORE, PAGE, Requests, path_segment
+from nodedevice_operator.kube.client import MERGE_PATCH
+from nodedevice_operator.kube.decode import understood
+from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
+from nodedevice_operator.objects.pod import PodStatus
+from nodedevice_operator.requiredplugins.pending_pods import Tries, Trouble, UnboundPod, next_tries, to_annotate
+from nodedevice_operator.requiredplugins.policy import is_annotated
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 8
+_CONCURRENT: Final = 8
 _REMEDY: Final = "see markWaitingPods in docs/security.md; then change each such pod once, as by kubectl label"
 _UNTRIED: Final = Tries()
 
 
-class WaitingPods:
-    """Which names have been seen to, and the work on the others. Names are told as they come and go."""
+class _PodMetadata(ObjectMetadata):
+    annotations: dict[str, str] = {}
 
-    def __init__(self, pods: UnboundPods, *, is_on: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._pods = pods
+
+class _Resources(Schema):
+    limits: dict[str, Any] = {}
+
+
+class _Container(Schema):
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+
+
+class _PodSpec(Schema):
+    containers: list[_Container] = []
+    init_containers: list[_Container] = []
+
+
+class _Pod(Schema):
+    metadata: _PodMetadata
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class _PodList(Schema):
+    metadata: ListMetadata
+    items: list[_Pod] = []
+
+
+class UnboundPodsApi(Requests):
+    """Requests about pods that are bound to no node."""
+
+    async def pages(self) -> AsyncIterator[list[UnboundPod]]:
+        """All of them, page by page."""
+        query: dict[str, str | int] = {"limit": PAGE, "fieldSelector": "spec.nodeName="}
+        while True:
+            data = await self._client.request("GET", "pods", f"{CORE}/pods", query=query)
+            page = understood("GET", "pods", data, _PodList)
+            yield [_record(pod) for pod in page.items]
+            if not page.metadata.continue_:
+                return
+            query = {**query, "continue": page.metadata.continue_}
+
+    async def admit_again(self, pod: UnboundPod) -> bool:
+        """Pass that pod through admission once more; return whether it has the annotation then.
+
+        Raises NotFound when it is gone, Conflict when another has its name.
+        """
+        path = f"{CORE}/namespaces/{path_segment(pod.namespace)}/pods/{path_segment(pod.name)}"
+        query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
+        # the uid changes nothing: it makes sure that it is that pod
+        patch = {"metadata": {"uid": pod.uid}}
+        data = await self._client.request("PATCH", "pods", path, query=query, body=patch, content_type=MERGE_PATCH)
+        return is_annotated(understood("PATCH", "pods", data, _Pod).metadata.annotations)
+
+
+class PodAnnotator:
+    """Remembers the names whose pods are annotated, and annotates those of the others."""
+
+    def __init__(self, api: UnboundPodsApi, *, is_on: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api = api
         self._is_on = is_on
         self._clock = clock
         self._done: frozenset[str] = frozenset()
@@ -42,23 +109,23 @@ class WaitingPods:
         self._tries: dict[str, Tries] = {}
 
     def lacks(self, name: str) -> bool:
-        """Whether pods may still wait for that resource without the mark."""
+        """Whether pods without the annotation may still wait for that resource."""
         return self._is_on and name not in self._done
 
     def added(self, names: Collection[str]) -> None:
-        """We have just put these into the policy: whoever asked for one before is not marked."""
+        """These were just put into the policy: pods that asked for one before are not annotated."""
         self._done -= frozenset(names)
         self._added |= frozenset(names)
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Forget what is in no whole policy any more."""
+        """Forget the names that are in no whole policy any more."""
         self._done &= frozenset(names)
         self._tries = {name: tries for name, tries in self._tries.items() if name in names}
 
-    async def see_to(self, in_force: Collection[str], advertised: Collection[str]) -> float | None:
-        """Mark who waits for one of the names that are in force; in how many seconds to try again, None where all is done.
+    async def annotate(self, in_force: Collection[str], advertised: Collection[str]) -> float | None:
+        """Annotate pods that wait for a name in force; return in how many seconds to retry, None where all is done.
 
-        advertised: names whose pods were marked before they came onto a Node, unless they were put back into the policy since.
+        advertised: names whose pods were annotated before they came onto a Node, unless they were added to the policy since.
         Raises NotLeading.
         """
         due = frozenset(filter(self.lacks, in_force))
@@ -67,12 +134,12 @@ class WaitingPods:
         due -= known
         tried = {name: self._tries.pop(name, _UNTRIED) for name in due if self._is_time_for(name)}
         if tried:
-            troubles = await self._mark(frozenset(tried))
+            troubles = await self._annotate(frozenset(tried))
             self._tries |= next_tries(tried, troubles, self._clock())
             due &= self._tries.keys()
             self._finish(tried.keys() - due, troubles)
             if due:
-                log.debug("pods that wait already are not marked yet", extra={"resource_names": sorted(due)})
+                log.debug("pending pods are not annotated yet; retrying", extra={"resource_names": sorted(due)})
         return max(0.0, min(self._tries[name].next_at for name in due) - self._clock()) if due else None
 
     def _is_time_for(self, name: str) -> bool:
@@ -83,68 +150,77 @@ class WaitingPods:
         self._added -= frozenset(names)
         left = [trouble for trouble in troubles if not trouble.resources.isdisjoint(names)]
         if left:
-            _tell(names, left)
+            _log_failure(names, left)
 
-    async def _mark(self, resources: frozenset[str]) -> list[Trouble]:
+    async def _annotate(self, resources: frozenset[str]) -> list[Trouble]:
         """Raises NotLeading."""
         try:
-            # all of them first: a list that goes on for minutes would be cut off
-            found = [pod async for page in self._pods.pages() for pod in to_mark(page, resources)]
+            # read the whole list first: one that takes minutes would expire
+            found = [pod async for page in self._api.pages() for pod in to_annotate(page, resources)]
         except ApiError as error:
             return [_trouble(error, resources)]
-        slots = asyncio.Semaphore(_AT_ONCE)
+        slots = asyncio.Semaphore(_CONCURRENT)
         outcomes = await asyncio.gather(*(self._try(pod, slots) for pod in found), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
         troubles = [outcome for outcome in outcomes if isinstance(outcome, Trouble)]
-        if marked := len(found) - len(troubles):
-            log.info("pods that waited already are marked", extra={"pods": marked, "resource_names": sorted(resources)})
+        if annotated := len(found) - len(troubles):
+            log.info("pending pods annotated", extra={"pods": annotated, "resource_names": sorted(resources)})
         return troubles
 
     async def _try(self, pod: UnboundPod, slots: asyncio.Semaphore) -> Trouble | None:
-        """What was wrong; None for nothing. Raises NotLeading."""
+        """The failure, if any. Raises NotLeading."""
         async with slots:
             try:
-                is_marked = await self._pods.admit_again(pod)
+                has_annotation = await self._api.admit_again(pod)
             except NotLeading:
                 raise
             except (NotFound, Conflict):
-                return None  # gone, or another: that one was marked when it was made
+                return None  # gone, or another pod: that one was annotated when it was created
             except ApiError as error:
                 return _trouble(error, pod.asks_for, pod)
-        if is_marked:
+        if has_annotation:
             return None
-        # each replica of the API server takes the policy into force by itself, and one may be late
+        # each replica of the API server starts to enforce the policy by itself, and one may be late
         unchanged = "the policy nodedevice-required-plugins did not change it"
-        return Trouble(unchanged, pod.asks_for, pod, is_passing=True)
+        return Trouble(unchanged, pod.asks_for, pod, is_transient=True)
+
+
+def _record(pod: _Pod) -> UnboundPod:
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    asks_for = (name for each in containers for name, limit in each.resources.limits.items() if str(limit) != "0")
+    metadata = pod.metadata
+    return UnboundPod(
+        metadata.namespace, metadata.name, metadata.uid, pod.status.phase, frozenset(asks_for), metadata.annotations
+    )
 
 
 def _trouble(error: ApiError, resources: frozenset[str], pod: UnboundPod | None = None) -> Trouble:
-    # a 403 without causes may be one pod's too: some webhooks refuse like that; a 401 is a token that is about to be replaced
-    is_refused = isinstance(error, Forbidden) and error.status == 403
-    is_wrong = pod is not None and isinstance(error, Invalid)
+    # a 403 without causes may be about one pod too: some webhooks deny like that; a 401 is a token that is about to be replaced
+    is_forbidden = isinstance(error, Forbidden) and error.status == 403
+    is_invalid = pod is not None and isinstance(error, Invalid)
     return Trouble(
         str(error),
         resources,
         pod,
-        is_passing=not (is_refused or is_wrong),
-        # pods were listed: what has no answer is that pod's patch
-        is_away=pod is None and isinstance(error, Unreachable),
-        patience_seconds=(isinstance(error, Unavailable) and error.retry_after_seconds) or 0.0,
+        is_transient=not (is_forbidden or is_invalid),
+        # pods were listed: only the patch of that pod was not answered
+        is_unreachable=pod is None and isinstance(error, Unreachable),
+        retry_after_seconds=(isinstance(error, Unavailable) and error.retry_after_seconds) or 0.0,
     )
 
 
-def _tell(names: Collection[str], troubles: list[Trouble]) -> None:
+def _log_failure(names: Collection[str], troubles: list[Trouble]) -> None:
     first = troubles[0]
-    fields = {"problem": first.problem, "remedy": _REMEDY}
+    fields = {"error": first.problem, "remedy": _REMEDY}
     if first.pod is None:
         log.error(
-            "pods that wait already cannot be marked: they may start without their node's agent",
+            "pending pods cannot be annotated; they may start without their node's agent",
             extra={"resource_names": sorted(names), **fields},
         )
     else:
         log.warning(
-            "pods that wait already are not marked: they may start without their node's agent",
+            "some pending pods are not annotated; they may start without their node's agent",
             extra={"pods": len(troubles), "namespace": first.pod.namespace, "pod": first.pod.name, **fields},
         )

@@ -1,8 +1,8 @@
-"""Keeps the policy of core.required_plugins: a name is in it before its capacity is advertised, and until no node needs it.
+"""Keeps the policy of required plugins: a name is in it before its capacity is advertised, and until no node needs it.
 
-Before that, pods that wait for it already are marked too (edges.waiting_pods). Somebody else's change or deletion is seen by
-edges.policy_watch, and undone. Where the API server has no such policies, or the operator was told to keep none, nothing is
-waited for, and the log says what else holds pods back; where it has none, the condition Advertised says so too.
+Before that, pods that already wait for it are annotated too (annotate_pods). Foreign changes and deletions are watched, and undone.
+Where the API server has no such policies, or the policy is switched off, nothing waits for it, and the log says what else makes
+pods wait; where it has none, the condition Advertised says so too.
 """
 
 import asyncio
@@ -12,92 +12,94 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from nodedevice_api import names
-from nodedevice_common.backoff import exponential_seconds
+from nodedevice_common.backoff import Backoff
 
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
-from nodedevice_operator.requiredplugins import policy as core
-from nodedevice_operator.requiredplugins.annotate_pods import WaitingPods
+from nodedevice_operator.requiredplugins import policy
+from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
 from nodedevice_operator.requiredplugins.objects import PolicyObjects
 from nodedevice_operator.requiredplugins.pending_pods import advertised
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, Step
-from nodedevice_operator.requiredplugins.policy_reads import RIGHTS
-from nodedevice_operator.requiredplugins.watch import REMEDY, Keeping, PolicyWatch
+from nodedevice_operator.requiredplugins.watch import PERMISSIONS, REMEDY, PolicyState, PolicyWatch
+from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-# A name that no NodeDevice has any more is found by looking: its end is no urgent news.
-_LOOK_SECONDS: Final = 10.0
+# A name that no NodeDevice has any more is found by polling: its end is not urgent.
+_POLL_SECONDS: Final = 10.0
 _SOON_SECONDS: Final = 0.25
-_FIRST_DELAY_SECONDS: Final = 0.5
+_FIRST_DELAY_SECONDS: Final = 1.0
 _LONGEST_DELAY_SECONDS: Final = 30.0
 
 
-class RequiredPlugins:
-    """The keeper. `work` and `watch` run for ever; `unguarded` is asked before capacity is written."""
+class RequiredPluginsController:
+    """`work` and `watch` run for ever; `unguarded` is asked before capacity is written."""
 
     def __init__(
         self,
         objects: PolicyObjects,
-        waiting: WaitingPods,
+        annotator: PodAnnotator,
         cache: Cache,
-        touch: Callable[[str], None],
+        queue: WorkQueue,
         metrics: Metrics,
+        fence: WriteFence,
         *,
         is_on: bool,
-        leads: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._objects = objects
-        self._waiting = waiting
+        self._annotator = annotator
         self._cache = cache
-        self._touch = touch
+        self._queue = queue
         self._metrics = metrics
-        self._leads = leads
+        self._fence = fence
         self._clock = clock
-        self._known = PolicyWatch(objects, self._changed, self._touch_all, is_on=is_on)
-        # by kind, what was sent and what the API server made of it
+        self._watch = PolicyWatch(objects, self._on_policy_change, self._enqueue_all, is_on=is_on)
+        # by kind, the spec that was sent and what the API server made of it
         self._accepted: dict[str, tuple[Spec, Spec]] = {}
-        self._wanted: tuple[str, ...] = ()
+        self._desired: tuple[str, ...] = ()
+        # by name, since when it is in a whole policy (monotonic seconds)
         self._since: dict[str, float] = {}
         self._wake = asyncio.Event()
-        self._failures = 0
-        self._is_told = False
+        self._backoff = Backoff(_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
+        self._is_failure_logged = False
 
     @property
     def lacks_policies(self) -> bool | None:
         """Whether the API server has no such policies; None where that is not known yet."""
-        return None if self._known.keeping is Keeping.UNKNOWN else self._known.keeping is Keeping.NOT_SERVED
+        return None if self._watch.state is PolicyState.UNKNOWN else self._watch.state is PolicyState.NOT_SERVED
 
     def unguarded(self, records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
         """Resources among these whose pods the API server does not make wait yet, though it is going to."""
-        if self._known.keeping in (Keeping.OFF, Keeping.NOT_SERVED):
+        if self._watch.state in (PolicyState.OFF, PolicyState.NOT_SERVED):
             return frozenset()
         return frozenset(
-            name for name in core.names_of(records) if not self._is_in_force(name) or self._waiting.lacks(name)
+            name for name in policy.names_of(records) if not self._is_in_force(name) or self._annotator.lacks(name)
         )
 
-    def heard(self, record: NodeDeviceRecord) -> None:
-        """A NodeDevice came or changed: its resource may be new to the policy."""
-        if record.runtime == names.RUNTIME_NRI and record.resource not in self._wanted:
+    def on_update(self, _: str, __: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
+        """A NodeDevice was created or changed: its resource may be new to the policy."""
+        if now is not None and now.runtime == names.RUNTIME_NRI and now.resource not in self._desired:
             self._wake.set()
 
     def wake(self) -> None:
-        """Look now: this operator has begun to lead."""
+        """Reconcile now: this operator has begun to lead."""
         self._wake.set()
 
     async def work(self) -> None:
         """Bring the policy to what the NodeDevices ask for, again and again."""
-        if self._known.keeping is Keeping.OFF:
+        if self._watch.state is PolicyState.OFF:
             log.info(
-                "policy is switched off: pods wait for their node's agent only where the runtime requires it",
+                "required-plugins policy is off: pods wait for their node's agent only where the runtime requires it",
                 extra=REMEDY,
             )
         while True:
-            is_kept = self._known.keeping in (Keeping.UNKNOWN, Keeping.KEPT)
-            pause = await self._look_once() if is_kept else _LOOK_SECONDS
+            is_kept = self._watch.state in (PolicyState.UNKNOWN, PolicyState.KEPT)
+            pause = await self._reconcile() if is_kept else _POLL_SECONDS
             try:
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
@@ -106,104 +108,105 @@ class RequiredPlugins:
             self._wake.clear()
 
     async def watch(self, kind: str) -> None:
-        """Keep what is known of that object (its plural), for ever."""
-        await self._known.watch(kind)
+        """Keep the stored state of that object (its plural) current, for ever."""
+        await self._watch.watch(kind)
 
-    async def _look_once(self) -> float:
-        """Do what is to be done; in how many seconds to look again."""
-        if not self._cache.is_complete or not self._known.is_complete:
-            return _SOON_SECONDS  # nothing can be said before everything was seen once
-        self._wanted = core.names_of(record for record in self._cache.node_devices.values() if is_real(record))
+    async def _reconcile(self) -> float:
+        """Do what is due; return in how many seconds to reconcile again."""
+        if not self._cache.is_complete or not self._watch.is_complete:
+            return _SOON_SECONDS  # nothing can be concluded before everything was read once
+        self._desired = policy.names_of(record for record in self._cache.node_devices.values() if is_real(record))
         try:
-            await self._bring_about()
+            await self._apply_steps()
         except NotLeading:
-            return _LOOK_SECONDS
+            return _POLL_SECONDS
         except ApiError as error:
             return self._delay(error)
-        self._failures = 0
-        self._is_told = False
-        self._count_in()
+        self._backoff.reset()
+        self._is_failure_logged = False
+        self._update_since()
         try:
-            pause = await self._see_to_waiting()
+            pause = await self._annotate()
         except NotLeading:
-            return _LOOK_SECONDS
-        waits = [since + core.SETTLE_SECONDS - self._clock() for since in self._since.values()]
+            return _POLL_SECONDS
+        waits = [since + policy.SETTLE_SECONDS - self._clock() for since in self._since.values()]
         if any(wait > 0 for wait in waits):
             return max(0.0, min(wait for wait in waits if wait > 0)) + 0.01
-        self._touch_guarded()
+        self._enqueue_pending()
         return pause
 
-    async def _bring_about(self) -> None:
-        steps = self._plan() if self._leads() else ()
-        guarded = core.guarded_by(self._known.stored)
+    async def _apply_steps(self) -> None:
+        steps = self._plan() if self._fence.is_open else ()
+        guarded = policy.guarded_by(self._watch.stored)
         for step in steps:
-            self._waiting.added(frozenset(self._wanted) - guarded)
-            await self._carry_out(step)
+            self._annotator.added(frozenset(self._desired) - guarded)
+            await self._apply(step)
 
-    async def _see_to_waiting(self) -> float:
-        """Have pods marked that wait for a name that is in force now; in how many seconds to look again. Raises NotLeading."""
-        if not self._leads():
-            return _LOOK_SECONDS
+    async def _annotate(self) -> float:
+        """Annotate pods that wait for a name that is in force now; return in how many seconds to retry. Raises NotLeading."""
+        if not self._fence.is_open:
+            return _POLL_SECONDS
         in_force = [name for name in self._since if self._is_in_force(name)]
-        again = await self._waiting.see_to(in_force, advertised(filter(is_real, self._cache.node_devices.values())))
-        return _LOOK_SECONDS if again is None else again
+        records = filter(is_real, self._cache.node_devices.values())
+        retry_in = await self._annotator.annotate(in_force, advertised(records))
+        return _POLL_SECONDS if retry_in is None else retry_in
 
-    async def _carry_out(self, step: Step) -> None:
+    async def _apply(self, step: Step) -> None:
         if step.spec is None:
             try:
                 await self._objects.delete(step.kind)
             except NotFound:
-                log.debug("policy was gone already", extra={"kind": step.kind})
-            self._known.put(step.kind, None)
-            log.info("policy removed", extra={"kind": step.kind})
+                log.debug("policy is deleted already", extra={"kind": step.kind})
+            self._watch.put(step.kind, None)
+            log.info("policy deleted", extra={"kind": step.kind})
             return
         spec = await self._objects.apply(step.kind, step.spec)
         if spec != step.spec:
-            # what others put into its lists is theirs to server-side apply, and would stay
+            # server-side apply keeps what others have put into its lists
             spec = await self._objects.replace(step.kind, step.spec)
         self._accepted[step.kind] = (step.spec, spec)
-        self._known.put(step.kind, spec)
-        log.info("policy written", extra={"kind": step.kind, "resource_names": len(self._wanted)})
+        self._watch.put(step.kind, spec)
+        log.info("policy written", extra={"kind": step.kind, "resource_names": len(self._desired)})
 
-    def _changed(self) -> None:
-        self._count_in()
+    def _on_policy_change(self) -> None:
+        self._update_since()
         self._wake.set()
 
-    def _count_in(self) -> None:
-        """Since when each name is in a policy that is whole; what is not whole protects nobody, however long."""
-        is_whole = bool(self._wanted) and not self._plan()
+    def _update_since(self) -> None:
+        """Since when each name is in a whole policy; one that is not whole protects no pod, however long it exists."""
+        is_whole = bool(self._desired) and not self._plan()
         now = self._clock()
-        self._since = {name: self._since.get(name, now) for name in self._wanted} if is_whole else {}
-        self._waiting.keep_only(self._since)
+        self._since = {name: self._since.get(name, now) for name in self._desired} if is_whole else {}
+        self._annotator.keep_only(self._since)
         self._metrics.policy_names.set(len(self._since))
 
     def _is_in_force(self, name: str) -> bool:
         since = self._since.get(name)
-        return since is not None and self._clock() - since >= core.SETTLE_SECONDS
+        return since is not None and self._clock() - since >= policy.SETTLE_SECONDS
 
     def _plan(self) -> tuple[Step, ...]:
-        """What is to be done now. What the API server made of a spec for other names says nothing of the one for these."""
-        wanted = {POLICIES: core.policy_spec(self._wanted), BINDINGS: core.binding_spec()}
+        """The writes that are due. A spec accepted for other names says nothing about the spec for these."""
+        wanted = {POLICIES: policy.policy_spec(self._desired), BINDINGS: policy.binding_spec()}
         accepted = {kind: made for kind, (sent, made) in self._accepted.items() if sent == wanted[kind]}
-        return core.plan(self._wanted, self._known.stored, accepted)
+        return policy.plan(self._desired, self._watch.stored, accepted)
 
     def _delay(self, error: ApiError) -> float:
-        self._failures += 1
-        # that nobody knows us is told by whoever watches over the API server
-        if not self._is_told and not isinstance(error, Unauthorized):
-            self._is_told = True
-            fields: dict[str, Any] = {"problem": str(error), **RIGHTS}
-            log.error("policy cannot be kept: new resource names are not advertised until it can", extra=fields)
-        return exponential_seconds(self._failures, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
+        # rejected credentials are logged by ApiHealth
+        if not self._is_failure_logged and not isinstance(error, Unauthorized):
+            self._is_failure_logged = True
+            fields: dict[str, Any] = {"error": str(error), **PERMISSIONS}
+            log.error("policy cannot be written; new resource names are not advertised until it is", extra=fields)
+        return self._backoff.next()
 
-    def _touch_guarded(self) -> None:
-        """Have the nodes looked at that waited for it. Those that wait for something else are looked at in their own time."""
+    def _enqueue_pending(self) -> None:
+        """Enqueue the nodes with a NodeDevice that waited for the policy."""
         for record in self._cache.node_devices.values():
-            told = record.conditions.get(names.Condition.ADVERTISED)
-            if record.runtime == names.RUNTIME_NRI and (told is None or told.reason == names.Reason.POLICY_PENDING):
-                self._touch(record.node)
+            stored = record.conditions.get(names.Condition.ADVERTISED)
+            is_pending = stored is None or stored.reason == names.Reason.POLICY_PENDING
+            if record.runtime == names.RUNTIME_NRI and is_pending:
+                self._queue.enqueue(record.node)
 
-    def _touch_all(self) -> None:
-        """Whether the API server has such policies stands in a condition of each NodeDevice."""
+    def _enqueue_all(self) -> None:
+        """Whether the API server has such policies is part of a condition of each NodeDevice."""
         for node in self._cache.names_of_nodes():
-            self._touch(node)
+            self._queue.enqueue(node)

@@ -1,4 +1,4 @@
-"""Every request about the policy that core.required_plugins describes, and about its binding: read, written and watched by name.
+"""Requests about the policy and its binding: read, written and watched by name.
 
 Specs are handed over as they are: what they mean is the core's. Rights are for this one name; only making it cannot be limited so.
 """

@@ -2,7 +2,7 @@
 
 A pod that asks for one of them gets the annotation by which the runtime (NRI's default validator) starts no container of it while
 the plugin `nodedevice` is not connected. The names stand in the policy itself: a parameter object that is missing would refuse
-every pod of the cluster. Says what the two objects must look like and what to do so that they do; sends nothing.
+every pod of the cluster. Builds the specs of the two objects and plans the writes; sends nothing.
 
 Source: NRI v0.12 plugins/default-validator and pkg/plugin/annotations.go; MutatingAdmissionPolicy v1, measured on Kubernetes 1.37.
 """
@@ -29,12 +29,12 @@ BINDINGS: Final = "mutatingadmissionpolicybindings"
 PLUGIN: Final = "nodedevice"
 ANNOTATION: Final = "required-plugins.noderesource.dev"
 
-# The API server takes a changed policy into force within its refresh interval of a second, each replica for itself.
+# The API server enforces a changed policy within its refresh interval of a second, each replica for itself.
 SETTLE_SECONDS: Final = 2.0
 
-# What is understood of a value that is there already: YAML's two forms of a list, of plain or quoted names. Read by RE2 in the API
-# server and by Python here, so written for both: white space is spelt out, as RE2's is ASCII's and Python's is not; and each text
-# matches in one way at most, as Python would try all ways. A list is ours when our name stands in it between what parts its names.
+# The forms of an existing value that are parsed: YAML's two forms of a list, of plain or quoted names. The patterns run in RE2 in
+# the API server and in Python here, so they fit both: white space is spelled out, as RE2's is ASCII and Python's is not; and each
+# text matches in one way at most, as Python would try all ways. A list names us when our name is in it between two separators.
 _SPACE: Final = r"[ \t\n\f\r]"
 _ITEM: Final = r"""([A-Za-z0-9][A-Za-z0-9_.-]*|"[A-Za-z0-9_. -]*"|'[A-Za-z0-9_. -]*')"""
 _OURS: Final = f"""({PLUGIN}|"{PLUGIN}"|'{PLUGIN}')"""
@@ -43,7 +43,7 @@ _OURS_IN_FLOW: Final = rf"[\[,]{_SPACE}*{_OURS}{_SPACE}*[,\]]"
 _BLOCK: Final = rf"^(- +{_ITEM} *\n)*- +{_ITEM} *\n?$"
 _OURS_IN_BLOCK: Final = rf"(^|\n)- +{_OURS} *(\n|$)"
 
-# where the names stand in a policy of ours
+# the names in a policy of ours
 _LITERALS: Final = re.compile(r"r in \[([^\]]*)\]")
 
 Spec = Mapping[str, Any]
@@ -59,7 +59,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do: bring the object of that kind (its plural) to `spec`, or delete it where that is None."""
+    """One write: bring the object of that kind (its plural) to `spec`, or delete it where that is None."""
 
     kind: str
     spec: Spec | None
@@ -71,10 +71,10 @@ def names_of(records: Iterable[NodeDeviceRecord]) -> tuple[str, ...]:
 
 
 def plan(names: tuple[str, ...], stored: Stored, accepted: Mapping[str, Spec]) -> tuple[Step, ...]:
-    """What to do so that the policy holds exactly these names; nothing where it does.
+    """The writes after which the policy holds exactly these names; none where it does.
 
-    accepted: by kind, what the API server made of the very spec that is wanted, where it was sent before: a default that is
-    not known here must not be fought. The binding comes last and goes first: without its policy it does nothing.
+    accepted: by kind, what the API server made of the wanted spec, where it was sent before: a default that is unknown here
+    must not be undone. The binding comes last and goes first: without its policy it does nothing.
     """
     if not names:
         gone = ((BINDINGS, stored.binding), (POLICIES, stored.policy))
@@ -86,7 +86,7 @@ def plan(names: tuple[str, ...], stored: Stored, accepted: Mapping[str, Spec]) -
 
 
 def guarded_by(stored: Stored) -> frozenset[str]:
-    """Resource names that these objects guard, where they are just what we would write; none otherwise."""
+    """Resource names that these objects guard, where they are exactly what we would write; none otherwise."""
     if stored.policy is None or stored.binding != binding_spec():
         return frozenset()
     found = _LITERALS.search(str(stored.policy.get("matchConditions")))
@@ -94,10 +94,10 @@ def guarded_by(stored: Stored) -> frozenset[str]:
     return frozenset(names) if names and stored.policy == policy_spec(names) else frozenset()
 
 
-def is_marked(annotations: Mapping[str, str], longest: float = math.inf) -> bool:
-    """Whether the runtime heeds our name in a pod with these annotations, as the policy makes it: in every key that there is.
+def is_annotated(annotations: Mapping[str, str], longest: float = math.inf) -> bool:
+    """Whether a pod with these annotations names our plugin to the runtime, as the policy makes it: in every key of the annotation.
 
-    longest: with more characters than that in their values, the answer is no and they are not read.
+    longest: values with more characters in all are not read, and the result is False.
     """
     keys = (ANNOTATION, *(key for key in annotations if key.startswith(f"{ANNOTATION}/")))
     values = [annotations.get(key, "") for key in keys]
@@ -138,7 +138,7 @@ def policy_spec(names: tuple[str, ...]) -> dict[str, Any]:
                 {
                     "apiGroups": [""],
                     "apiVersions": ["v1"],
-                    # annotations may be changed while a pod waits for its start: what is taken off is put back
+                    # annotations may be changed while a pod waits for its start: a removed one is restored
                     "operations": ["CREATE", "UPDATE"],
                     "resources": ["pods"],
                     "scope": "*",
@@ -148,7 +148,7 @@ def policy_spec(names: tuple[str, ...]) -> dict[str, Any]:
         "matchConditions": [{"name": "asks-for-a-managed-resource", "expression": _asks(names)}],
         "variables": [
             {"name": "before", "expression": "object.metadata.?annotations.orValue({})"},
-            # a key for one container, or for the pod, wins over the plain one: whoever writes it must not get out by it
+            # a key for one container, or for the pod, overrides the plain one: it must not be a way around the policy
             {"name": "keys", "expression": f"variables.before.map(k, k).filter(k, k.startsWith('{ANNOTATION}/'))"},
         ],
         "mutations": [
@@ -172,7 +172,7 @@ def _asks(names: tuple[str, ...]) -> str:
 
 
 def _merged() -> str:
-    """The value of the key `k` with our name in it. What is no plain list of names is replaced: it might hide ours."""
+    """The value of the key `k` with our name in it. Anything but a plain list of names is replaced: it might hide ours."""
     value = "variables.before[?k].orValue('')"
 
     def matches(pattern: str) -> str:

@@ -1,36 +1,36 @@
-"""What is known of the policy and its binding: whether the API server has such objects at all, and how these two are stored.
+"""The stored state of the policy and its binding: whether the API server has such objects at all, and their specs.
 
-Each is read and then watched, so that somebody else's change or deletion is known at once. It is edges.required_plugins that keeps
-them, and puts in here what it wrote. An API server that has no such policies is asked again now and then: it may be upgraded.
+Each is read and then watched, so that a foreign change or deletion is known at once. The controller keeps them, and puts in here
+what it wrote. An API server that has no such policies is asked again now and then: it may be upgraded.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
-from nodedevice_common.backoff import exponential_seconds
+from nodedevice_common.backoff import Backoff
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, NotFound
+from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.requiredplugins.objects import PolicyObjects
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, Stored
-from nodedevice_operator.requiredplugins.policy_reads import PolicyReads
 
 log = logging.getLogger(__name__)
 
 REMEDY: Final = {"remedy": "set required_plugins of the runtime's default_validator, as docs/install.md shows"}
+PERMISSIONS: Final = {"remedy": "see requiredPlugins in docs/security.md"}
 
-_ASK_AGAIN_SECONDS: Final = 300.0
+_DISCOVERY_SECONDS: Final = 300.0
 _FIRST_DELAY_SECONDS: Final = 0.5
 _LONGEST_DELAY_SECONDS: Final = 30.0
 # what is read to know whether there are such policies
 _DISCOVERY: Final = "apis"
 
 
-class Keeping(Enum):
-    """How it stands with the policy."""
+class PolicyState(Enum):
+    """Whether the policy is kept."""
 
     UNKNOWN = "unknown"
     KEPT = "kept"
@@ -39,10 +39,10 @@ class Keeping(Enum):
 
 
 class PolicyWatch:
-    """What is known. `watch` runs for ever, once for each of the two objects.
+    """The stored state. `watch` runs for ever, once for each of the two objects.
 
-    changed: called when one of them was taken in. upgraded: called when it turns out that the API server has no such policies,
-    and when it has them after all.
+    changed: called when one of them was read. upgraded: called when the API server turns out to have no such policies, and when it
+    has them after all.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class PolicyWatch:
         self._objects = objects
         self._changed = changed
         self._upgraded = upgraded
-        self.keeping = Keeping.UNKNOWN if is_on else Keeping.OFF
+        self.state = PolicyState.UNKNOWN if is_on else PolicyState.OFF
         self._specs: dict[str, Spec | None] = {}
-        self._reads = PolicyReads()
+        self._failing: set[str] = set()
 
     @property
     def is_complete(self) -> bool:
@@ -62,38 +62,39 @@ class PolicyWatch:
 
     @property
     def stored(self) -> Stored:
-        """The two objects as they were last seen or written; an object that was never read is as one that is not there."""
+        """The two objects as last read or written; one that was never read counts as missing."""
         return Stored(self._specs.get(POLICIES), self._specs.get(BINDINGS))
 
     def put(self, kind: str, spec: Spec | None) -> None:
-        """That object (its plural) is this now: we have just written it, or deleted it."""
+        """Store the spec of that object (its plural), which was just written; None: deleted."""
         self._specs[kind] = spec
 
     async def watch(self, kind: str) -> None:
-        """Keep what is known of that object (its plural), for ever."""
-        failures = 0
+        """Keep the stored state of that object (its plural) current, for ever."""
+        backoff = Backoff(2 * _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
         while True:
             if not await self._is_served():
-                await asyncio.sleep(_ASK_AGAIN_SECONDS)
+                await asyncio.sleep(_DISCOVERY_SECONDS)
                 continue
+            seconds = _FIRST_DELAY_SECONDS
             try:
                 version = await self._read(kind)
                 async for spec in self._objects.follow(kind, version):
-                    failures = 0
+                    backoff.reset()
                     self._take(kind, spec)
             except ApiError as error:
-                failures += 1
-                log.debug("policy not watched", extra={"kind": kind, "problem": str(error)})
-            await asyncio.sleep(exponential_seconds(failures, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS))
+                seconds = backoff.next()
+                log.debug("policy watch failed", extra={"kind": kind, "error": str(error)})
+            await asyncio.sleep(seconds)
 
     async def _read(self, kind: str) -> str:
-        """Take in that object; the version from which a watch goes on. Raises ApiError, told once until it works again."""
+        """Read that object; return the version from which a watch goes on. Raises ApiError, logged once until it works again."""
         try:
             spec, version = await self._objects.read(kind)
         except ApiError as error:
-            self._reads.failed(kind, error, was_read=kind in self._specs)
+            self._read_failed(kind, error, was_read=kind in self._specs)
             raise
-        self._reads.worked(kind)
+        self._read_worked(kind)
         self._take(kind, spec)
         return version
 
@@ -102,28 +103,54 @@ class PolicyWatch:
         self._changed()
 
     async def _is_served(self) -> bool:
-        """Whether the API server has such policies; asked until it answers, and told once where it has not."""
-        if self.keeping in (Keeping.OFF, Keeping.KEPT):
-            return self.keeping is Keeping.KEPT
-        # all of them: an API server that has just begun forbids what it has not read the roles for yet
-        passing = retry_if_exception_type(ApiError)
+        """Whether the API server has such policies; asked until it answers, and logged once where it has not."""
+        if self.state in (PolicyState.OFF, PolicyState.KEPT):
+            return self.state is PolicyState.KEPT
+        served = await self._discover()
+        before, self.state = self.state, PolicyState.KEPT if served else PolicyState.NOT_SERVED
+        if self.state is PolicyState.NOT_SERVED and before is PolicyState.UNKNOWN:
+            log.warning(
+                "API server has no MutatingAdmissionPolicy v1: pods wait for their node's agent only where the runtime requires it",
+                extra=REMEDY,
+            )
+        if before is not self.state and PolicyState.NOT_SERVED in (before, self.state):
+            self._upgraded()
+        return served
+
+    async def _discover(self) -> bool:
         served: frozenset[str] = frozenset()
-        async for attempt in AsyncRetrying(retry=passing, wait=wait_random_exponential(0.25, _LONGEST_DELAY_SECONDS)):
+        # every error: an API server that has just started forbids what it has not read the roles for yet
+        transient = retry_if_exception_type(ApiError)
+        wait = wait_random_exponential(0.25, _LONGEST_DELAY_SECONDS)
+        async for attempt in AsyncRetrying(retry=transient, wait=wait):
             with attempt:
                 try:
                     served = await self._objects.served()
                 except NotFound:
                     served = frozenset()
                 except ApiError as error:
-                    self._reads.failed(_DISCOVERY, error, was_read=False)
+                    self._read_failed(_DISCOVERY, error, was_read=False)
                     raise
-        self._reads.worked(_DISCOVERY)
-        before, self.keeping = self.keeping, Keeping.KEPT if {POLICIES, BINDINGS} <= served else Keeping.NOT_SERVED
-        if self.keeping is Keeping.NOT_SERVED and before is Keeping.UNKNOWN:
-            log.warning(
-                "API server has no MutatingAdmissionPolicy v1: pods wait for their node's agent only where the runtime requires it",
-                extra=REMEDY,
-            )
-        if before is not self.keeping and Keeping.NOT_SERVED in (before, self.keeping):
-            self._upgraded()
-        return self.keeping is Keeping.KEPT
+        self._read_worked(_DISCOVERY)
+        return served >= {POLICIES, BINDINGS}
+
+    def _read_failed(self, kind: str, error: ApiError, *, was_read: bool) -> None:
+        """Log a failed read, once. was_read: an earlier one worked, so what is stored still counts.
+
+        An API server that is unreachable or busy, or rejects the credentials, is logged by ApiHealth.
+        """
+        # a 500 is about this one request
+        is_away = isinstance(error, Unreachable) or (isinstance(error, Unavailable) and error.status != 500)
+        if is_away or isinstance(error, Unauthorized) or kind in self._failing:
+            return
+        self._failing.add(kind)
+        fields: dict[str, Any] = {"kind": kind, "error": str(error), **PERMISSIONS}
+        if was_read:
+            log.warning("policy cannot be read; foreign changes to it are not undone until it can", extra=fields)
+        else:
+            log.error("policy cannot be read; resource names are not advertised until it can", extra=fields)
+
+    def _read_worked(self, kind: str) -> None:
+        if kind in self._failing:
+            self._failing.discard(kind)
+            log.info("policy can be read again", extra={"kind": kind})

@@ -1,0 +1,135 @@
+"""Writes the operator's conditions of a node's NodeDevices, where they are not stored like that yet."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nodedevice_api import names
+from nodedevice_api.names import Reason
+
+from nodedevice_operator.agents.monitor import AgentMonitor
+from nodedevice_operator.capacity.decide import ResourceStatus
+from nodedevice_operator.capacity.reconciler import CapacityOutcome
+from nodedevice_operator.conditions import conditions
+from nodedevice_operator.conditions.api import ConditionsApi
+from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
+from nodedevice_operator.events.recorder import EventRecorder
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.api import now_text
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
+
+# A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
+NODE_MISSING_GRACE_SECONDS: Final = 5.0
+
+_NODE_MISSING: Final = ResourceStatus(False, Reason.NODE_MISSING)
+_WRONG_NAME: Final = ResourceStatus(False, Reason.WRONG_NAME)
+
+
+@dataclass(slots=True)
+class ConditionsMemory:
+    """What is remembered of a node. node_missing_since: when a NodeDevice was first seen without its Node (monotonic seconds)."""
+
+    node_missing_since: float | None = None
+
+
+class ConditionsReconciler:
+    """Conditions of one node's NodeDevices at a time."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        api: ConditionsApi,
+        agents: AgentMonitor,
+        required_plugins: RequiredPluginsController,
+        recorder: EventRecorder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cache = cache
+        self._api = api
+        self._agents = agents
+        self._required_plugins = required_plugins
+        self._recorder = recorder
+        self._clock = clock
+
+    def node_missing_wait(self, node: str, memory: ConditionsMemory) -> float | None:
+        """Remember since when a NodeDevice is without its Node; return in how many seconds to reconcile again, if so."""
+        records = filter(is_real, self._cache.node_devices.of_node(node))
+        if all(self._has_node(record) for record in records):
+            memory.node_missing_since = None
+            return None
+        if memory.node_missing_since is None:
+            memory.node_missing_since = self._clock()
+        return None if self._is_grace_over(memory) else NODE_MISSING_GRACE_SECONDS
+
+    async def reconcile(self, node: str, memory: ConditionsMemory, capacity: CapacityOutcome) -> list[ApiError]:
+        """Write the conditions that are not stored yet; return the failures, one for each NodeDevice."""
+        failures: list[ApiError] = []
+        for record in self._cache.node_devices.of_node(node):
+            if not self._is_due(record, memory, capacity):
+                continue
+            try:
+                await self._write(record, self._status(record, capacity), capacity.rejection)
+            except ApiError as error:
+                failures.append(error)
+                if concerns_all_requests(error):
+                    break
+        return failures
+
+    def _is_due(self, record: NodeDeviceRecord, memory: ConditionsMemory, capacity: CapacityOutcome) -> bool:
+        if not is_real(record):
+            return True
+        if not self._has_node(record):
+            return self._is_grace_over(memory)
+        if not record.has_status and not record.edited_by and not conditions.can_stay(record):
+            return False  # its agent has just created it, and writes its status next
+        if record.resource not in capacity.statuses:
+            return False
+        return capacity.statuses[record.resource] is not None or conditions.can_stay(record)
+
+    def _status(self, record: NodeDeviceRecord, capacity: CapacityOutcome) -> ResourceStatus | None:
+        if not is_real(record):
+            return _WRONG_NAME
+        return capacity.statuses[record.resource] if self._has_node(record) else _NODE_MISSING
+
+    def _has_node(self, record: NodeDeviceRecord) -> bool:
+        node = self._cache.nodes.get(record.node)
+        return node is not None and node.uid == record.owner_uid
+
+    def _is_grace_over(self, memory: ConditionsMemory) -> bool:
+        since = memory.node_missing_since
+        return since is not None and self._clock() - since >= NODE_MISSING_GRACE_SECONDS
+
+    async def _write(self, record: NodeDeviceRecord, status: ResourceStatus | None, rejection: str) -> None:
+        desired = conditions.desired(
+            record,
+            status,
+            self._agents.state_for(record),
+            lacks_policies=self._required_plugins.lacks_policies,
+            rejection=rejection,
+        )
+        values = conditions.changed(record, desired, now_text())
+        if not values:
+            return
+        try:
+            written = await self._api.apply_conditions(record, values)
+        except NotFound:
+            return  # deleted; the watch brings that
+        for event in conditions.agent_events(record, desired):
+            self._recorder.post(event)
+        self._store(written)
+
+    def _store(self, written: NodeDeviceRecord) -> None:
+        """Store the answer to a write. It may hold a change by the agent, whose own watch event will be too old by then."""
+        store = self._cache.node_devices
+        before = store.get(written.key)
+        if before is None or _without_ours(before) != _without_ours(written):
+            store.update(written)
+        else:
+            store.put(written)
+
+
+def _without_ours(record: NodeDeviceRecord) -> NodeDeviceRecord:
+    theirs = {kind: value for kind, value in record.conditions.items() if kind not in names.OPERATOR_CONDITIONS}
+    return replace(record, conditions=theirs)

@@ -19,7 +19,7 @@ from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
 from nodedevice_operator.objects.pod import PodRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.poddevices.api import PodDevicesApi
-from nodedevice_operator.poddevices.plan import Wanted
+from nodedevice_operator.poddevices.plan import DesiredPodDevice
 
 from tests.fakes.operator.node_status import NodeStatusModel
 
@@ -102,7 +102,7 @@ class ClusterModel(
         self.writes.append(f"conditions {name}")
         return written
 
-    async def apply_pod_device(self, wanted: Wanted, uid: str | None) -> PodDeviceRecord:
+    async def apply_pod_device(self, wanted: DesiredPodDevice, uid: str | None) -> PodDeviceRecord:
         version = self._next("apply_pod_device")
         held = self.pod_devices.get(wanted.key)
         if uid is not None and (held is None or held.uid != uid):

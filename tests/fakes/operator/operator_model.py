@@ -12,7 +12,7 @@ from nodedevice_operator.agents.liveness import ALIVE, AgentState
 from nodedevice_operator.capacity.decide import Apply, CapacityDecision, decide
 from nodedevice_operator.capacity.history import NodeHistory
 from nodedevice_operator.conditions import conditions
-from nodedevice_operator.conditions.agent_events import agent_events
+from nodedevice_operator.conditions.conditions import agent_events
 from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
 
@@ -100,12 +100,12 @@ class OperatorModel:
 
     def _store_conditions(self, decision: CapacityDecision) -> None:
         for name, record in self.node_devices.items():
-            verdict = decision.verdicts.get(record.resource)
+            verdict = decision.statuses.get(record.resource)
             if verdict is None or not record.has_status or record.owner_uid != self.node.uid:
                 continue
-            answers = conditions.answers(record, verdict, self.agent)
-            values = conditions.changed(record, answers, f"t{self.now}")
-            self.events += agent_events(record, answers) if values else ()
+            desired = conditions.desired(record, verdict, self.agent)
+            values = conditions.changed(record, desired, f"t{self.now}")
+            self.events += agent_events(record, desired) if values else ()
             stored = {v.type: Condition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
             self.node_devices[name] = replace(record, conditions={**record.conditions, **stored})
 

@@ -78,7 +78,7 @@ def test_one_that_is_gone_takes_its_free_devices_along_and_brings_them_back(
     node.wait_condition("AgentReady", "Unknown", names.Reason.LEASE_EXPIRED)
     node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)
     told = node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
-    assert "look whether it runs on this node" in told[0]
+    assert "check whether it runs on this node" in told[0]
     node.wait_shown(1)
     node.wait_condition("Advertised", "True", names.Reason.FREE_WITHDRAWN)
     node.wait_events(names.Reason.FREE_WITHDRAWN, about=node.nd_name())

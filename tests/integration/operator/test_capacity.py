@@ -69,9 +69,9 @@ def test_ready_says_what_is_missing_first(node: PlayedNode) -> None:
 @pytest.mark.parametrize(
     ("wrote", "cause", "left"),
     [
-        pytest.param("0", "zeroed", "kubelet left 0", id="zeroed"),
-        pytest.param("9", "changed", "kubelet left 9", id="changed"),
-        pytest.param(None, "removed", "somebody removed it", id="removed"),
+        pytest.param("0", "zeroed", "kubelet set it to 0", id="zeroed"),
+        pytest.param("9", "changed", "kubelet set it to 9", id="changed"),
+        pytest.param(None, "removed", "an unknown writer removed it", id="removed"),
     ],
 )
 def test_drift_is_repaired(
@@ -80,7 +80,7 @@ def test_drift_is_repaired(
     before = operator.metric(DRIFT % cause)
     moment = advertised.kubelet_writes(capacity={GPU: wrote}, allocatable={GPU: wrote})
     print(f"\n{cause}: repaired within {until_shown(advertised, 4, moment):.0f} ms, polling included")
-    assert advertised.wait_events("CapacityRepaired") == [f"{GPU}: {left}, put back to 4"]
+    assert advertised.wait_events("CapacityRepaired") == [f"{GPU}: {left}, restored to 4"]
     assert operator.metric(DRIFT % cause) == before + 1
     assert advertised.owners() == {names.OPERATOR_FIELD_MANAGER}
 

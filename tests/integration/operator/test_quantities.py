@@ -57,5 +57,5 @@ def test_a_number_under_our_own_name(operator: OperatorProcess, nodes: list[Play
     nodes[0].kubelet_writes("evil", capacity={GPU: TOO_GREAT}, allocatable={GPU: TOO_GREAT})
     nodes[0].wait_shown(4)
     [message, *_] = nodes[0].wait_events("CapacityRepaired")
-    assert message == f"{GPU}: evil left {2**63 - 1}, put back to 4"
+    assert message == f"{GPU}: evil set it to {2**63 - 1}, restored to 4"
     assert "Traceback" not in operator.log.read_text()

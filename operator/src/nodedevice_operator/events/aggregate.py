@@ -1,4 +1,4 @@
-"""Devices counted together, and the sentence that says so: a few by their IDs, the rest as a number."""
+"""Devices counted together, and the sentence about them: a few by their IDs, the rest as a number."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,9 +9,9 @@ _NAMED_DEVICES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class DeviceAggregate:
-    """Devices of one resource on one node to which the same happened; `reasons` are theirs, as far as it is bad news.
+    """Devices of one resource on one node with the same transition; `reasons` are those of the unhealthy ones.
 
-    of_pod: it is for the pod that holds them, all of them. unnamed: how many more there are that the NodeDevice only counts.
+    of_pod: for the pod that holds them, all of them. unnamed: how many more there are that the NodeDevice only counts.
     """
 
     resource: str

@@ -1,8 +1,8 @@
-"""Kubernetes Events: what is told, on which object, and when a change is worth one.
+"""Kubernetes Events: which transitions of a NodeDevice are reported, and on which object.
 
-An Event tells a transition. The first sight of an object is none: what was there before the operator started has been told. Nor
-is an agent's first word of a resource, but for what somebody has to mend, and for containers that run without theirs: they started
-before the resource was known.
+An Event reports a transition. An object that is seen for the first time has none: its state before the operator started has been
+reported. Nor has an agent's first report of a resource, with two exceptions: what an administrator has to fix, and containers that
+run without their devices, as they started before the resource was known.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord,
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
-# Reasons of a condition Registered that is True: the plugin serves, and somebody has to look.
+# Reasons of a condition Registered that is True: the plugin serves, and needs attention.
 NEEDS_ATTENTION: Final = frozenset({names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE})
 
 
 class EventReason:
-    """Reasons of the operator's own Events; the others come from the conditions they tell of."""
+    """Reasons of the operator's own Events; the others are those of the conditions that they report."""
 
     DEVICES_ALLOCATED: Final = "DevicesAllocated"
     DEVICES_WAITING: Final = "DevicesWaiting"
@@ -40,7 +40,7 @@ class EventReason:
     REGISTRATION_REFUSED: Final = "RegistrationRefused"
 
 
-# What takes back what the other one told.
+# The Event that reverses the other.
 OPPOSITES: Final = {
     EventReason.DEVICE_UNHEALTHY: EventReason.DEVICE_RECOVERED,
     EventReason.DEVICE_RECOVERED: EventReason.DEVICE_UNHEALTHY,
@@ -60,10 +60,10 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One Event to post. `on_node` asks that the pod it is about be looked up first: it must run there.
+    """One Event to post. on_node: its pod must run on that node, and is read first to verify that.
 
-    aggregate: what it counts, so that another of the same kind, a moment later, is one with it. is_ongoing: it tells what goes on,
-    and whoever begins anew comes upon it again; it is not repeated while there is such an Event.
+    aggregate: what it counts, so that a similar one a moment later is merged with it. is_ongoing: it reports a state that goes on, and
+    that a new process finds again; it is not repeated while such an Event exists.
     """
 
     about: About
@@ -88,15 +88,13 @@ def about_pod(namespace: str, name: str, uid: str) -> About:
 
 
 def transitions(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> tuple[Event, ...]:
-    """Events that tell how `new` differs from `old`; none where `old` is another object, or nothing is known of it."""
+    """Events about how `new` differs from `old`; none where `old` is another object, or None."""
     if old is None or old.uid != new.uid:
         return ()
     if not new.has_status:
         return tuple(_edited(old, new))
-    of_any_word = (*_needs_attention(old, new), *_running_without(old, new), *_edited(old, new))
-    return (
-        (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *of_any_word) if old.has_status else of_any_word
-    )
+    always = (*_needs_attention(old, new), *_running_without(old, new), *_edited(old, new))
+    return (*_endpoint(old, new), *_health(old, new), *_waiting(old, new), *always) if old.has_status else always
 
 
 def merged(first: Event, second: Event) -> Event:
@@ -115,20 +113,24 @@ def merged(first: Event, second: Event) -> Event:
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     if old.endpoint == new.endpoint or old.endpoint is None:
         return
-    told = {
+    transition = {
         "Running": (NORMAL, names.Reason.ENDPOINT_RUNNING, "the device plugin runs again"),
-        "Stopped": (WARNING, names.Reason.ENDPOINT_STOPPED, "the device plugin has stopped; its devices stay for now"),
+        "Stopped": (
+            WARNING,
+            names.Reason.ENDPOINT_STOPPED,
+            "the device plugin has stopped; its devices are kept for now",
+        ),
         "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
     }.get(new.endpoint or "")
-    if told:
-        kind, reason, sentence = told
+    if transition:
+        kind, reason, sentence = transition
         yield Event(about_node_device(new), kind, reason, f"{new.resource} on {new.node}: {sentence}")
 
 
 def _needs_attention(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    """What the agent says of a plugin that serves, or of itself, that somebody has to mend."""
-    told, now = (record.conditions.get(names.Condition.REGISTERED) for record in (old, new))
-    if now is None or now.reason not in NEEDS_ATTENTION or (told is not None and told.reason == now.reason):
+    """A problem of a plugin that serves, or of the agent itself, that an administrator has to fix."""
+    before, now = (record.conditions.get(names.Condition.REGISTERED) for record in (old, new))
+    if now is None or now.reason not in NEEDS_ATTENTION or (before is not None and before.reason == now.reason):
         return
     yield Event(about_node_device(new), WARNING, now.reason, f"{new.resource} on {new.node}: {now.message}")
 
@@ -136,26 +138,28 @@ def _needs_attention(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[E
 def _edited(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
     editors = ", ".join(sorted(new.edited_by - old.edited_by))
     if editors:
-        rest = "each puts its own part right, the agent as soon as it runs"
+        rest = "each restores its own fields, the agent once it runs"
         if not new.has_status:
-            rest = f"no agent has told of {new.resource} there, and what others write of its devices counts for nothing"
-        message = f"{new.resource} on {new.node}: {editors} changed the status, which the agent and the operator write; {rest}"
+            rest = f"no agent has reported {new.resource} there, so values written by other clients are ignored"
+        message = (
+            f"{new.resource} on {new.node}: {editors} changed the status, which only agent and operator write; {rest}"
+        )
         yield Event(about_node_device(new), WARNING, EventReason.EDITED, message)
 
 
 def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    broken, mended = _broken(old, new), _mended(old, new)
-    unnamed_broken, unnamed_mended = _unnamed(old, new, len(broken), len(mended))
+    failed, recovered = _failed(old, new), _recovered(old, new)
+    unnamed_failed, unnamed_recovered = _unnamed(old, new, len(failed), len(recovered))
     for kind, reason, changed, unnamed in (
-        (WARNING, EventReason.DEVICE_UNHEALTHY, broken, unnamed_broken),
-        (NORMAL, EventReason.DEVICE_RECOVERED, mended, unnamed_mended),
+        (WARNING, EventReason.DEVICE_UNHEALTHY, failed, unnamed_failed),
+        (NORMAL, EventReason.DEVICE_RECOVERED, recovered, unnamed_recovered),
     ):
         if changed or unnamed:
             aggregate = DeviceAggregate(
                 new.resource,
                 new.node,
                 changed,
-                _reasons(new, changed & broken),
+                _reasons(new, changed & failed),
                 unnamed=unnamed,
                 is_recovery=kind == NORMAL,
             )
@@ -163,34 +167,34 @@ def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
             yield from _of_pods(new, kind, reason, changed)
 
 
-def _broken(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
-    """Which are known to have broken. Where `old` left out broken ones, one that it did not list may have been one of them."""
+def _failed(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
+    """Devices known to have become unhealthy. Where `old` omits unhealthy ones, a device not listed there may have been one of them."""
     found = new.unhealthy() - old.unhealthy()
     return found & frozenset(old.listed) if old.unlisted_unhealthy else found
 
 
-def _mended(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
-    """Which are known to have recovered. One that is no longer listed has not, unless the list leaves out just healthy ones."""
+def _recovered(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
+    """Devices known to have recovered. One that is no longer listed has not, unless the list omits only healthy ones."""
     found = old.unhealthy() - new.unhealthy()
     is_rest_healthy = new.devices_omitted and not new.unlisted_unhealthy and new.total >= old.total
     return found if is_rest_healthy else found & frozenset(new.listed)
 
 
-def _unnamed(old: NodeDeviceRecord, new: NodeDeviceRecord, broken: int, mended: int) -> tuple[int, int]:
-    """How many more must have broken, and recovered, by the totals: those are of all devices, whatever a list leaves out.
+def _unnamed(old: NodeDeviceRecord, new: NodeDeviceRecord, failed: int, recovered: int) -> tuple[int, int]:
+    """How many more must have failed, and recovered, by the totals, which count all devices, listed or not.
 
-    broken, mended: how many are known by their IDs.
+    failed, recovered: how many are known by their IDs.
     """
     if not (old.devices_omitted or new.devices_omitted):
         return 0, 0
-    more = (new.total - new.healthy) - (old.total - old.healthy) - (broken - mended)
-    # broken ones that the plugin no longer lists have not recovered
+    more = (new.total - new.healthy) - (old.total - old.healthy) - (failed - recovered)
+    # unhealthy devices that the plugin no longer lists have not recovered
     gone = max(old.total - new.total, 0)
     return max(more, 0), max(-more - gone, 0)
 
 
 def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[str]) -> Iterator[Event]:
-    """The same for each pod that holds some of `changed`: whoever looks at a pod may know nothing of NodeDevices."""
+    """The same for each pod that holds some of `changed`: users of a pod may know nothing of NodeDevices."""
     held: dict[About, frozenset[str]] = {}
     for allocation in new.allocations:
         if allocation.namespace and allocation.name and not allocation.is_releasing:
@@ -203,14 +207,14 @@ def _of_pods(new: NodeDeviceRecord, kind: str, reason: str, changed: frozenset[s
             yield Event(pod, kind, reason, aggregate.sentence(), on_node=new.node, aggregate=aggregate)
 
 
-def _reasons(record: NodeDeviceRecord, broken: frozenset[str]) -> frozenset[str]:
-    return frozenset(record.devices[device_id].reason or names.Reason.REPORTED_UNHEALTHY for device_id in broken)
+def _reasons(record: NodeDeviceRecord, failed: frozenset[str]) -> frozenset[str]:
+    return frozenset(record.devices[device_id].reason or names.Reason.REPORTED_UNHEALTHY for device_id in failed)
 
 
 def _waiting(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    told = {_transition(waiting) for waiting in old.waiting}
+    known = {_transition(waiting) for waiting in old.waiting}
     for waiting in new.waiting:
-        if waiting.namespace and waiting.name and _transition(waiting) not in told:
+        if waiting.namespace and waiting.name and _transition(waiting) not in known:
             about = about_pod(waiting.namespace, waiting.name, waiting.pod_uid)
             why = f" ({waiting.message})" if waiting.message else ""
             message = f"container {waiting.container} waits for {new.resource} on {new.node}: {waiting.reason}{why}"
@@ -218,7 +222,7 @@ def _waiting(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 
 
 def _transition(waiting: Waiting) -> tuple[str, str, str]:
-    # the message may carry numbers that move while the reason stays
+    # numbers in the message may change while the reason stays
     return waiting.pod_uid, waiting.container, waiting.reason
 
 
@@ -227,14 +231,14 @@ def _running_without(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[E
     for pod, container in sorted(now.keys() - before.keys()):
         about = now[pod, container]
         message = (
-            f"container {container} runs without the {new.resource} that it asked for on {new.node}; "
-            "delete the pod, so that it starts anew and gets it"
+            f"container {container} runs without the {new.resource} that it requested on {new.node}; "
+            "delete the pod so that a new one gets it"
         )
         yield Event(about, WARNING, names.Reason.DEVICES_NOT_INJECTED, message, on_node=new.node)
 
 
 def _without(record: NodeDeviceRecord) -> dict[tuple[str, str], About]:
-    """Pods of containers that run without theirs, by pod UID and container, whether devices are recorded as theirs or not."""
+    """Pods of containers that run without their devices, by pod UID and container, whether devices are allocated to them or not."""
     entries: list[Allocation | Waiting] = [held for held in record.allocations if not held.is_releasing]
     entries += record.waiting
     return {

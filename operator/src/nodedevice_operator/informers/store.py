@@ -60,9 +60,9 @@ class Store(Generic[K2, R]):
         """Store a watched object, and call the handlers if that changed what is known."""
         before = self._by_key.get(record.key)  # type: ignore[arg-type]
         if self.put(record):
+            self._notify(record.node, before, record)
             if before is not None and before.node != record.node:
                 self._notify(before.node, before, None)
-            self._notify(record.node, before, record)
 
     def delete(self, key: K2, uid: str, node: str) -> None:
         """Remove an object that a watch says is deleted, and call the handlers if it was known."""

@@ -101,9 +101,9 @@ def item(kind: str, data: msgspec.Raw, form: type[Item]) -> Item | None:
 
 
 def tell_not_understood(kind: str, name: Any, problem: Exception) -> None:
-    """Log that an object of that kind is left alone."""
+    """Log that an object of that kind is skipped."""
     fields = {"kind": kind, "object": name, "problem": str(problem)}
-    log.error("object is not understood, and left alone", extra=fields)
+    log.error("cannot decode object; skipping it", extra=fields)
 
 
 def _listed(what: str, raw: msgspec.Raw, form: type[Page]) -> Any:

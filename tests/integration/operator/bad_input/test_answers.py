@@ -25,8 +25,10 @@ class TestAnswers:
         ("status", "body", "headers", "count", "said"),
         [
             pytest.param(409, refusal(409, "Conflict", "the object has been modified"), {}, 1, None, id="409"),
-            pytest.param(409, refusal(409, "Conflict", "again"), {}, 17, "look at node is repeated", id="409 for long"),
-            pytest.param(500, refusal(500, "InternalError", "boom"), {}, 3, "look at node is repeated", id="500"),
+            pytest.param(
+                409, refusal(409, "Conflict", "again"), {}, 17, "reconcile failed; retrying", id="409 for long"
+            ),
+            pytest.param(500, refusal(500, "InternalError", "boom"), {}, 3, "reconcile failed; retrying", id="500"),
             pytest.param(
                 429,
                 b"Too many requests, please try again later.\n",
@@ -40,11 +42,11 @@ class TestAnswers:
                 refusal(403, "Forbidden", "denied request: no", [{"message": "no"}]),
                 {},
                 3,
-                "look at node is repeated",
+                "reconcile failed; retrying",
                 id="denied",
             ),
-            pytest.param(200, b"<html>log in</html>", {}, 3, "look at node is repeated", id="something else"),
-            pytest.param(200, b"{}", {}, 3, "look at node is repeated", id="nothing"),
+            pytest.param(200, b"<html>log in</html>", {}, 3, "reconcile failed; retrying", id="something else"),
+            pytest.param(200, b"{}", {}, 3, "reconcile failed; retrying", id="nothing"),
         ],
     )
     def test_to_an_apply(
@@ -74,8 +76,8 @@ def test_an_admission_policy_that_refuses_the_write(
 ) -> None:
     with frozen(installed, node):
         node.publish(healthy=3, broken=1)
-        line = told.wait("look at node is repeated")
-        assert "this Node is frozen" in line["problem"]
+        line = told.wait("reconcile failed; retrying")
+        assert "this Node is frozen" in line["error"]
         assert line["node"] == node.name
         assert node.shown() == ("4", "4")
         advertised = node.wait_condition("Advertised", "False", Reason.UPDATE_REFUSED)
@@ -85,7 +87,7 @@ def test_an_admission_policy_that_refuses_the_write(
     node.wait_shown(3)
     node.wait_condition("Advertised", "True", Reason.ADVERTISED)
     follows(node)
-    assert len(told.lines("look at node is repeated")) == 1
+    assert len(told.lines("reconcile failed; retrying")) == 1
 
 
 def test_a_dead_agent_of_a_node_that_cannot_be_written(

@@ -99,7 +99,7 @@ class TestNodeDevices:
         by_hand = {"status": {"allocated": 0, "available": 4}}
         node.client.patch(NodeDevice.Status, node.nd_name(), by_hand, patch_type=PatchType.MERGE, field_manager="admin")
         line = told.wait("NodeDevice contradicts itself")
-        assert "available is 4, but 2 of the devices listed are healthy and held by nobody" in line["problem"]
+        assert "available is 4, but 2 of the devices listed are healthy and not allocated" in line["error"]
         [message] = node.wait_events("StatusContradictsItself", about=node.nd_name())
         assert message.startswith(f"{GPU} on {node.name}: available is 4")
         node.wait_shown(2)
@@ -118,7 +118,7 @@ class TestNodeDevices:
         node.client.apply(status, field_manager="admin")
         node.publish(NIC, healthy=2)
         node.wait_shown(2, NIC)
-        assert "Too many" in told.wait("look at node is repeated")["problem"]
+        assert "Too many" in told.wait("reconcile failed; retrying")["error"]
         node.publish(broken=4)
         node.wait_condition("Ready", "False", names.Reason.NONE_HEALTHY)
         assert "Ready" not in node.conditions(NIC)
@@ -164,11 +164,11 @@ class TestNodeDevices:
             sent = {**body, "status": {**body["status"], **change}}
             line = json.dumps({"type": "MODIFIED", "object": sent}).encode() + b"\n"
             assert proxy.say(names.NODE_DEVICES, line) == 1
-        assert told.wait("object is not understood, and left alone")["object"] == node.nd_name()
+        assert told.wait("cannot decode object; skipping it")["object"] == node.nd_name()
         node.renew_lease()
         assert node.shown() == ("4", "4")
         follows(node)
-        assert len(told.lines("object is not understood, and left alone")) == 1
+        assert len(told.lines("cannot decode object; skipping it")) == 1
 
     @pytest.mark.parametrize(
         ("namespace", "pod"),
@@ -207,7 +207,7 @@ class TestNodeDevices:
         node.wait_condition("Healthy", "False")
         node.wait_condition("Ready", "True")
         assert operator.get("/readyz")[0] == 200
-        assert told.lines("look at node is repeated") == []
+        assert told.lines("reconcile failed; retrying") == []
         assert pod_device_writes(installed) == before
 
 

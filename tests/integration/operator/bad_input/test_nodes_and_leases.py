@@ -25,7 +25,7 @@ class TestNodes:
         odd = {**found.to_dict(), "status": {"capacity": ["eight"]}}
         for _ in range(2):
             assert proxy.say("nodes", json.dumps({"type": "MODIFIED", "object": odd}).encode() + b"\n") == 1
-        assert told.wait("object is not understood, and left alone")["object"] == node.name
+        assert told.wait("cannot decode object; skipping it")["object"] == node.name
         before = node.conditions()["Advertised"]
         node.publish(healthy=3, broken=1)
         other = settled(PlayedNode(node.control_plane))
@@ -37,7 +37,7 @@ class TestNodes:
         node.kubelet_writes(capacity={"cpu": "9"})
         node.wait_shown(3)
         follows(node)
-        assert len(told.lines("object is not understood, and left alone")) == 1
+        assert len(told.lines("cannot decode object; skipping it")) == 1
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

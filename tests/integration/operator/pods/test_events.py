@@ -89,7 +89,7 @@ def test_a_pod_that_not_injected_its_devices_is_told_each_time(
     node.publish(healthy=4, allocations=[well])
     node.publish(healthy=4, allocations=[without])
     (message,) = node.wait_events("DevicesNotInjected", about="pod-a", namespace=pods.namespace)
-    assert message.startswith(f"container main runs without the {GPU} that it asked for on {node.name}; delete the pod")
+    assert message.startswith(f"container main runs without the {GPU} that it requested on {node.name}; delete the pod")
     node.publish(healthy=3, broken=1, allocations=[without])
     node.publish(healthy=4, allocations=[well])
     node.publish(healthy=4, allocations=[without])

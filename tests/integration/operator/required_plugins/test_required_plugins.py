@@ -15,7 +15,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 from lightkube.types import PatchType
 from nodedevice_operator.requiredplugins import policy as required_plugins
-from nodedevice_operator.requiredplugins.policy import ANNOTATION, BINDINGS, NAME, POLICIES, is_marked
+from nodedevice_operator.requiredplugins.policy import ANNOTATION, BINDINGS, NAME, POLICIES, is_annotated
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
@@ -137,8 +137,8 @@ def test_no_spelling_of_the_author_switches_it_off(client: Client, key: str, bef
     found = annotated(client, {GPU: "1"}, **{key: before, "unrelated": "stays"})
     assert required(found) == [*others, "nodedevice"]
     # the operator reads it as the policy does
-    assert not is_marked({ANNOTATION: before})
-    assert is_marked(found)
+    assert not is_annotated({ANNOTATION: before})
+    assert is_annotated(found)
     assert required(found, "plain")[-1] == "nodedevice"
     assert found["unrelated"] == "stays"
 
@@ -158,7 +158,7 @@ def test_no_spelling_of_the_author_switches_it_off(client: Client, key: str, bef
     ],
 )
 def test_what_holds_it_already_is_left_as_it_is(client: Client, value: str) -> None:
-    assert is_marked({ANNOTATION: value})
+    assert is_annotated({ANNOTATION: value})
     assert annotated(client, {GPU: "1"}, **{ANNOTATION: value}) == {ANNOTATION: value}
 
 

@@ -107,7 +107,7 @@ def test_without_the_right_it_is_told_and_the_capacity_is_there_all_the_same(
         node.wait_shown(2)
     finally:
         install_chart(installed)
-    [line] = [line for line in process.lines() if line["event"].startswith("pods that wait already cannot be marked")]
+    [line] = [line for line in process.lines() if line["event"].startswith("pending pods cannot be annotated")]
     assert (line["level"], "markWaitingPods" in line["remedy"]) == ("error", True)
     assert marks(installed, namespace) == {"early": None}
 
@@ -169,9 +169,9 @@ def test_a_pod_that_somebody_has_a_policy_for_is_told_of_and_the_others_are_mark
         for each in (f"{kind}Binding", kind):
             installed.kubectl("delete", each, namespace, "--ignore-not-found")
     assert marks(installed, namespace) == {"early": "[ nodedevice ]", "other": None}
-    [line] = [line for line in process.lines() if line["event"].startswith("pods that wait already are not marked:")]
+    [line] = [line for line in process.lines() if line["event"].startswith("some pending pods are not annotated;")]
     assert (line["pods"], line["pod"], line["namespace"]) == (1, "other", namespace)
-    assert problem in line["problem"]
+    assert problem in line["error"]
 
 
 def is_others(installed: ControlPlane, namespace: str, name: str) -> bool:

@@ -1,7 +1,14 @@
 """How old an agent's Lease is, by our own clock and by what we could see; and whose free devices are withdrawn."""
 
 from nodedevice_api.names import Reason
-from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, LeaseBook, Told, as_told
+from nodedevice_operator.agents.liveness import (
+    ALIVE,
+    MISSING,
+    AgentState,
+    LeaseTable,
+    StoredAgent,
+    with_stored_withdrawal,
+)
 from nodedevice_operator.objects.lease import LeaseRecord
 
 NODES = frozenset({"node-a"})
@@ -12,31 +19,33 @@ def renewed(when: str, seconds: int = 60) -> dict[str, LeaseRecord]:
     return {"node-a": LeaseRecord(when, seconds)}
 
 
-def looks(*seen: tuple[float, str], book: LeaseBook | None = None) -> LeaseBook:
+def looks(*seen: tuple[float, str], book: LeaseTable | None = None) -> LeaseTable:
     """A book after looks at these times, each finding that renewal."""
-    book = book or LeaseBook()
+    book = book or LeaseTable()
     for now, when in seen:
-        book = book.look(renewed(when), now, NODES)
+        book = book.updated(renewed(when), now, NODES)
     return book
 
 
-def every_ten_seconds(book: LeaseBook, until: float, found: dict[str, LeaseRecord], nodes: frozenset[str]) -> LeaseBook:
+def every_ten_seconds(
+    book: LeaseTable, until: float, found: dict[str, LeaseRecord], nodes: frozenset[str]
+) -> LeaseTable:
     """A book after looks that all found the same."""
-    assert book.looked_at is not None
-    now = book.looked_at
+    assert book.listed_at is not None
+    now = book.listed_at
     while now < until:
         now += 10
-        book = book.look(found, now, nodes)
+        book = book.updated(found, now, nodes)
     return book
 
 
-def silent(book: LeaseBook, until: float) -> LeaseBook:
+def silent(book: LeaseTable, until: float) -> LeaseTable:
     return every_ten_seconds(book, until, renewed("then"), NODES)
 
 
 def test_before_the_first_look_and_without_a_lease_it_is_missing() -> None:
-    assert LeaseBook().state("node-a") is MISSING
-    assert LeaseBook().look({}, 0, NODES).state("node-a") is MISSING
+    assert LeaseTable().state("node-a") is MISSING
+    assert LeaseTable().updated({}, 0, NODES).state("node-a") is MISSING
 
 
 def test_the_first_look_counts_from_itself_however_old_the_renewal_looks() -> None:
@@ -52,7 +61,7 @@ def test_it_expires_when_it_was_not_renewed_for_longer_than_it_lasts() -> None:
 
 
 def test_its_own_duration_counts() -> None:
-    book = LeaseBook().look(renewed("then", 15), 0, NODES).look(renewed("then", 15), 20, NODES)
+    book = LeaseTable().updated(renewed("then", 15), 0, NODES).updated(renewed("then", 15), 20, NODES)
     assert book.state("node-a").reason == Reason.LEASE_EXPIRED
 
 
@@ -74,7 +83,7 @@ class TestGone:
 
     def test_not_to_find_it_once_changes_nothing(self) -> None:
         before = looks((0, "then"))
-        book = before.look({}, 10, NODES)
+        book = before.updated({}, 10, NODES)
         assert book.changes_since(before) == frozenset()
         assert looks((20, "then"), book=book).changes_since(before) == frozenset()
 
@@ -86,7 +95,7 @@ class TestGone:
 
     def test_all_of_them_at_once_are_an_outage(self) -> None:
         nodes = frozenset(TEN)
-        book = LeaseBook().look(dict.fromkeys(TEN, LeaseRecord("then", 60)), 0, nodes)
+        book = LeaseTable().updated(dict.fromkeys(TEN, LeaseRecord("then", 60)), 0, nodes)
         book = every_ten_seconds(book, 60, {}, nodes)
         assert all(book.state(name) is ALIVE for name in TEN)
         book = every_ten_seconds(book, 1000, {}, nodes)
@@ -95,14 +104,14 @@ class TestGone:
         assert not any(book.state(name).is_withdrawn for name in TEN)
 
     def test_one_that_went_before_our_first_look_has_as_long(self) -> None:
-        book = LeaseBook().look({}, 1000, NODES, {"node-a": Told(is_alive=True)})
+        book = LeaseTable().updated({}, 1000, NODES, {"node-a": StoredAgent(is_alive=True)})
         book = every_ten_seconds(book, 1060, {}, NODES)
         assert book.state("node-a") is ALIVE
         assert every_ten_seconds(book, 1070, {}, NODES).state("node-a").reason == Reason.LEASE_EXPIRED
         assert looks((1070, "now"), book=book).state("node-a") is ALIVE
 
     def test_what_was_silent_before_our_first_look_stays_so(self) -> None:
-        book = LeaseBook().look({}, 1000, NODES, {"node-a": Told(is_alive=False)})
+        book = LeaseTable().updated({}, 1000, NODES, {"node-a": StoredAgent(is_alive=False)})
         assert book.state("node-a").reason == Reason.LEASE_EXPIRED
         assert not every_ten_seconds(book, 1290, {}, NODES).state("node-a").is_withdrawn
         assert every_ten_seconds(book, 1300, {}, NODES).state("node-a").is_withdrawn
@@ -110,9 +119,9 @@ class TestGone:
 
 def test_changes_are_of_states_only() -> None:
     before = looks((0, "a"))
-    assert before.look(renewed("b"), 10, NODES).changes_since(before) == frozenset()
-    assert before.look(renewed("a", 5), 10, NODES).changes_since(before) == {"node-a"}
-    assert before.changes_since(LeaseBook()) == {"node-a"}
+    assert before.updated(renewed("b"), 10, NODES).changes_since(before) == frozenset()
+    assert before.updated(renewed("a", 5), 10, NODES).changes_since(before) == {"node-a"}
+    assert before.changes_since(LeaseTable()) == {"node-a"}
 
 
 class TestGrace:
@@ -127,7 +136,7 @@ class TestGrace:
         assert looks((380, "now"), book=book).state("node-a") is ALIVE
 
     def test_it_may_be_none(self) -> None:
-        assert silent(looks((0, "then"), book=LeaseBook(0)), 70).state("node-a").is_withdrawn
+        assert silent(looks((0, "then"), book=LeaseTable(0)), 70).state("node-a").is_withdrawn
 
     def test_time_in_which_nobody_could_look_does_not_count(self) -> None:
         book = silent(looks((0, "then")), 70)
@@ -145,32 +154,32 @@ class TestGrace:
         assert looks((380, "now"), book=book).state("node-a") is ALIVE
 
     def test_a_lease_that_never_was_cannot_run_out(self) -> None:
-        assert every_ten_seconds(LeaseBook().look({}, 0, NODES), 1000, {}, NODES).state("node-a") is MISSING
+        assert every_ten_seconds(LeaseTable().updated({}, 0, NODES), 1000, {}, NODES).state("node-a") is MISSING
 
     def test_a_node_that_is_gone_leaves_nothing_to_one_of_the_same_name(self) -> None:
         book = silent(looks((0, "then")), 370)
         assert book.state("node-a").is_withdrawn
         # its Lease is still there, as nobody deletes it, while the Node is gone; then a Node comes, its agent before its Lease
-        book = book.look(renewed("then"), 380, frozenset()).look(renewed("then"), 390, NODES)
+        book = book.updated(renewed("then"), 380, frozenset()).updated(renewed("then"), 390, NODES)
         assert not book.state("node-a").is_withdrawn
-        assert "node-a" not in book.look({}, 400, frozenset()).leases
+        assert "node-a" not in book.updated({}, 400, frozenset()).leases
 
 
 class TestTogether:
     """Many that fall silent at about the same time."""
 
-    def fleet(self, now: float) -> LeaseBook:
-        return LeaseBook().look(dict.fromkeys(TEN, LeaseRecord("then", 60)), now, frozenset(TEN))
+    def fleet(self, now: float) -> LeaseTable:
+        return LeaseTable().updated(dict.fromkeys(TEN, LeaseRecord("then", 60)), now, frozenset(TEN))
 
-    def cut_off(self, count: int, until: float, book: LeaseBook | None = None) -> LeaseBook:
+    def cut_off(self, count: int, until: float, book: LeaseTable | None = None) -> LeaseTable:
         """The fleet after so many of it renewed no more."""
         book = book or self.fleet(0)
-        assert book.looked_at is not None
-        now = book.looked_at
+        assert book.listed_at is not None
+        now = book.listed_at
         while now < until:
             now += 10
             alive = dict.fromkeys(TEN[count:], LeaseRecord(f"at {now}", 60))
-            book = book.look({**dict.fromkeys(TEN[:count], LeaseRecord("then", 60)), **alive}, now, frozenset(TEN))
+            book = book.updated({**dict.fromkeys(TEN[:count], LeaseRecord("then", 60)), **alive}, now, frozenset(TEN))
         return book
 
     def test_more_than_a_fifth_is_an_outage_and_nothing_is_withdrawn(self) -> None:
@@ -200,8 +209,8 @@ class TestTogether:
 
     def test_a_restart_makes_no_outage_of_what_was_withdrawn_before(self) -> None:
         found = dict.fromkeys(TEN, LeaseRecord("then", 60))
-        book = LeaseBook().look(
-            found, 0, frozenset(TEN), dict.fromkeys(TEN[:5], Told(is_alive=False, is_withdrawn=True))
+        book = LeaseTable().updated(
+            found, 0, frozenset(TEN), dict.fromkeys(TEN[:5], StoredAgent(is_alive=False, is_withdrawn=True))
         )
         assert not book.outage
         assert all(book.state(name).is_withdrawn for name in TEN[:5])
@@ -209,7 +218,7 @@ class TestTogether:
 
     def test_a_restart_amid_an_outage_goes_on_with_it(self) -> None:
         found = dict.fromkeys(TEN, LeaseRecord("then", 60))
-        book = LeaseBook().look(found, 0, frozenset(TEN), dict.fromkeys(TEN, Told(is_alive=False)))
+        book = LeaseTable().updated(found, 0, frozenset(TEN), dict.fromkeys(TEN, StoredAgent(is_alive=False)))
         book = every_ten_seconds(book, 1000, found, frozenset(TEN))
         assert book.outage == set(TEN)
         assert not any(book.state(name).is_withdrawn for name in TEN)
@@ -217,6 +226,6 @@ class TestTogether:
 
 def test_what_was_withdrawn_stays_so_until_the_agent_is_back() -> None:
     gone = AgentState("Unknown", Reason.LEASE_EXPIRED, "")
-    assert as_told(gone, was_withdrawn=True).is_withdrawn
-    assert not as_told(gone, was_withdrawn=False).is_withdrawn
-    assert as_told(ALIVE, was_withdrawn=True) is ALIVE
+    assert with_stored_withdrawal(gone, was_withdrawn=True).is_withdrawn
+    assert not with_stored_withdrawal(gone, was_withdrawn=False).is_withdrawn
+    assert with_stored_withdrawal(ALIVE, was_withdrawn=True) is ALIVE

@@ -1,4 +1,4 @@
-"""Looks at Leases: who is touched, what is counted, and what is told of many at once."""
+"""Polls of the Leases: which nodes are enqueued, what is counted, and what is reported of many at once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState
-from nodedevice_operator.agents.monitor import LeaseWatch
+from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.errors import Unavailable, Unreachable
 from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.informers.store import Cache
@@ -17,20 +17,21 @@ from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.node import NodeRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
-from tests.unit.operator.informers.test_relist import Touched, running
+from tests.unit.operator.informers.test_relist import running
 
 
 @dataclass
 class Watched:
-    """A LeaseWatch around a ClusterModel, in a cache that is whole, with a NodeDevice on each node."""
+    """A AgentMonitor around a ClusterModel, in a cache that is whole, with a NodeDevice on each node."""
 
     cluster: ClusterModel
     cache: Cache
-    touched: Touched
+    queue: RecordingQueue
     metrics: Metrics
     posted: list[Event]
-    watch: LeaseWatch
+    monitor: AgentMonitor
 
     def agents(self, state: str) -> float:
         value = self.metrics.registry.get_sample_value("nodedevice_operator_agents", {"state": state})
@@ -43,15 +44,15 @@ def watched(time: list[float]) -> Callable[..., Watched]:
     """Makes one, for these nodes."""
 
     def make(*nodes: str, told: dict[str, records.Condition] | None = None, soon: bool = False) -> Watched:
-        cluster, cache, touched, metrics = ClusterModel(), Cache(), Touched(), Metrics()
-        posted: list[Event] = []
+        cluster, cache, queue, metrics = ClusterModel(), Cache(), RecordingQueue(), Metrics()
+        recorder = RecordingRecorder()
         for name in nodes:
             record = node_device(node=name, uid=f"uid-of-{name}")
             cache.node_devices.put(replace(record, conditions={**record.conditions, **(told or {})}))
         cache.whole.set()
         seconds = {"interval_seconds": 0.01} if soon else {}
-        watch = LeaseWatch(cluster, cache, touched, metrics, posted.append, clock=lambda: time[0], **seconds)
-        return Watched(cluster, cache, touched, metrics, posted, watch)
+        monitor = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=lambda: time[0], **seconds)
+        return Watched(cluster, cache, queue, metrics, recorder.posted, monitor)
 
     return make
 
@@ -65,15 +66,15 @@ def time() -> list[float]:
 async def test_whose_agent_comes_or_goes_is_touched(watched: Callable[..., Watched]) -> None:
     made = watched("node-a", "node-b")
     made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-    await made.watch._look()
-    assert {await made.touched.next(), await made.touched.next()} == {"node-a", "node-b"}
-    assert (made.watch.state("node-a"), made.watch.state("node-b")) == (ALIVE, MISSING)
+    await made.monitor._poll()
+    assert {await made.queue.next(), await made.queue.next()} == {"node-a", "node-b"}
+    assert (made.monitor.state("node-a"), made.monitor.state("node-b")) == (ALIVE, MISSING)
     assert (made.agents("alive"), made.agents("missing")) == (1, 1)
     made.cluster.leases["node-b"] = LeaseRecord("1", 60)
     made.cluster.leases["node-of-nobody"] = LeaseRecord("1", 60)
-    await made.watch._look()
-    assert await made.touched.next() == "node-b"
-    assert made.touched.is_empty
+    await made.monitor._poll()
+    assert await made.queue.next() == "node-b"
+    assert made.queue.is_empty
     assert made.agents("alive") == 2
 
 
@@ -84,15 +85,15 @@ def refused(seconds: float | None = None) -> Unavailable:
 async def test_a_failed_look_changes_nothing(watched: Callable[..., Watched]) -> None:
     made = watched("node-a", soon=True)
     made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-    async with running(made.watch.work()):
-        assert await made.touched.next() == "node-a"
+    async with running(made.monitor.work()):
+        assert await made.queue.next() == "node-a"
         made.cluster.failures["list_leases"] = [refused()] * 3
         made.cluster.leases["node-b"] = LeaseRecord("1", 60)
         made.cache.node_devices.put(node_device(node="node-b", uid="uid-of-node-b"))
-        assert await made.touched.next() == "node-b"
+        assert await made.queue.next() == "node-b"
         assert made.cluster.failures["list_leases"] == []
-    assert made.watch.state("node-a") is ALIVE
-    assert made.touched.is_empty
+    assert made.monitor.state("node-a") is ALIVE
+    assert made.queue.is_empty
 
 
 LATELY = {Condition.AGENT_READY: records.Condition("True", Reason.LEASE_RENEWED, ALIVE.message, "then", 1)}
@@ -113,87 +114,87 @@ class TestWithoutAListing:
     async def test_what_is_stored_holds(self, watched: Callable[..., Watched], told: Any, state: AgentState) -> None:
         made = watched("node-a", told=told)
         made.cluster.failures["list_leases"] = [refused()]
-        async with running(made.watch.work()):
+        async with running(made.monitor.work()):
             # numbers need not wait
-            assert await made.touched.next() == "node-a"
-            assert made.watch.has_looked
-            assert made.watch.state("node-a") == state
+            assert await made.queue.next() == "node-a"
+            assert made.monitor.has_listed
+            assert made.monitor.state("node-a") == state
             for record in made.cache.node_devices.values():
-                assert made.watch.state_for(record) == state
+                assert made.monitor.state_for(record) == state
 
     async def test_each_nodedevice_has_its_own_word_kept(self, watched: Callable[..., Watched]) -> None:
         made = watched("node-a", told=LATELY)
         record = node_device(NIC, node="node-a", uid="uid-of-nic")
         made.cache.node_devices.put(replace(record, conditions=SILENT))
-        states = {record.resource: made.watch.state_for(record).reason for record in made.cache.node_devices.values()}
+        states = {record.resource: made.monitor.state_for(record).reason for record in made.cache.node_devices.values()}
         assert states == {GPU: Reason.LEASE_RENEWED, NIC: Reason.LEASE_EXPIRED}
 
     async def test_it_is_tried_again_and_then_counts(self, watched: Callable[..., Watched]) -> None:
         made = watched("node-a", "node-b", soon=True)
         made.cluster.failures["list_leases"] = [refused()] * 3
         made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-        async with running(made.watch.work()):
+        async with running(made.monitor.work()):
             # once to go on without, and once to go on with it
-            touched = [await made.touched.next() for _ in range(4)]
+            touched = [await made.queue.next() for _ in range(4)]
         assert sorted(touched) == ["node-a", "node-a", "node-b", "node-b"]
         assert made.cluster.failures["list_leases"] == []
-        assert (made.watch.state("node-a"), made.watch.state("node-b")) == (ALIVE, MISSING)
+        assert (made.monitor.state("node-a"), made.monitor.state("node-b")) == (ALIVE, MISSING)
 
     def test_it_is_tried_again_soon_or_when_the_api_server_asks_to(self, watched: Callable[..., Watched]) -> None:
-        watch = watched("node-a").watch
-        assert watch._retry_seconds(refused()) == 1
-        assert watch._retry_seconds(refused(7)) == 7
-        assert watch._retry_seconds(Unreachable("get", "leases", "away")) == 1
+        monitor = watched("node-a").monitor
+        assert monitor._retry_seconds(refused()) == 1
+        assert monitor._retry_seconds(refused(7)) == 7
+        assert monitor._retry_seconds(Unreachable("get", "leases", "away")) == 1
 
 
 async def test_one_whose_lease_is_gone_is_not_silent_yet(watched: Callable[..., Watched], time: list[float]) -> None:
     made = watched("node-a", told=LATELY)
-    await made.watch._look()
-    assert made.watch.state("node-a") is ALIVE
+    await made.monitor._poll()
+    assert made.monitor.state("node-a") is ALIVE
     for _ in range(7):
         time[0] += 10
-        await made.watch._look()
-    assert made.watch.state("node-a").reason == Reason.LEASE_EXPIRED
+        await made.monitor._poll()
+    assert made.monitor.state("node-a").reason == Reason.LEASE_EXPIRED
     made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-    await made.watch._look()
-    assert made.watch.state("node-a") is ALIVE
+    await made.monitor._poll()
+    assert made.monitor.state("node-a") is ALIVE
 
 
 async def test_what_another_operator_found_since_the_last_look_holds(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
-    await made.watch._look()
-    assert made.watch.state("node-a") == MISSING
+    await made.monitor._poll()
+    assert made.monitor.state("node-a") == MISSING
     [record] = made.cache.node_devices.values()
     newer = replace(record, resource_version=2, conditions={**record.conditions, **LATELY})
     made.cache.node_devices.put(newer)
-    assert made.watch.state("node-a") == made.watch.state_for(newer) == ALIVE
+    assert made.monitor.state("node-a") == made.monitor.state_for(newer) == ALIVE
 
 
 async def test_nodes_without_nodedevices_are_touched_at_the_first_look(watched: Callable[..., Watched]) -> None:
     made = watched()
     made.cache.nodes.put(NodeRecord("node-z", "uid-z", 1, {}))
-    await made.watch._look()
-    assert await made.touched.next() == "node-z"
+    await made.monitor._poll()
+    assert await made.queue.next() == "node-z"
 
 
 async def test_nothing_is_looked_at_before_all_nodedevices_are_known(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
     made.cache.whole.clear()
-    async with running(made.watch.work()):
-        assert not made.watch.has_looked
+    async with running(made.monitor.work()):
+        assert not made.monitor.has_listed
         made.cache.whole.set()
-        await made.touched.next()
-        assert made.watch.has_looked
+        await made.queue.next()
+        assert made.monitor.has_listed
 
 
 async def test_a_new_node_without_a_lease_is_looked_after_soon(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
-    async with running(made.watch.work()):
-        await made.touched.next()
-        assert made.watch.state("node-a") == MISSING
+    async with running(made.monitor.work()):
+        await made.queue.next()
+        assert made.monitor.state("node-a") == MISSING
         made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
-        assert await made.touched.next() == "node-a"
-        assert made.watch.state("node-a") is ALIVE
+        assert await made.queue.next() == "node-a"
+        assert made.monitor.state("node-a") is ALIVE
 
 
 async def test_a_silent_agent_that_speaks_is_looked_after_soon(
@@ -201,16 +202,16 @@ async def test_a_silent_agent_that_speaks_is_looked_after_soon(
 ) -> None:
     made = watched("node-a")
     made.cluster.leases = {"node-a": LeaseRecord("1", 5)}
-    async with running(made.watch.work()):
-        await made.touched.next()
+    async with running(made.monitor.work()):
+        await made.queue.next()
         time[0] += 6
-        await made.watch._look()
-        assert await made.touched.next() == "node-a"
-        assert made.watch.state("node-a").reason == Reason.LEASE_EXPIRED
+        await made.monitor._poll()
+        assert await made.queue.next() == "node-a"
+        assert made.monitor.state("node-a").reason == Reason.LEASE_EXPIRED
         made.cluster.leases = {"node-a": LeaseRecord("2", 60)}
-        made.watch.spoke("node-a")
-        assert await made.touched.next() == "node-a"
-        assert made.watch.state("node-a") is ALIVE
+        made.monitor.on_update("node-a", None, made.cache.node_devices.values()[0])
+        assert await made.queue.next() == "node-a"
+        assert made.monitor.state("node-a") is ALIVE
 
 
 async def test_many_at_once_are_told_of_once_and_when_it_is_over(
@@ -219,20 +220,20 @@ async def test_many_at_once_are_told_of_once_and_when_it_is_over(
     nodes = [f"node-{number}" for number in range(10)]
     made = watched(*nodes)
     made.cluster.leases = {name: LeaseRecord("1", 5) for name in nodes}
-    await made.watch._look()
+    await made.monitor._poll()
     for _ in range(3):
         time[0] += 6
         made.cluster.leases.update({name: LeaseRecord(str(time[0]), 5) for name in nodes[3:]})
-        await made.watch._look()
-    assert made.watch.state("node-0").reason == Reason.LEASES_EXPIRED_TOGETHER
+        await made.monitor._poll()
+    assert made.monitor.state("node-0").reason == Reason.LEASES_EXPIRED_TOGETHER
     assert [event.reason for event in made.posted] == ["ManyAgentLeasesExpired"]
     assert "3 of 10 agents" in made.posted[0].message
     assert made.agents("silent") == 3
     made.cluster.leases["node-0"] = LeaseRecord("back", 60)
-    await made.watch._look()
+    await made.monitor._poll()
     assert [event.reason for event in made.posted] == ["ManyAgentLeasesExpired", "ManyAgentLeasesExpiredEnded"]
     # two of ten are no more than a fifth: each for itself
-    assert made.watch.state("node-1").reason == Reason.LEASE_EXPIRED
+    assert made.monitor.state("node-1").reason == Reason.LEASE_EXPIRED
 
 
 @pytest.mark.parametrize(
@@ -246,12 +247,12 @@ async def test_a_silence_that_is_told_already_goes_on_after_a_restart(
         told[Condition.ADVERTISED] = records.Condition("True", advertised, "", "then", 1)
     made = watched("node-a", told=told)
     made.cluster.leases = {"node-a": LeaseRecord("then", 60)}
-    await made.watch._look()
-    state = made.watch.state("node-a")
+    await made.monitor._poll()
+    state = made.monitor.state("node-a")
     assert (state.reason, state.is_withdrawn) == (Reason.LEASE_EXPIRED, is_withdrawn)
     made.cluster.leases = {"node-a": LeaseRecord("now", 60)}
-    await made.watch._look()
-    assert made.watch.state("node-a") is ALIVE
+    await made.monitor._poll()
+    assert made.monitor.state("node-a") is ALIVE
 
 
 async def test_what_an_agent_refused_is_told_once_on_its_node(watched: Callable[..., Watched]) -> None:
@@ -261,19 +262,19 @@ async def test_what_an_agent_refused_is_told_once_on_its_node(watched: Callable[
         "node-a": LeaseRecord("1", 60, ("long ago",)),
         "node-b": LeaseRecord("1", 60, ("not there",)),
     }
-    await made.watch._look()
+    await made.monitor._poll()
     assert made.posted == []
     made.cluster.leases["node-a"] = LeaseRecord("2", 60, ("long ago", "a name"))
-    await made.watch._look()
-    await made.watch._look()
+    await made.monitor._poll()
+    await made.monitor._poll()
     (told,) = made.posted
     assert (told.about.kind, told.about.uid, told.reason) == ("Node", "uid-of-node-a", "RegistrationRefused")
     assert told.message == "a device plugin's registration was refused: a name"
     made.cluster.leases["node-a"] = LeaseRecord("3", 60)
-    await made.watch._look()
+    await made.monitor._poll()
     made.cluster.leases["node-a"] = LeaseRecord("4", 60, ("a name",))
     made.cache.nodes.put(NodeRecord("node-b", "uid-of-node-b", 1, {}))
-    await made.watch._look()
+    await made.monitor._poll()
     assert [(event.about.uid, event.message.split(": ")[1]) for event in made.posted[1:]] == [
         ("uid-of-node-a", "a name"),
         ("uid-of-node-b", "not there"),

@@ -1,7 +1,7 @@
 """How many silent agents are many, in clusters of every size."""
 
 import pytest
-from nodedevice_operator.agents.outages import fallen_together
+from nodedevice_operator.agents.liveness import silent_together
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,16 @@ from nodedevice_operator.agents.outages import fallen_together
 )
 def test_more_than_a_fifth_and_more_than_one(agents: int, silent: int, is_outage: bool) -> None:
     names = {f"node-{number}": 0.0 for number in range(silent)}
-    assert fallen_together(names, agents) == (names.keys() if is_outage else set())
+    assert silent_together(names, agents) == (names.keys() if is_outage else set())
 
 
 def test_only_those_within_a_minute_of_each_other() -> None:
     one_by_one = {f"node-{number}": number * 61.0 for number in range(10)}
-    assert fallen_together(one_by_one, 10) == set()
+    assert silent_together(one_by_one, 10) == set()
     crowd = {"a": 1000.0, "b": 1030.0, "c": 1060.0}
-    assert fallen_together({**one_by_one, **crowd}, 13) >= crowd.keys()
-    assert "node-0" not in fallen_together({**one_by_one, **crowd}, 13)
+    assert silent_together({**one_by_one, **crowd}, 13) >= crowd.keys()
+    assert "node-0" not in silent_together({**one_by_one, **crowd}, 13)
 
 
 def test_none_is_none() -> None:
-    assert fallen_together({}, 0) == set()
+    assert silent_together({}, 0) == set()

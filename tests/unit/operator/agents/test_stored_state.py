@@ -2,8 +2,8 @@
 
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
-from nodedevice_operator.agents.liveness import AgentState, Told
-from nodedevice_operator.agents.stored_state import stored_state, told_agents
+from nodedevice_operator.agents.liveness import AgentState, StoredAgent
+from nodedevice_operator.agents.stored_state import stored_agents, stored_state
 from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
@@ -28,7 +28,7 @@ def says(
 
 def test_of_an_agent_nothing_may_be_stored() -> None:
     assert stored_state([says(None), says(None, NIC)]) is None
-    assert told_agents([says(None)]) == {}
+    assert stored_agents([says(None)]) == {}
 
 
 def test_a_state_is_told_in_its_own_words() -> None:
@@ -39,7 +39,7 @@ def test_a_state_is_told_in_its_own_words() -> None:
 def test_silence_comes_before_life() -> None:
     both = [says(ALIVE), says(EXPIRED, NIC)]
     assert stored_state(both) == stored_state(both[::-1]) == AgentState(*EXPIRED, "words")
-    assert told_agents(both) == told_agents(both[::-1]) == {"node-a": Told(is_alive=False)}
+    assert stored_agents(both) == stored_agents(both[::-1]) == {"node-a": StoredAgent(is_alive=False)}
 
 
 def test_of_each_node_whether_it_lived_and_whether_it_was_withdrawn() -> None:
@@ -50,12 +50,12 @@ def test_of_each_node_whether_it_lived_and_whether_it_was_withdrawn() -> None:
         says(EXPIRED, NIC, node="node-c"),
         says(None, node="node-d"),
     ]
-    assert told_agents(records) == {
-        "node-a": Told(is_alive=True),
-        "node-b": Told(is_alive=False),
-        "node-c": Told(is_alive=False, is_withdrawn=True),
+    assert stored_agents(records) == {
+        "node-a": StoredAgent(is_alive=True),
+        "node-b": StoredAgent(is_alive=False),
+        "node-c": StoredAgent(is_alive=False, is_withdrawn=True),
     }
 
 
 def test_one_that_has_no_lease_never_had_one() -> None:
-    assert told_agents([says(MISSING)]) == {}
+    assert stored_agents([says(MISSING)]) == {}

@@ -40,7 +40,7 @@ class TestContest:
         waits = []
         for _ in range(6):
             self.provoke(model)
-            until = model.look().look_again_at
+            until = model.look().due_at
             assert until is not None
             waits.append(round(until - model.now) + 1)
             model.now = until - 0.5
@@ -74,7 +74,7 @@ class TestContest:
         before = len(model.applies)
         model.restart()
         for _ in range(2):
-            assert model.look().look_again_at is not None
+            assert model.look().due_at is not None
             assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
         assert len(model.applies) == before
         model.now += 60
@@ -87,7 +87,7 @@ class TestContest:
         self.provoke(model)
         model.restart()
         told = len(model.events)
-        assert model.look().look_again_at == model.now + 60
+        assert model.look().due_at == model.now + 60
         assert model.node.seen(GPU).capacity == 0
         assert len(model.events) == told
         model.now += 60

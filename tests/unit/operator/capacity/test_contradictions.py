@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from nodedevice_operator.capacity.contradictions import believed_available, contradictions
-from nodedevice_operator.capacity.desired import advertised
+from nodedevice_operator.capacity.desired import contradictions, desired_count, plausible_available
 from nodedevice_operator.objects.nodedevice import Allocation, Device
 
 from tests.fakes.operator.operator_model import node_device
@@ -40,7 +39,7 @@ def kept(*ids: str, health: str = "Healthy") -> dict[str, Device]:
         pytest.param(
             {"available": 4, "listed": LISTED, "devices": kept("gpu-0", health="Unhealthy")},
             3,
-            "available is 4, but 3 of the devices listed are healthy and held by nobody",
+            "available is 4, but 3 of the devices listed are healthy and not allocated",
             id="one broken",
         ),
         pytest.param({"available": 40, "listed": LISTED, "devices_omitted": 96}, 40, "", id="a list that is cut"),
@@ -48,7 +47,7 @@ def kept(*ids: str, health: str = "Healthy") -> dict[str, Device]:
         pytest.param(
             {"allocated": 2, "listed": LISTED, "devices": kept("gpu-0"), "allocations": (held("gpu-0"),)},
             0,
-            "allocated is 2, but 1 devices are listed as held",
+            "allocated is 2, but 1 devices are listed as allocated",
             id="more held than listed",
         ),
         pytest.param(
@@ -72,7 +71,7 @@ def kept(*ids: str, health: str = "Healthy") -> dict[str, Device]:
         pytest.param(
             {"allocated": 1, "listed": LISTED, "allocations": (held("gpu-9"),)},
             0,
-            "gpu-9 is held, but is not among the devices",
+            "gpu-9 is allocated, but is not among the devices",
             id="not listed",
         ),
         pytest.param(
@@ -83,16 +82,16 @@ def kept(*ids: str, health: str = "Healthy") -> dict[str, Device]:
                 "allocations": (held("gpu-0"), held("gpu-0", uid="uid-b")),
             },
             0,
-            "gpu-0 is held by two pods, uid-a and uid-b",
+            "gpu-0 is allocated to two pods, uid-a and uid-b",
             id="held twice",
         ),
     ],
 )
 def test_what_is_believed_and_told(fields: dict[str, Any], available: int, said: str) -> None:
     record = node_device(**fields)
-    assert believed_available(record) == available
+    assert plausible_available(record) == available
     assert "; ".join(contradictions(record)) == said
-    assert advertised(record) == record.allocated + available, "what pods hold is never doubted"
+    assert desired_count(record) == record.allocated + available, "what pods hold is never doubted"
 
 
 def test_a_few_sentences_are_enough() -> None:

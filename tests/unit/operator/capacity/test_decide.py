@@ -91,12 +91,12 @@ class TestLost:
         model = self.lose()
         if is_restarted:
             model.restart()
-        assert model.look().look_again_at == model.now + LOST_GRACE_SECONDS
+        assert model.look().due_at == model.now + LOST_GRACE_SECONDS
         model.now += LOST_GRACE_SECONDS - 0.1
         model.look()
         assert (model.node.seen(GPU).capacity, model.applies) == (4, [])
         model.now += 0.1
-        assert model.look().look_again_at is None
+        assert model.look().due_at is None
         assert not model.node.seen(GPU).is_present
         assert [apply.numbers for apply in model.applies] == [{}]
         assert model.told() == []
@@ -108,10 +108,10 @@ class TestLost:
         settle(model, [node_device(has_status=False)])
         settle(model, [node_device(available=4)])
         model.now += 60
-        assert model.look().look_again_at is None
+        assert model.look().due_at is None
         assert (model.node.seen(GPU).capacity, model.applies) == (4, [])
         model.node_devices.clear()
-        assert model.look().look_again_at == model.now + LOST_GRACE_SECONDS
+        assert model.look().due_at == model.now + LOST_GRACE_SECONDS
 
     @pytest.mark.parametrize("drifted", [False, True])
     def test_it_stays_in_what_is_written_meanwhile(self, drifted: bool) -> None:
@@ -156,12 +156,12 @@ def test_capacity_is_held_while_its_nodedevice_says_nothing_of_this_node(change:
 @pytest.mark.parametrize(
     ("found", "maps", "cause", "before"),
     [
-        pytest.param(0, (CAPACITY, ALLOCATABLE), "zeroed", "kubelet left 0", id="zeroed"),
-        pytest.param(7, (CAPACITY,), "changed", "kubelet left 7", id="capacity changed"),
-        pytest.param(3, (ALLOCATABLE,), "changed", "kubelet left 3", id="allocatable changed"),
-        pytest.param(0, (ALLOCATABLE,), "zeroed", "kubelet left 0", id="allocatable zeroed"),
-        pytest.param(None, (CAPACITY, ALLOCATABLE), "removed", "somebody removed it", id="removed"),
-        pytest.param(None, (CAPACITY,), "removed", "somebody removed it", id="capacity removed"),
+        pytest.param(0, (CAPACITY, ALLOCATABLE), "zeroed", "kubelet set it to 0", id="zeroed"),
+        pytest.param(7, (CAPACITY,), "changed", "kubelet set it to 7", id="capacity changed"),
+        pytest.param(3, (ALLOCATABLE,), "changed", "kubelet set it to 3", id="allocatable changed"),
+        pytest.param(0, (ALLOCATABLE,), "zeroed", "kubelet set it to 0", id="allocatable zeroed"),
+        pytest.param(None, (CAPACITY, ALLOCATABLE), "removed", "an unknown writer removed it", id="removed"),
+        pytest.param(None, (CAPACITY,), "removed", "an unknown writer removed it", id="capacity removed"),
     ],
 )
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -179,7 +179,7 @@ def test_drift_is_repaired_and_told_once(
     assert seen.is_capacity_ours
     assert len(model.applies) == 1
     assert model.repairs == [cause]
-    message = f"{GPU}: {before}, put back to 4"
+    message = f"{GPU}: {before}, restored to 4"
     assert [(event.about.kind, event.message) for event in model.events] == [("Node", message), ("NodeDevice", message)]
     assert model.condition(Condition.ADVERTISED).status == "True"
 
@@ -280,7 +280,7 @@ def test_a_number_of_any_size_is_put_right() -> None:
     model.node.update("evil", GPU, found)
     model.look()
     assert model.node.seen(GPU).capacity == 4
-    assert f"evil left {found}, put back to 4" in model.events[-1].message
+    assert f"evil set it to {found}, restored to 4" in model.events[-1].message
 
 
 def test_a_node_made_anew_under_the_same_name_is_not_ours_yet() -> None:

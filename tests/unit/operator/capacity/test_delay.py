@@ -2,13 +2,13 @@
 
 import pytest
 from nodedevice_operator.agents.liveness import ALIVE
-from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityWork
+from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityReconciler
 from nodedevice_operator.errors import Unreachable
-from nodedevice_operator.events.recorder import Recorder
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
 
 from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingRecorder
 from tests.fakes.operator.operator_model import node_device
 
 NODE = "node-a"
@@ -21,18 +21,20 @@ class Delays:
         self.now = 100.0
         self.cluster, self.cache, self.metrics = ClusterModel(), Cache(), Metrics()
         self.cache.nodes.put(self.cluster.node_record())
-        recorder = Recorder(self.cluster, self.metrics)
-        self.work = CapacityWork(self.cache, self.cluster, recorder, self.metrics, clock=lambda: self.now)
+        recorder = RecordingRecorder()
+        self.work = CapacityReconciler(
+            self.cache, self.cluster, recorder, self.metrics, NoRequiredPlugins(), lambda: self.now
+        )
         self._version = 1
 
     def hear(self, available: int, allocated: int = 0) -> None:
         self._version += 1
         record = node_device(available=available, allocated=allocated, resource_version=self._version)
         self.cache.node_devices.put(record)
-        self.work.heard(NODE)
+        self.work.on_update(NODE, None, record)
 
     async def look(self) -> None:
-        await self.work.look(NODE, CapacityMemory(), ALIVE)
+        await self.work.reconcile(NODE, CapacityMemory(), ALIVE)
 
     @property
     def observed(self) -> tuple[float | None, float | None]:
@@ -97,5 +99,5 @@ async def test_what_changed_while_another_led_is_none_of_our_delay(delays: Delay
 
 
 async def test_a_node_that_is_not_there_yet_is_not_waited_for(delays: Delays) -> None:
-    delays.work.heard("node-later")
+    delays.work.on_update("node-later", None, node_device())
     assert delays.work._changed_at == {}

@@ -15,8 +15,8 @@ def test_a_new_name_waits_and_others_do_not() -> None:
     decision = decide(node, records, None, 1000.0, unguarded=frozenset({GPU}))
     assert decision.apply is not None
     assert decision.apply.numbers == {NIC: 1}
-    assert decision.verdicts[GPU].reason == "PolicyPending"
-    assert not decision.verdicts[GPU].is_advertised
+    assert decision.statuses[GPU].reason == "PolicyPending"
+    assert not decision.statuses[GPU].is_advertised
     with_nic = NodeRecord(
         "node-a", "uid-1", 2, {NIC: ExtendedResource(1, 1, *[frozenset({"nodedevice-operator"})] * 2)}
     )
@@ -31,4 +31,4 @@ def test_what_is_on_the_node_stays_and_follows_its_devices() -> None:
     decision = decide(node, [node_device(GPU, available=1)], None, 1000.0, unguarded=frozenset({GPU}))
     assert decision.apply is not None
     assert decision.apply.numbers == {GPU: 1}
-    assert decision.verdicts[GPU].is_advertised
+    assert decision.statuses[GPU].is_advertised

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from nodedevice_api.names import Condition
-from nodedevice_operator.capacity.desired import advertised
+from nodedevice_operator.capacity.desired import desired_count
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.shared import OURS
 
@@ -97,7 +97,7 @@ class NodeLife(RuleBasedStateMachine):
         for record in self.model.node_devices.values():
             seen = self.model.node.seen(record.resource)
             if record.has_status and record.is_condition(Condition.ADVERTISED, "True"):
-                assert (seen.capacity, seen.allocatable) == (advertised(record), advertised(record))
+                assert (seen.capacity, seen.allocatable) == (desired_count(record), desired_count(record))
                 assert seen.is_capacity_ours
             elif record.has_status:
                 assert not seen.is_capacity_ours
@@ -112,7 +112,7 @@ class NodeLife(RuleBasedStateMachine):
         for resource in {GPU, NIC} - {record.resource for record in self.model.node_devices.values()}:
             assert not self.model.node.seen(resource).is_capacity_ours
         for record in self.model.node_devices.values():
-            wanted = None if record.endpoint == "Gone" and not record.allocated else advertised(record)
+            wanted = None if record.endpoint == "Gone" and not record.allocated else desired_count(record)
             if record.has_status:
                 seen = self.model.node.seen(record.resource)
                 assert (seen.capacity, seen.allocatable) == (wanted, wanted)

@@ -6,18 +6,18 @@ import pytest
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
 from nodedevice_operator.agents.liveness import ALIVE, expired
-from nodedevice_operator.capacity.decide import Verdict, decide
+from nodedevice_operator.capacity.decide import ResourceStatus, decide
 from nodedevice_operator.capacity.history import (
-    Conflict,
+    ContentionBackoff,
     NodeHistory,
-    Retreat,
+    OwnershipConflict,
     with_conflict,
     with_conflicts,
     with_repair,
 )
-from nodedevice_operator.capacity.rejected_writes import as_before_refusal, verdicts_when_refused
+from nodedevice_operator.capacity.rejected_writes import as_before_rejection, statuses_when_rejected
 from nodedevice_operator.conditions import conditions
-from nodedevice_operator.conditions.agent_events import agent_events
+from nodedevice_operator.conditions.conditions import agent_events
 from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
 
 from tests.fakes.operator.node_status import NodeStatusModel
@@ -26,13 +26,13 @@ from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_de
 SILENT = replace(expired(60), is_withdrawn=True)
 
 
-def refused(model: OperatorModel, *changed: NodeDeviceRecord) -> dict[str, Verdict | None]:
+def refused(model: OperatorModel, *changed: NodeDeviceRecord) -> dict[str, ResourceStatus | None]:
     """What is told after these were published and the write was refused."""
     for record in changed:
         model.publish(record)
     records = list(model.node_devices.values())
     decision = decide(model.node.record(), records, model.history, model.now, model.agent)
-    return dict(verdicts_when_refused(model.node.record(), records, decision))
+    return dict(statuses_when_rejected(model.node.record(), records, decision))
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def model() -> OperatorModel:
     return made
 
 
-def reasons(verdicts: dict[str, Verdict | None]) -> dict[str, str | None]:
-    return {resource: verdict.reason if verdict else None for resource, verdict in verdicts.items()}
+def reasons(statuses: dict[str, ResourceStatus | None]) -> dict[str, str | None]:
+    return {resource: verdict.reason if verdict else None for resource, verdict in statuses.items()}
 
 
 def test_a_number_that_is_not_shown(model: OperatorModel) -> None:
@@ -72,7 +72,11 @@ def test_a_conflict_is_told_all_the_same(model: OperatorModel) -> None:
 
 
 def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
-    foreign, contested, pause = Conflict("kubelet"), Conflict("rogue", retry_at=160), Retreat(1, 760)
+    foreign, contested, pause = (
+        OwnershipConflict("kubelet"),
+        OwnershipConflict("rogue", retry_at=160),
+        ContentionBackoff(1, 760),
+    )
     decided = with_conflict(NodeHistory("uid-1", withdrawn=frozenset({"example.com/old"})), NIC, foreign, None)
     decided = with_conflict(with_repair(decided, NIC, "kubelet", 100), GPU, contested, pause)
     before = NodeHistory("uid-1", applied=frozenset({GPU, "example.com/old"}))
@@ -80,7 +84,7 @@ def test_of_what_was_decided_in_vain_only_conflicts_stand() -> None:
         "uid-1",
         applied=frozenset({"example.com/old"}),
         conflicts={NIC: foreign, GPU: contested},
-        retreats={GPU: pause},
+        backoffs={GPU: pause},
     )
 
 
@@ -101,17 +105,17 @@ def test_an_agent_that_is_back_offers_nothing_that_is_not_shown(model: OperatorM
     model.agent = ALIVE
     [verdict] = refused(model).values()
     [record] = model.node_devices.values()
-    [event] = agent_events(record, conditions.answers(record, verdict, ALIVE, refusal="no"))
+    [event] = agent_events(record, conditions.desired(record, verdict, ALIVE, rejection="no"))
     assert event.reason == Reason.LEASE_RENEWED
     assert event.message.endswith("renews its Lease again")
 
 
 def test_what_is_stored_holds_on_beside_a_dead_agent(model: OperatorModel) -> None:
     [record] = model.node_devices.values()
-    answers = conditions.answers(record, None, SILENT)
-    assert answers[Kind.ADVERTISED].message == record.conditions[Kind.ADVERTISED].message
-    assert answers[Kind.READY].reason == Reason.LEASE_EXPIRED
-    values = {value.type: value.since for value in conditions.changed(record, answers, "later")}
+    desired = conditions.desired(record, None, SILENT)
+    assert desired[Kind.ADVERTISED].message == record.conditions[Kind.ADVERTISED].message
+    assert desired[Kind.READY].reason == Reason.LEASE_EXPIRED
+    values = {value.type: value.since for value in conditions.changed(record, desired, "later")}
     assert values[Kind.ADVERTISED] == record.conditions[Kind.ADVERTISED].since
     assert not conditions.can_stay(node_device())
 
@@ -121,7 +125,7 @@ def test_what_was_advertised_on_the_node_before_is_no_update(model: OperatorMode
     old = replace(record, conditions={Kind.ADVERTISED: Condition("True", Reason.ADVERTISED, "", "2020", 1)})
     node = replace(NodeStatusModel().record(), made="2021")
     decision = decide(node, [old], None, 0)
-    assert reasons(dict(verdicts_when_refused(node, [old], decision))) == {GPU: Reason.WRITE_REFUSED}
+    assert reasons(dict(statuses_when_rejected(node, [old], decision))) == {GPU: Reason.WRITE_REFUSED}
 
 
 @pytest.mark.parametrize(
@@ -133,20 +137,22 @@ def test_what_was_advertised_on_the_node_before_is_no_update(model: OperatorMode
     ],
 )
 def test_words_that_differ_in_what_changes_each_time_stay_as_they_were(again: str, told: str) -> None:
-    verdict = Verdict(False, Reason.WRITE_REFUSED)
+    verdict = ResourceStatus(False, Reason.WRITE_REFUSED)
     first = "read tcp 10.0.0.5:40001->10.0.0.1:443: reset"
     record = node_device()
-    answer = conditions.answers(record, verdict, ALIVE, refusal=first)[Kind.ADVERTISED]
+    answer = conditions.desired(record, verdict, ALIVE, rejection=first)[Kind.ADVERTISED]
     stored = Condition(answer.status, answer.reason, answer.message, "then", 1)
     record = replace(record, conditions={**record.conditions, Kind.ADVERTISED: stored})
-    message = conditions.answers(record, verdict, ALIVE, refusal=again)[Kind.ADVERTISED].message
+    message = conditions.desired(record, verdict, ALIVE, rejection=again)[Kind.ADVERTISED].message
     assert message.endswith({"first": first, "new": again}[told])
 
 
 def test_a_long_refusal_is_cut() -> None:
-    verdict = Verdict(False, Reason.WRITE_REFUSED)
-    told = conditions.answers(node_device(), verdict, ALIVE, refusal="x" * 5000)[Kind.ADVERTISED]
-    assert told.message.startswith("Node node-a does not show this resource, as its write is refused")
+    verdict = ResourceStatus(False, Reason.WRITE_REFUSED)
+    told = conditions.desired(node_device(), verdict, ALIVE, rejection="x" * 5000)[Kind.ADVERTISED]
+    assert told.message.startswith(
+        "Node node-a does not show this resource: the write was rejected and is being retried"
+    )
     assert told.message.endswith("x...")
     assert len(told.message) < 1200
 
@@ -162,4 +168,4 @@ def test_a_long_refusal_is_cut() -> None:
 )
 def test_only_what_was_advertised_is_still_ours(reason: str, status: str) -> None:
     record = replace(node_device(), conditions={Kind.ADVERTISED: Condition("False", reason, "", "then", 1)})
-    assert as_before_refusal(record).conditions[Kind.ADVERTISED].status == status
+    assert as_before_rejection(record).conditions[Kind.ADVERTISED].status == status

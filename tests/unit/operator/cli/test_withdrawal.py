@@ -1,22 +1,22 @@
 """What of a Node is taken back at the end."""
 
 from nodedevice_operator.cli.withdrawal import Withdrawal, staying, withdrawal
-from nodedevice_operator.objects.node import ExtendedResource, Marks, NodeRecord
+from nodedevice_operator.objects.node import ExtendedResource, NodeRecord, TaintAndLabels
 from nodedevice_operator.objects.shared import OURS
 
 US = frozenset({OURS})
 KUBELET = frozenset({"kubelet"})
 
 
-def node(marks: Marks | None = None, **resources: ExtendedResource) -> NodeRecord:
+def node(marks: TaintAndLabels | None = None, **resources: ExtendedResource) -> NodeRecord:
     return NodeRecord(
-        "node-a", "uid", 1, {f"example.com/{name}": each for name, each in resources.items()}, marks or Marks()
+        "node-a", "uid", 1, {f"example.com/{name}": each for name, each in resources.items()}, marks or TaintAndLabels()
     )
 
 
 def test_only_what_is_ours() -> None:
     seen = node(
-        Marks(is_tainted=True, labels={"nodedevice.io/example.com.a.total": "1"}),
+        TaintAndLabels(is_tainted=True, labels={"nodedevice.io/example.com.a.total": "1"}),
         ours=ExtendedResource(1, 1, US, US),
         shared=ExtendedResource(1, 1, US | KUBELET, KUBELET),
         copied=ExtendedResource(None, 1, frozenset(), US),
@@ -28,8 +28,8 @@ def test_only_what_is_ours() -> None:
 
 def test_a_node_without_anything_of_ours_is_left_alone() -> None:
     assert withdrawal(node(theirs=ExtendedResource(1, 1, KUBELET, KUBELET))).is_nothing
-    assert not withdrawal(node(Marks(is_tainted=True))).is_nothing
-    assert not withdrawal(node(Marks(labels={"nodedevice.io/a.total": "1"}))).is_nothing
+    assert not withdrawal(node(TaintAndLabels(is_tainted=True))).is_nothing
+    assert not withdrawal(node(TaintAndLabels(labels={"nodedevice.io/a.total": "1"}))).is_nothing
 
 
 def test_tells_what_stays_because_another_has_it_too() -> None:

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from nodedevice_api.names import OPERATOR_CONDITIONS, Reason
 from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, expired
-from nodedevice_operator.capacity.decide import Verdict
+from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.conditions import conditions
 from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
 
 from tests.fakes.operator.operator_model import GPU, node_device
 
-GOOD = Verdict(True, Reason.ADVERTISED)
-TAKEN = Verdict(False, Reason.FOREIGN_OWNER, "kubelet", Reason.FOREIGN_OWNER)
-GONE = Verdict(False, Reason.ENDPOINT_GONE)
-NODELESS = Verdict(False, Reason.NODE_MISSING)
+GOOD = ResourceStatus(True, Reason.ADVERTISED)
+TAKEN = ResourceStatus(False, Reason.FOREIGN_OWNER, "kubelet", Reason.FOREIGN_OWNER)
+GONE = ResourceStatus(False, Reason.ENDPOINT_GONE)
+NODELESS = ResourceStatus(False, Reason.NODE_MISSING)
 
 
 def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
@@ -78,8 +78,8 @@ def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
         ),
     ],
 )
-def test_ready(record: NodeDeviceRecord, verdict: Verdict, agent: AgentState, ready: tuple[str, str]) -> None:
-    answer = conditions.answers(record, verdict, agent)["Ready"]
+def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentState, ready: tuple[str, str]) -> None:
+    answer = conditions.desired(record, verdict, agent)["Ready"]
     assert (answer.status, answer.reason) == ready
 
 
@@ -90,7 +90,7 @@ def stored(record: NodeDeviceRecord, values: tuple[conditions.ConditionValue, ..
 
 def test_all_four_are_written_together_and_once() -> None:
     record = node_device()
-    wanted = conditions.answers(record, GOOD, ALIVE)
+    wanted = conditions.desired(record, GOOD, ALIVE)
     values = conditions.changed(record, wanted, "10:00")
     assert tuple(value.type for value in values) == OPERATOR_CONDITIONS
     assert conditions.changed(stored(record, values), wanted, "10:01") == ()
@@ -98,22 +98,22 @@ def test_all_four_are_written_together_and_once() -> None:
 
 def test_only_a_status_that_changes_gets_a_new_time() -> None:
     record = node_device()
-    record = stored(record, conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "10:00"))
-    values = conditions.changed(record, conditions.answers(record, TAKEN, ALIVE), "11:00")
+    record = stored(record, conditions.changed(record, conditions.desired(record, GOOD, ALIVE), "10:00"))
+    values = conditions.changed(record, conditions.desired(record, TAKEN, ALIVE), "11:00")
     since = {value.type: value.since for value in values}
     assert since == {"Advertised": "11:00", "Conflict": "11:00", "AgentReady": "10:00", "Ready": "11:00"}
 
 
 def test_a_new_generation_is_observed() -> None:
     record = node_device()
-    record = stored(record, conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "10:00"))
+    record = stored(record, conditions.changed(record, conditions.desired(record, GOOD, ALIVE), "10:00"))
     record = replace(record, generation=2)
-    values = conditions.changed(record, conditions.answers(record, GOOD, ALIVE), "11:00")
+    values = conditions.changed(record, conditions.desired(record, GOOD, ALIVE), "11:00")
     assert {(value.observed_generation, value.since) for value in values} == {(2, "10:00")}
 
 
 def _advertised(record: NodeDeviceRecord, lacks_policies: bool | None) -> str:
-    return conditions.answers(record, GOOD, ALIVE, lacks_policies=lacks_policies)["Advertised"].message
+    return conditions.desired(record, GOOD, ALIVE, lacks_policies=lacks_policies)["Advertised"].message
 
 
 def test_an_api_server_that_cannot_hold_pods_back_is_told_to_who_has_only_kubectl() -> None:
@@ -126,9 +126,9 @@ def test_an_api_server_that_cannot_hold_pods_back_is_told_to_who_has_only_kubect
 @pytest.mark.parametrize("lacked", [True, False])
 def test_while_nobody_knows_it_stays_as_it_was_told(lacked: bool) -> None:
     record = replace(node_device(), runtime="nri")
-    before = conditions.answers(record, GOOD, ALIVE, lacks_policies=lacked)
+    before = conditions.desired(record, GOOD, ALIVE, lacks_policies=lacked)
     record = stored(record, conditions.changed(record, before, "10:00"))
-    unknown = conditions.answers(record, GOOD, ALIVE, lacks_policies=None)
+    unknown = conditions.desired(record, GOOD, ALIVE, lacks_policies=None)
     assert conditions.changed(record, unknown, "10:01") == ()
 
 
@@ -141,15 +141,15 @@ def test_every_reason_has_its_sentence() -> None:
         Reason.CHANGED_REPEATEDLY,
         Reason.NOT_ADVERTISED,
     ):
-        answers = conditions.answers(record, Verdict(False, reason, "kubelet", reason), ALIVE)
-        assert answers["Advertised"].message
-        assert answers["Conflict"].message.startswith("kubelet owns this name on the Node: stop it")
+        desired = conditions.desired(record, ResourceStatus(False, reason, "kubelet", reason), ALIVE)
+        assert desired["Advertised"].message
+        assert desired["Conflict"].message.startswith("kubelet owns this name on the Node: stop it")
 
 
 def test_what_ends_a_conflict_depends_on_how_it_began() -> None:
     remedies = {
-        reason: conditions.answers(node_device(), Verdict(False, reason, "x", reason), ALIVE)["Conflict"].message
+        reason: conditions.desired(node_device(), ResourceStatus(False, reason, "x", reason), ALIVE)["Conflict"].message
         for reason in (Reason.FOREIGN_OWNER, Reason.CHANGED_REPEATEDLY)
     }
-    assert f"take {GPU} out of Node node-a's status" in remedies[Reason.FOREIGN_OWNER]
+    assert f"remove {GPU} from Node node-a's status" in remedies[Reason.FOREIGN_OWNER]
     assert "after a pause" in remedies[Reason.CHANGED_REPEATEDLY]

@@ -9,13 +9,14 @@ from itertools import count
 import pytest
 from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
 from nodedevice_operator.events import recorder as module
-from nodedevice_operator.events.aggregate import Tally
-from nodedevice_operator.events.recorder import Recorder
+from nodedevice_operator.events.aggregate import DeviceAggregate
+from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, about_pod
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.pod import PodRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.collaborators import open_fence
 
 
 def event(message: str, on_node: str | None = None) -> Event:
@@ -33,8 +34,8 @@ def cluster() -> ClusterModel:
 
 
 @pytest.fixture
-async def recorder(cluster: ClusterModel, metrics: Metrics) -> AsyncIterator[Recorder]:
-    made = Recorder(cluster, metrics)
+async def recorder(cluster: ClusterModel, metrics: Metrics) -> AsyncIterator[EventRecorder]:
+    made = EventRecorder(cluster, metrics, open_fence())
     task = asyncio.create_task(made.work())
     yield made
     task.cancel()
@@ -45,7 +46,7 @@ async def recorder(cluster: ClusterModel, metrics: Metrics) -> AsyncIterator[Rec
 _numbers = count()
 
 
-async def posted(recorder: Recorder, cluster: ClusterModel) -> list[str]:
+async def posted(recorder: EventRecorder, cluster: ClusterModel) -> list[str]:
     """Messages posted before a last one, for which is waited."""
     last = f"last {next(_numbers)}"
     recorder.post(event(last))
@@ -60,7 +61,7 @@ def lost(metrics: Metrics) -> float | None:
 
 
 async def test_an_outage_is_waited_for_and_a_refusal_is_not(
-    recorder: Recorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+    recorder: EventRecorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
     refused = Invalid("post", "events", "no", 422)
@@ -79,7 +80,7 @@ async def test_an_outage_is_waited_for_and_a_refusal_is_not(
 
 
 async def test_what_never_gets_through_is_lost(
-    recorder: Recorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+    recorder: EventRecorder, cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "wait_exponential", lambda **_: lambda _: 0.0)
     cluster.failures["post_event"] = [Unreachable("post", "events", "away")] * 4
@@ -98,7 +99,7 @@ async def test_what_never_gets_through_is_lost(
     ],
 )
 async def test_an_agent_is_not_believed_which_pods_it_has(
-    recorder: Recorder, cluster: ClusterModel, pod: PodRecord | None, is_posted: bool
+    recorder: EventRecorder, cluster: ClusterModel, pod: PodRecord | None, is_posted: bool
 ) -> None:
     if pod is not None:
         cluster.pods["default", "pod-a"] = pod
@@ -110,11 +111,11 @@ async def test_the_newest_are_kept_when_there_are_too_many(
     cluster: ClusterModel, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_PER_SECOND", 1e9)
-    waiting = Recorder(cluster, metrics)
+    waiting = EventRecorder(cluster, metrics, open_fence())
     for number in range(1003):
         waiting.post(event(str(number)))
     assert lost(metrics) == 3
-    assert [record.message for record in caplog.records] == ["oldest Events given up, as too many wait"]
+    assert [record.message for record in caplog.records] == ["Event queue is full; dropping the oldest"]
     task = asyncio.create_task(waiting.work())
     waiting.post(event("one more"))
     messages = await posted(waiting, cluster)
@@ -122,7 +123,7 @@ async def test_the_newest_are_kept_when_there_are_too_many(
     task.cancel()
 
 
-async def test_names_keep_the_order_in_which_it_was_told(recorder: Recorder, cluster: ClusterModel) -> None:
+async def test_names_keep_the_order_in_which_it_was_told(recorder: EventRecorder, cluster: ClusterModel) -> None:
     """An Event's time has whole seconds, and kubectl lists those of one second by name."""
     for number in range(8):
         recorder.post(event(f"message {number}"))
@@ -130,7 +131,7 @@ async def test_names_keep_the_order_in_which_it_was_told(recorder: Recorder, clu
     assert cluster.event_names == sorted(cluster.event_names)
 
 
-async def test_the_same_again_is_counted_on(recorder: Recorder, cluster: ClusterModel) -> None:
+async def test_the_same_again_is_counted_on(recorder: EventRecorder, cluster: ClusterModel) -> None:
     for message in ("a", "b", "a", "a"):
         recorder.post(event(message))
     assert await posted(recorder, cluster) == ["a", "b"]
@@ -138,16 +139,16 @@ async def test_the_same_again_is_counted_on(recorder: Recorder, cluster: Cluster
 
 
 async def test_what_goes_on_is_named_after_what_it_says_and_told_once(
-    recorder: Recorder, cluster: ClusterModel, metrics: Metrics
+    recorder: EventRecorder, cluster: ClusterModel, metrics: Metrics
 ) -> None:
-    standing = [replace(event(message), is_standing=True) for message in ("a", "b", "a")]
+    standing = [replace(event(message), is_ongoing=True) for message in ("a", "b", "a")]
     for one in standing:
         recorder.post(one)
     assert await posted(recorder, cluster) == ["a", "b"]
     assert lost(metrics) == 0
     cluster.events.clear()
     # another process
-    after = Recorder(cluster, metrics)
+    after = EventRecorder(cluster, metrics, open_fence())
     task = asyncio.create_task(after.work())
     after.post(standing[0])
     after.post(event("c"))
@@ -156,7 +157,7 @@ async def test_what_goes_on_is_named_after_what_it_says_and_told_once(
     task.cancel()
 
 
-async def test_one_that_is_no_longer_there_is_posted_anew(recorder: Recorder, cluster: ClusterModel) -> None:
+async def test_one_that_is_no_longer_there_is_posted_anew(recorder: EventRecorder, cluster: ClusterModel) -> None:
     cluster.failures["repeat_event"] = [NotFound("patch", "events", "gone", 404)]
     for _ in range(3):
         recorder.post(event("a"))
@@ -165,14 +166,14 @@ async def test_one_that_is_no_longer_there_is_posted_anew(recorder: Recorder, cl
 
 
 async def test_a_hundred_devices_are_one_event_for_each_node(
-    recorder: Recorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+    recorder: EventRecorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
     for number in range(100):
         for node in ("node-a", "node-b"):
-            tally = Tally("example.com/gpu", node, frozenset({f"gpu-{number:02}"}), frozenset({"Overheated"}))
+            tally = DeviceAggregate("example.com/gpu", node, frozenset({f"gpu-{number:02}"}), frozenset({"Overheated"}))
             about = About("nodedevice.io/v1alpha1", "NodeDevice", "", f"{node}.example.com.gpu", node)
-            recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), tally=tally))
+            recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), aggregate=tally))
     async with asyncio.timeout(20):
         while len(cluster.events) < 2:
             await asyncio.sleep(0)
@@ -186,9 +187,9 @@ def tallied(reason: str, *device_ids: str, unnamed: int = 0) -> Event:
     is_recovery = reason == "DeviceRecovered"
     why = frozenset[str]() if is_recovery else frozenset({"Xid"})
     ids = frozenset(device_ids)
-    tally = Tally("example.com/gpu", "node-a", ids, why, unnamed=unnamed, is_recovery=is_recovery)
+    tally = DeviceAggregate("example.com/gpu", "node-a", ids, why, unnamed=unnamed, is_recovery=is_recovery)
     about = About("nodedevice.io/v1alpha1", "NodeDevice", "", "node-a.example.com.gpu", "node-a")
-    return Event(about, NORMAL if is_recovery else WARNING, reason, tally.sentence(), tally=tally)
+    return Event(about, NORMAL if is_recovery else WARNING, reason, tally.sentence(), aggregate=tally)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def tallied(reason: str, *device_ids: str, unnamed: int = 0) -> Event:
     ],
 )
 async def test_what_is_told_last_of_a_device_is_what_became_of_it_last(
-    recorder: Recorder,
+    recorder: EventRecorder,
     cluster: ClusterModel,
     monkeypatch: pytest.MonkeyPatch,
     news: list[tuple[str, str | int]],
@@ -235,17 +236,20 @@ async def test_what_is_told_last_of_a_device_is_what_became_of_it_last(
 
 
 async def test_resources_of_one_pod_are_told_apart(
-    recorder: Recorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+    recorder: EventRecorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)
     for resource in ("example.com/gpu", "example.com/nic"):
-        tally = Tally(resource, "node-a", frozenset({"0"}), frozenset({"Overheated"}), of_pod=True)
+        tally = DeviceAggregate(resource, "node-a", frozenset({"0"}), frozenset({"Overheated"}), of_pod=True)
         about = about_pod("default", "pod-a", "uid-a")
-        recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), tally=tally))
+        recorder.post(Event(about, WARNING, "DeviceUnhealthy", tally.sentence(), aggregate=tally))
     async with asyncio.timeout(20):
         while len(cluster.events) < 2:
             await asyncio.sleep(0)
-    assert [found.tally.resource for found in cluster.events if found.tally] == ["example.com/gpu", "example.com/nic"]
+    assert [found.aggregate.resource for found in cluster.events if found.aggregate] == [
+        "example.com/gpu",
+        "example.com/nic",
+    ]
 
 
 async def test_a_flood_waits_and_is_not_lost(
@@ -259,7 +263,7 @@ async def test_a_flood_waits_and_is_not_lost(
         await really_sleep(0)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    flooded = Recorder(cluster, metrics, clock=lambda: 1000.0)
+    flooded = EventRecorder(cluster, metrics, open_fence(), clock=lambda: 1000.0)
     for number in range(150):
         flooded.post(event(str(number)))
     task = asyncio.create_task(flooded.work())

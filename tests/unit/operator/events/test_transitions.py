@@ -152,10 +152,10 @@ def test_no_more_is_told_than_what_happened(total: int, room: int, before: set[i
     )
     counted = {"DeviceUnhealthy": 0, "DeviceRecovered": 0}
     for event in transitions(seen(before), seen(after)):
-        assert event.tally is not None
+        assert event.aggregate is not None
         truly = all_broken if event.reason == "DeviceUnhealthy" else all_mended
-        assert event.tally.device_ids <= {f"d{number:02d}" for number in truly}
-        counted[event.reason] = len(event.tally.device_ids) + event.tally.unnamed
+        assert event.aggregate.device_ids <= {f"d{number:02d}" for number in truly}
+        counted[event.reason] = len(event.aggregate.device_ids) + event.aggregate.unnamed
     assert counted["DeviceUnhealthy"] <= len(all_broken)
     assert counted["DeviceRecovered"] <= len(all_mended)
     assert counted["DeviceUnhealthy"] - counted["DeviceRecovered"] == len(all_broken) - len(all_mended)
@@ -242,7 +242,7 @@ def test_a_container_that_not_injected_its_devices_is_told_of_on_its_pod(before:
         "node-a",
     )
     assert event.message == (
-        f"container main runs without the {GPU} that it asked for on node-a; delete the pod, so that it starts anew and gets it"
+        f"container main runs without the {GPU} that it requested on node-a; delete the pod so that a new one gets it"
     )
 
 
@@ -289,15 +289,13 @@ def test_who_edits_a_status_is_told_of_once() -> None:
     (event,) = transitions(record(), edited)
     assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", "StatusEdited")
     assert event.message == (
-        f"{GPU} on node-a: kubectl-edit changed the status, which the agent and the operator write; "
-        "each puts its own part right, the agent as soon as it runs"
+        f"{GPU} on node-a: kubectl-edit changed the status, which only agent and operator write; "
+        "each restores its own fields, the agent once it runs"
     )
     assert told(edited, edited) == []
     by_hand = record(has_status=False, edited_by=frozenset({"kubectl-edit"}))
     (message,) = (message for _, message in told(record(has_status=False), by_hand))
-    assert message.endswith(
-        f"; no agent has told of {GPU} there, and what others write of its devices counts for nothing"
-    )
+    assert message.endswith(f"; no agent has reported {GPU} there, so values written by other clients are ignored")
     assert told(edited, record()) == []
 
 

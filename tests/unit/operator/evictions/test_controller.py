@@ -2,12 +2,13 @@
 
 import pytest
 from nodedevice_operator.errors import NotFound, Unavailable
-from nodedevice_operator.events.transitions import Event, EventReason
-from nodedevice_operator.evictions.controller import EvictionWork
+from nodedevice_operator.events.transitions import EventReason
+from nodedevice_operator.evictions.controller import EvictionController
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.pod import PodRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.collaborators import RecordingRecorder, open_fence
 from tests.unit.operator.evictions.test_policy import EVICT, held
 
 GONE = NotFound("post", "pods/eviction", "gone", 404)
@@ -21,24 +22,25 @@ class Bench:
         self.now = 1000.0
         self.cluster = ClusterModel()
         self.cluster.pods["default", "pod-a"] = PodRecord("uid-a", "node-a")
-        self.told: list[Event] = []
+        recorder = RecordingRecorder()
+        self.told = recorder.posted
         cache = Cache()
         cache.node_devices.put(held())
-        self.work = EvictionWork(
+        self.work = EvictionController(
             cache,
             self.cluster,
-            self.told.append,
+            recorder,
             EVICT,
+            open_fence(),
             delay_seconds=30,
             per_minute=60,
-            leads=lambda: True,
             clock=lambda: self.now,
         )
 
     async def pass_seconds(self, seconds: int) -> None:
         for _ in range(seconds):
             self.now += 1
-            await self.work.look()
+            await self.work.reconcile()
 
 
 async def test_evicted_once_after_the_delay() -> None:

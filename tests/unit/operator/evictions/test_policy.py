@@ -7,13 +7,13 @@ from nodedevice_operator.evictions.policy import (
     BURST,
     FIRST_RETRY_SECONDS,
     LONGEST_RETRY_SECONDS,
-    Book,
+    PendingEvictions,
     Policy,
+    candidates,
     due,
-    look,
     policy_of,
-    sufferers,
     tried,
+    updated,
 )
 from nodedevice_operator.objects.nodedevice import Allocation, Device, NodeDeviceRecord, Waiting
 
@@ -54,23 +54,23 @@ def test_policy(policies: dict[str, Policy], policy: Policy) -> None:
     ],
 )
 def test_who_suffers(record: NodeDeviceRecord, why: str | None) -> None:
-    found = sufferers([record], EVICT)
+    found = candidates([record], EVICT)
     assert [pod.why for pod in found.values()] == ([] if why is None else [why])
-    assert sufferers([record], {}) == {}
+    assert candidates([record], {}) == {}
 
 
 @pytest.mark.parametrize("not_injected", [True, False])
 def test_a_waiting_pod_that_runs_all_the_same(not_injected: bool) -> None:
     waiting = Waiting("default", "pod-a", "uid-a", "main", "NotEnoughDevices", "", not_injected)
-    assert list(sufferers([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if not_injected else [])
+    assert list(candidates([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if not_injected else [])
 
 
-def after(book: Book, found: list[str], now: float) -> Book:
-    return look(book, found, now, delay_seconds=30, per_minute=6)
+def after(book: PendingEvictions, found: list[str], now: float) -> PendingEvictions:
+    return updated(book, found, now, delay_seconds=30, per_minute=6)
 
 
 def test_a_blip_is_waited_out_and_starts_anew() -> None:
-    book = after(Book({}), ["a"], 1000)
+    book = after(PendingEvictions({}), ["a"], 1000)
     assert due(after(book, ["a"], 1029), 1029) == ()
     assert due(after(book, ["a"], 1030), 1030) == ("a",)
     book = after(after(book, [], 1020), ["a"], 1025)
@@ -78,34 +78,34 @@ def test_a_blip_is_waited_out_and_starts_anew() -> None:
 
 
 def test_once_each() -> None:
-    book = after(Book({}), ["a"], 1000)
-    book = tried(after(book, ["a"], 1030), "a", 1030, is_refused=False)
+    book = after(PendingEvictions({}), ["a"], 1000)
+    book = tried(after(book, ["a"], 1030), "a", 1030, is_rejected=False)
     assert due(after(book, ["a"], 9999), 9999) == ()
 
 
 def test_a_refusal_is_tried_again_later_and_later() -> None:
-    book, now, pauses = after(Book({}), ["a"], 1000), 1030.0, []
+    book, now, pauses = after(PendingEvictions({}), ["a"], 1000), 1030.0, []
     for _ in range(8):
-        book = tried(after(book, ["a"], now), "a", now, is_refused=True)
-        next_at = book.cases["a"].next_at
+        book = tried(after(book, ["a"], now), "a", now, is_rejected=True)
+        next_at = book.by_pod["a"].next_at
         assert next_at is not None
         pauses.append(next_at - now)
         assert due(after(book, ["a"], next_at - 0.1), next_at - 0.1) == ()
         now = next_at
     assert pauses[:3] == [FIRST_RETRY_SECONDS, 2 * FIRST_RETRY_SECONDS, 4 * FIRST_RETRY_SECONDS]
     assert pauses[-1] == LONGEST_RETRY_SECONDS
-    book = tried(after(book, ["a"], now), "a", now, is_refused=True, retry_after_seconds=1000)
-    assert book.cases["a"].next_at == now + 1000
+    book = tried(after(book, ["a"], now), "a", now, is_rejected=True, retry_after_seconds=1000)
+    assert book.by_pod["a"].next_at == now + 1000
 
 
 def test_a_storm_goes_at_the_rate_and_no_faster() -> None:
     pods = [f"uid-{number:03}" for number in range(100)]
-    book, gone = after(Book({}), pods, 1000), []
+    book, gone = after(PendingEvictions({}), pods, 1000), []
     for second in range(30, 630):
         book = after(book, pods, 1000 + second)
         for uid in due(book, 1000 + second):
             gone.append((second, uid))
-            book = tried(book, uid, 1000 + second, is_refused=False)
+            book = tried(book, uid, 1000 + second, is_rejected=False)
     assert [uid for _, uid in gone] == sorted({uid for _, uid in gone})
     assert len(gone) == pytest.approx(BURST + 600 * 6 / 60, abs=1)
     assert max(sum(begin <= second < begin + 60 for second, _ in gone) for begin in range(630)) <= BURST + 6

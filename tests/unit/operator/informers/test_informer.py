@@ -93,10 +93,15 @@ class Watched:
         self.changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.client = Client(self.credentials, self.health, Metrics().writes)
-        intake = Intake(self.cache, self.touched.append, self._hear)
+        self.cache.node_devices.on_update(self._hear)
+        self.cache.pod_devices.on_update(lambda node, _, __: self.touched.append(node))
+        intake = Intake(self.cache)
         self.watch = RecordWatch(Sync(self.cache, self.cluster, lambda _: None), intake, self.client)
 
-    def _hear(self, before: NodeDeviceRecord | None, now: NodeDeviceRecord) -> None:
+    def _hear(self, node: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
+        if now is None:
+            self.touched.append(node)
+            return
         self.news.append((now.node, before.available if before else None, now.available))
         self.changed.set()
 
@@ -254,7 +259,7 @@ async def test_an_object_that_is_not_understood_holds_up_nobody(
     watched.server.answers = [[odd, event(301, 1)], [LAST]]
     watched.start()
     await watched.until(2)
-    assert "object is not understood, and left alone" in [record.message for record in caplog.records]
+    assert "cannot decode object; skipping it" in [record.message for record in caplog.records]
     assert watched.server.asked[1]["resourceVersion"] == "301"
 
 

@@ -64,7 +64,8 @@ class Heard:
         self.health = ApiHealth("https://api")
         self.credentials = _Credentials()
         self.touched: list[str] = []
-        intake = Intake(self.cache, self.touched.append, lambda before, now: None)
+        self.cache.nodes.on_update(lambda node, _, __: self.touched.append(node))
+        intake = Intake(self.cache)
         self.watch = Watch(self.sync, intake, self.credentials, self.health)
 
     async def tells(self, kind: str | None, body: dict[str, Any]) -> None:
@@ -144,7 +145,7 @@ async def test_a_node_without_a_name_is_left_alone(
     await heard.tells("ADDED", body)
     await heard.tells("DELETED", body)
     assert heard.touched == []
-    assert [record.message for record in caplog.records] == ["object is not understood, and left alone"] * 2
+    assert [record.message for record in caplog.records] == ["cannot decode object; skipping it"] * 2
 
 
 @pytest.mark.parametrize("body", ODD)
@@ -158,7 +159,7 @@ async def test_a_node_that_is_not_understood_is_told_once_until_it_is(
     assert heard.cache.nodes.get("node-a") is not None
     assert heard.cache.nodes.is_left_alone("node-a")
     assert heard.touched == ["node-a"]
-    assert [record.message for record in caplog.records] == ["object is not understood, and left alone"]
+    assert [record.message for record in caplog.records] == ["cannot decode object; skipping it"]
     await heard.tells("MODIFIED", {"metadata": {**plain["metadata"], "resourceVersion": "2"}})
     assert not heard.cache.nodes.is_left_alone("node-a")
     assert heard.touched == ["node-a", "node-a"]

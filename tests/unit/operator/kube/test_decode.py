@@ -39,7 +39,7 @@ def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: 
     assert [(one.metadata.name, one.status.total) for one in page.items] == [("a", 1), ("odd", None), ("b", 1)]
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "next")
     [told] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert told.message == "object is not understood, and left alone"
+    assert told.message == "cannot decode object; skipping it"
     assert told.__dict__["object"] == "odd"
 
 

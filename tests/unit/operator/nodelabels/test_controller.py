@@ -7,14 +7,15 @@ import pytest
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.nodelabels.api import NodeLabelsApi
-from nodedevice_operator.nodelabels.controller import MarkWork
+from nodedevice_operator.nodelabels.controller import NodeLabelController
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import Device
 
+from tests.fakes.operator.collaborators import open_fence
 from tests.fakes.operator.operator_model import node_device
 
 DENIED = Denied("PATCH", "nodes", "denied request: this Node is not to be touched", 403)
-TOLD = "a policy refuses taint or labels of Nodes"
+TOLD = "an admission policy denies taint or labels of Nodes"
 
 
 class Nodes(NodeLabelsApi):
@@ -27,15 +28,21 @@ class Nodes(NodeLabelsApi):
 
     async def label_node(self, node: NodeRecord, labels: Mapping[str, str | None]) -> NodeRecord:
         self._ask(node.name)
-        there = {**node.marks.labels, **{key: value for key, value in labels.items() if value is not None}}
-        return replace(node, resource_version=node.resource_version + 1, marks=replace(node.marks, labels=there))
+        there = {**node.taint_and_labels.labels, **{key: value for key, value in labels.items() if value is not None}}
+        return replace(
+            node,
+            resource_version=node.resource_version + 1,
+            taint_and_labels=replace(node.taint_and_labels, labels=there),
+        )
 
     async def taint_node(self, name: str, uid: str, *, is_tainted: bool) -> NodeRecord:
         self._ask(name)
         node = self._cache.nodes.get(name)
         assert node is not None
         return replace(
-            node, resource_version=node.resource_version + 1, marks=replace(node.marks, is_tainted=is_tainted)
+            node,
+            resource_version=node.resource_version + 1,
+            taint_and_labels=replace(node.taint_and_labels, is_tainted=is_tainted),
         )
 
     def _ask(self, name: str) -> None:
@@ -54,8 +61,8 @@ class Bench:
         for name in ("a", "b", "c"):
             self.cache.nodes.put(NodeRecord(name, f"uid-of-{name}", 1, {}))
             self.publish(name, 1)
-        self.work = MarkWork(
-            self.cache, self.cluster, taint=taint, labels=labels, leads=lambda: True, clock=lambda: self.now
+        self.work = NodeLabelController(
+            self.cache, self.cluster, open_fence(), taint=taint, labels=labels, clock=lambda: self.now
         )
 
     def publish(self, name: str, version: int, total: int = 1) -> None:
@@ -64,13 +71,13 @@ class Bench:
         self.cache.node_devices.put(replace(record, devices=broken, resource_version=version))
 
     def tainted(self) -> set[str]:
-        return {node.name for node in self.cache.nodes.values() if node.marks.is_tainted}
+        return {node.name for node in self.cache.nodes.values() if node.taint_and_labels.is_tainted}
 
     async def asked_in(self, looks: int) -> list[str]:
         before = len(self.cluster.asked)
         for _ in range(looks):
             self.now += 2
-            await self.work.look()
+            await self.work.reconcile()
         return self.cluster.asked[before:]
 
 
@@ -81,7 +88,7 @@ async def test_one_that_a_policy_protects_holds_up_no_other(caplog: pytest.LogCa
     assert bench.tainted() == {"c"}
     [told] = [record for record in caplog.records if record.message == TOLD]
     assert (told.__dict__["node"], told.__dict__["nodes"]) == ("a", 2)
-    assert told.__dict__["problem"] == DENIED.problem
+    assert told.__dict__["error"] == DENIED.problem
 
 
 async def test_it_is_asked_for_again_after_five_minutes_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -113,7 +120,7 @@ async def test_a_role_that_is_missing_ends_the_look() -> None:
     bench = Bench()
     bench.cluster.refusals = {"a": Forbidden("PATCH", "nodes", "no", 403)}
     with pytest.raises(Forbidden):
-        await bench.work.look()
+        await bench.work.reconcile()
     assert bench.cluster.asked == ["a"]
 
 

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from nodedevice_operator.nodelabels.desired import label_changes, wanted
-from nodedevice_operator.objects.node import LABEL_PREFIX, NO_MARKS, Marks, is_our_label
+from nodedevice_operator.nodelabels.desired import desired_labels, label_changes
+from nodedevice_operator.objects.node import LABEL_PREFIX, UNLABELED, TaintAndLabels, is_our_label
 from nodedevice_operator.objects.nodedevice import Device
 
 from tests.fakes.operator.operator_model import node_device
@@ -13,16 +13,16 @@ BROKEN = {"gpu-0": Device("Unhealthy", "x", False, ())}
 
 
 def test_nothing_is_wanted_where_nothing_is_on() -> None:
-    assert wanted([node_device(devices=BROKEN)], taint=False, labels=False) == NO_MARKS
+    assert desired_labels([node_device(devices=BROKEN)], taint=False, labels=False) == UNLABELED
 
 
 @pytest.mark.parametrize(("devices", "is_tainted"), [(BROKEN, True), ({}, False)])
 def test_tainted_while_a_device_is_broken(devices: dict[str, Device], is_tainted: bool) -> None:
-    assert wanted([node_device(devices=devices)], taint=True, labels=False) == Marks(is_tainted)
+    assert desired_labels([node_device(devices=devices)], taint=True, labels=False) == TaintAndLabels(is_tainted)
 
 
 def test_labels_sum_up() -> None:
-    found = wanted([node_device(total=8, healthy=7)], taint=True, labels=True)
+    found = desired_labels([node_device(total=8, healthy=7)], taint=True, labels=True)
     assert found.labels == {
         "nodedevice.io/example.com.gpu.total": "8",
         "nodedevice.io/example.com.gpu.healthy": "7",
@@ -31,18 +31,21 @@ def test_labels_sum_up() -> None:
 
 @pytest.mark.parametrize("resource", ["a/b", f"{'d' * 60}.example.com/{'n' * 63}", "example.com/" + "x-" * 30 + "y"])
 def test_every_label_is_valid_and_of_one_resource(resource: str) -> None:
-    keys = wanted([node_device(resource)], taint=False, labels=True).labels
+    keys = desired_labels([node_device(resource)], taint=False, labels=True).labels
     for key in keys:
         assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key.removeprefix(LABEL_PREFIX)), key
-    assert not keys.keys() & wanted([node_device(f"{resource}2")], taint=False, labels=True).labels.keys()
+    assert not keys.keys() & desired_labels([node_device(f"{resource}2")], taint=False, labels=True).labels.keys()
 
 
 def test_an_administrators_label_with_our_prefix_is_not_ours() -> None:
-    ours = wanted([node_device("a/b")], taint=False, labels=True).labels
+    ours = desired_labels([node_device("a/b")], taint=False, labels=True).labels
     assert all(map(is_our_label, ours))
     assert not any(map(is_our_label, ("nodedevice.io/rack", "nodedevice.io/played-by", "example.com/gpu.total")))
 
 
 def test_changes_set_what_differs_and_take_away_what_is_left() -> None:
-    seen, want = Marks(labels={"a": "1", "b": "1", "c": "1"}), Marks(labels={"a": "1", "b": "2", "d": "1"})
+    seen, want = (
+        TaintAndLabels(labels={"a": "1", "b": "1", "c": "1"}),
+        TaintAndLabels(labels={"a": "1", "b": "2", "d": "1"}),
+    )
     assert label_changes(seen, want) == {"b": "2", "d": "1", "c": None}

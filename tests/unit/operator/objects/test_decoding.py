@@ -16,7 +16,7 @@ from nodedevice_operator.objects.nodedevice import Allocation, NodeDevice, node_
 from nodedevice_operator.objects.poddevice import PodDevice, pod_device_record
 from nodedevice_operator.objects.shared import OURS, from_event
 from nodedevice_operator.poddevices.api import encode
-from nodedevice_operator.poddevices.plan import wanted
+from nodedevice_operator.poddevices.plan import desired_pod_devices
 
 from tests.fakes.operator.operator_model import node_device
 
@@ -210,7 +210,7 @@ def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> 
 
 def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
     allocation = Allocation("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
-    (want,) = wanted("node-a", [node_device(allocations=(allocation,))])
+    (want,) = desired_pod_devices("node-a", [node_device(allocations=(allocation,))])
     body = encode(want, "pd-1")
     body["metadata"] |= {"resourceVersion": "3", "labels": {"anything": "else"}}
     record = pod_device_record(from_event(body, PodDevice))

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from nodedevice_operator.objects.nodedevice import Allocation, Device, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceRecord
-from nodedevice_operator.poddevices.plan import Wanted, plan, sentence, wanted
+from nodedevice_operator.poddevices.plan import DesiredPodDevice, desired_pod_devices, plan, sentence
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 
@@ -30,12 +30,12 @@ def publishes(*allocations: Allocation, resource: str = GPU, **devices: Device) 
     return node_device(resource, allocations=allocations, devices=known)
 
 
-def only(*records: NodeDeviceRecord) -> Wanted:
-    (found,) = wanted("node-a", records)
+def only(*records: NodeDeviceRecord) -> DesiredPodDevice:
+    (found,) = desired_pod_devices("node-a", records)
     return found
 
 
-def made_of(want: Wanted, uid: str = "pd-1") -> PodDeviceRecord:
+def made_of(want: DesiredPodDevice, uid: str = "pd-1") -> PodDeviceRecord:
     """The PodDevice that the operator makes of it."""
     content = want.content
     return PodDeviceRecord(want.namespace, want.name, uid, 1, content.node, content.pod_uid, content.fingerprint())
@@ -75,7 +75,7 @@ def test_health(device: Device | None, shown: HeldDevice, health: str) -> None:
 
 def test_what_is_releasing_or_has_no_name_is_not_shown() -> None:
     record = publishes(holds("gpu-0", is_releasing=True), holds("gpu-1", name="", uid="uid-b"))
-    assert wanted("node-a", [record]) == ()
+    assert desired_pod_devices("node-a", [record]) == ()
 
 
 def test_long_lists_are_cut() -> None:
@@ -112,7 +112,7 @@ class TestPlan:
 
     want = only(publishes(holds("gpu-0"), gpu_0=HEALTHY))
 
-    def planned(self, *wants: Wanted, there: list[PodDeviceRecord], node: str = "node-a", **more: Any) -> Any:
+    def planned(self, *wants: DesiredPodDevice, there: list[PodDeviceRecord], node: str = "node-a", **more: Any) -> Any:
         of_node = [record for record in there if record.node == node]
         may_delete = more.get("may_delete", True)
         return plan(wants, {record.key: record for record in there}, of_node, may_delete=may_delete)
@@ -148,7 +148,7 @@ class TestPlan:
         assert found.delete == ()
 
     def test_two_pods_of_one_name_while_one_is_ending(self) -> None:
-        both = wanted("node-a", [publishes(holds("gpu-0"), holds("gpu-1", uid="uid-b"))])
+        both = desired_pod_devices("node-a", [publishes(holds("gpu-0"), holds("gpu-1", uid="uid-b"))])
         there = made_of(both[0])
         found = self.planned(*both, there=[there])
         assert found.create == ((both[1], there),)

@@ -1,38 +1,40 @@
-"""The edges that look at a node."""
+"""A NodeReconciler with its collaborators, around a model of the cluster."""
 
 import pytest
-from nodedevice_operator.agents.monitor import LeaseWatch
-from nodedevice_operator.capacity.reconciler import CapacityWork
+from nodedevice_operator.agents.monitor import AgentMonitor
+from nodedevice_operator.capacity.reconciler import CapacityReconciler
+from nodedevice_operator.conditions.reconciler import ConditionsReconciler
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.lease import LeaseRecord
-from nodedevice_operator.poddevices.reconciler import PodDeviceWork
-from nodedevice_operator.reconcile.node import NodeWork
+from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler
+from nodedevice_operator.reconcile.node import NodeReconciler
 
 from tests.fakes.operator.cluster_model import ClusterModel
-from tests.unit.operator.reconcile.look import KeepingRecorder, Look
+from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingQueue, RecordingRecorder, open_fence
+from tests.unit.operator.reconcile.bench import Bench
 
 
 @pytest.fixture
-async def edges() -> Look:
+async def bench() -> Bench:
     cluster = ClusterModel(leases={"node-a": LeaseRecord("now", 60)})
-    cache, recorder, metrics = Cache(), KeepingRecorder(), Metrics()
-    news: list[str] = []
+    cache, recorder, queue, metrics = Cache(), RecordingRecorder(), RecordingQueue(), Metrics()
+    fence, takeover, policies = open_fence(), Takeover(), NoRequiredPlugins()
     now = [100.0]
-    crowd: list[str] = []
-    later: list[float] = []
-    leases = LeaseWatch(cluster, cache, lambda _: None, metrics, recorder.post)
-    await leases._look()
-    work = NodeWork(
+    updated: list[str] = []
+    cache.node_devices.on_update(lambda _, __, record: updated.append(record.name if record else ""))
+    agents = AgentMonitor(cluster, cache, queue, metrics, recorder)
+    await agents._poll()
+    reconciler = NodeReconciler(
         cache,
-        cluster,
-        leases,
-        CapacityWork(cache, cluster, recorder, metrics, clock=lambda: now[0]),
-        PodDeviceWork(cache, cluster, recorder),
-        lambda _, record: news.append(record.name),
-        lambda: bool(crowd),
-        lambda _, seconds: later.append(seconds),
-        recorder.post,
+        agents,
+        CapacityReconciler(cache, cluster, recorder, metrics, policies, lambda: now[0]),
+        PodDeviceReconciler(cache, cluster, recorder),
+        ConditionsReconciler(cache, cluster, agents, policies, recorder, lambda: now[0]),
+        queue,
+        fence,
+        takeover,
         lambda: now[0],
     )
-    return Look(cluster, cache, recorder, leases, work, news, now, crowd, later)
+    return Bench(cluster, cache, recorder, agents, reconciler, queue, fence, takeover, updated, now)

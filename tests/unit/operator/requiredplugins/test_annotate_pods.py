@@ -15,9 +15,8 @@ from nodedevice_operator.errors import (
     Unavailable,
     Unreachable,
 )
-from nodedevice_operator.requiredplugins.annotate_pods import WaitingPods
+from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
 from nodedevice_operator.requiredplugins.pending_pods import UnboundPod
-from nodedevice_operator.requiredplugins.unbound_pods import UnboundPods
 
 from tests.fakes.operator.operator_model import GPU, NIC
 
@@ -25,7 +24,7 @@ PODS = [UnboundPod("a", f"pod-{number}", f"uid-{number}", "Pending", frozenset({
 OTHER = UnboundPod("a", "other", "uid-other", "Pending", frozenset({NIC}))
 
 
-class Pods(UnboundPods):
+class Pods(UnboundPodsApi):
     """Pods in memory, a page each. hides: what each listing fails with; refuses: what the patch of pod-1 does.
 
     marks: whether the policy is in force; also: what the patches of other pods fail with.
@@ -71,10 +70,10 @@ def told(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 async def test_each_pod_is_patched_once_and_the_name_is_done(caplog: pytest.LogCaptureFixture) -> None:
     pods = Pods()
-    waiting = WaitingPods(pods, is_on=True)
+    waiting = PodAnnotator(pods, is_on=True)
     assert waiting.lacks(GPU)
     for _ in range(2):
-        assert await waiting.see_to([GPU], []) is None
+        assert await waiting.annotate([GPU], []) is None
     assert not waiting.lacks(GPU)
     assert waiting.lacks(NIC)
     assert (pods.lists, sorted(pods.patched)) == (1, ["pod-0", "pod-1", "pod-2"])
@@ -83,46 +82,46 @@ async def test_each_pod_is_patched_once_and_the_name_is_done(caplog: pytest.LogC
 
 async def test_what_is_advertised_is_done_unless_the_policy_lost_it() -> None:
     pods = Pods()
-    waiting = WaitingPods(pods, is_on=True)
-    assert await waiting.see_to([GPU], [GPU]) is None
+    waiting = PodAnnotator(pods, is_on=True)
+    assert await waiting.annotate([GPU], [GPU]) is None
     assert (waiting.lacks(GPU), pods.lists) == (False, 0)
     waiting.added([GPU])
     assert waiting.lacks(GPU)
-    await waiting.see_to([GPU], [GPU])
+    await waiting.annotate([GPU], [GPU])
     assert (waiting.lacks(GPU), pods.lists) == (False, 1)
 
 
 async def test_a_name_that_goes_and_comes_again_is_looked_for_again() -> None:
     pods = Pods()
-    waiting = WaitingPods(pods, is_on=True)
-    await waiting.see_to([GPU], [])
+    waiting = PodAnnotator(pods, is_on=True)
+    await waiting.annotate([GPU], [])
     waiting.keep_only([])
-    await waiting.see_to([GPU], [])
+    await waiting.annotate([GPU], [])
     assert pods.lists == 2
 
 
 async def test_a_name_that_goes_and_comes_again_waits_for_no_earlier_trouble() -> None:
     pods = Pods(hides=Unavailable("GET", "pods", "busy", 429, 60.0))
-    waiting = WaitingPods(pods, is_on=True, clock=Clock())
-    assert await waiting.see_to([GPU], []) == 60.0
+    waiting = PodAnnotator(pods, is_on=True, clock=Clock())
+    assert await waiting.annotate([GPU], []) == 60.0
     waiting.keep_only([])
     pods.hides = None
-    assert await waiting.see_to([GPU], []) is None
+    assert await waiting.annotate([GPU], []) is None
 
 
 async def test_nothing_is_asked_where_it_is_off() -> None:
     pods = Pods()
-    waiting = WaitingPods(pods, is_on=False)
+    waiting = PodAnnotator(pods, is_on=False)
     assert not waiting.lacks(GPU)
     waiting.added([GPU])
-    assert await waiting.see_to([GPU], []) is None
+    assert await waiting.annotate([GPU], []) is None
     assert pods.lists == 0
 
 
 @pytest.mark.parametrize("gone", [NotFound("PATCH", "pods", "gone", 404), Conflict("PATCH", "pods", "another", 409)])
 async def test_a_pod_that_is_gone_is_no_trouble(gone: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     pods = Pods(refuses=gone)
-    assert await WaitingPods(pods, is_on=True).see_to([GPU], []) is None
+    assert await PodAnnotator(pods, is_on=True).annotate([GPU], []) is None
     assert len(pods.patched) == 3
     assert told(caplog) == []
 
@@ -139,25 +138,25 @@ async def test_a_pod_that_is_refused_is_told_once_and_holds_nothing_back(
     refuses: ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
     pods = Pods(refuses=refuses)
-    waiting = WaitingPods(pods, is_on=True)
+    waiting = PodAnnotator(pods, is_on=True)
     for _ in range(2):
-        assert await waiting.see_to([GPU], []) is None
+        assert await waiting.annotate([GPU], []) is None
     assert not waiting.lacks(GPU)
     assert len(pods.patched) == 3
     (line,) = told(caplog)
     assert (line.levelname, line.__dict__["pods"], line.__dict__["pod"]) == ("WARNING", 1, "pod-1")
-    assert refuses.problem in line.__dict__["problem"]
+    assert refuses.problem in line.__dict__["error"]
     assert "docs/security.md" in line.__dict__["remedy"]
 
 
 async def test_a_right_that_is_missing_is_told_once_and_holds_nothing_back(caplog: pytest.LogCaptureFixture) -> None:
-    waiting = WaitingPods(Pods(hides=Forbidden("GET", "pods", "no such role", 403)), is_on=True)
+    waiting = PodAnnotator(Pods(hides=Forbidden("GET", "pods", "no such role", 403)), is_on=True)
     for _ in range(2):
-        assert await waiting.see_to([GPU], []) is None
+        assert await waiting.annotate([GPU], []) is None
     assert not waiting.lacks(GPU)
     (line,) = told(caplog)
     assert (line.levelname, line.__dict__["resource_names"]) == ("ERROR", [GPU])
-    assert "no such role" in line.__dict__["problem"]
+    assert "no such role" in line.__dict__["error"]
     assert "docs/security.md" in line.__dict__["remedy"]
 
 
@@ -174,14 +173,14 @@ async def test_what_may_pass_is_tried_again_whatever_is_refused_beside_it(
 ) -> None:
     clock = Clock()
     pods = Pods(refuses=passing, also={"pod-0": Forbidden("PATCH", "pods", "the webhook denied it", 403)})
-    waiting = WaitingPods(pods, is_on=True, clock=clock)
-    pause = await waiting.see_to([GPU], [])
+    waiting = PodAnnotator(pods, is_on=True, clock=clock)
+    pause = await waiting.annotate([GPU], [])
     assert pause is not None
     assert waiting.lacks(GPU)
     assert told(caplog) == []
     del pods.refuses["pod-1"]
     clock.now += pause
-    assert await waiting.see_to([GPU], []) is None
+    assert await waiting.annotate([GPU], []) is None
     assert pods.patched.count("pod-1") == 2
     (line,) = told(caplog)
     assert (line.__dict__["pods"], line.__dict__["pod"]) == (1, "pod-0")
@@ -190,23 +189,23 @@ async def test_what_may_pass_is_tried_again_whatever_is_refused_beside_it(
 async def test_a_policy_that_one_replica_has_late_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     pods = Pods(marks=False)
-    waiting = WaitingPods(pods, is_on=True, clock=clock)
-    pause = await waiting.see_to([GPU], [])
+    waiting = PodAnnotator(pods, is_on=True, clock=clock)
+    pause = await waiting.annotate([GPU], [])
     assert pause is not None
     assert waiting.lacks(GPU)
     pods.marks = True
     clock.now += pause
-    assert await waiting.see_to([GPU], []) is None
+    assert await waiting.annotate([GPU], []) is None
     assert not waiting.lacks(GPU)
     assert told(caplog) == []
 
 
-async def seconds_held_back(waiting: WaitingPods, clock: Clock, most: float) -> float:
+async def seconds_held_back(waiting: PodAnnotator, clock: Clock, most: float) -> float:
     """How long the name is held back, up to about `most` seconds."""
     began = clock.now
-    while (pause := await waiting.see_to([GPU], [])) is not None and clock.now - began < most:
+    while (pause := await waiting.annotate([GPU], [])) is not None and clock.now - began < most:
         # who asks too early is told to wait, and nothing is sent
-        assert await waiting.see_to([GPU], []) == pytest.approx(pause)
+        assert await waiting.annotate([GPU], []) == pytest.approx(pause)
         clock.now += pause
     return clock.now - began
 
@@ -227,51 +226,53 @@ async def test_passing_trouble_holds_a_name_back_for_a_while(
     pods: Pods, level: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
-    waiting = WaitingPods(pods, is_on=True, clock=clock)
+    waiting = PodAnnotator(pods, is_on=True, clock=clock)
     assert 20 < await seconds_held_back(waiting, clock, 1000) < 60
     assert not waiting.lacks(GPU)
     (line,) = told(caplog)
     assert line.levelname == level
-    assert problem in line.__dict__["problem"]
+    assert problem in line.__dict__["error"]
 
 
 async def test_a_name_is_held_back_by_its_own_pods_only() -> None:
-    waiting = WaitingPods(Pods(refuses=Unavailable("PATCH", "pods", "webhook away", 500)), is_on=True)
-    assert await waiting.see_to([GPU, NIC], []) is not None
+    waiting = PodAnnotator(Pods(refuses=Unavailable("PATCH", "pods", "webhook away", 500)), is_on=True)
+    assert await waiting.annotate([GPU, NIC], []) is not None
     assert (waiting.lacks(GPU), waiting.lacks(NIC)) == (True, False)
 
 
 async def test_a_name_that_is_new_is_not_given_up_for_what_another_went_through() -> None:
     clock = Clock()
-    waiting = WaitingPods(Pods(hides=Unavailable("GET", "pods", "webhook away", 500)), is_on=True, clock=clock)
+    waiting = PodAnnotator(Pods(hides=Unavailable("GET", "pods", "webhook away", 500)), is_on=True, clock=clock)
     for _ in range(5):
-        await waiting.see_to([GPU], [])
+        await waiting.annotate([GPU], [])
         clock.now += 15
     assert waiting.lacks(GPU)
     # nor does it wait as long
-    assert await waiting.see_to([GPU, NIC], []) == 1.0
+    assert await waiting.annotate([GPU, NIC], []) == 1.0
     assert (waiting.lacks(GPU), waiting.lacks(NIC)) == (False, True)
 
 
-async def test_an_api_server_that_is_away_holds_it_back_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_api_server_that_is_unreachable_holds_it_back_until_it_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = Clock()
     pods = Pods(hides=Unreachable("GET", "pods", "nobody there"))
-    waiting = WaitingPods(pods, is_on=True, clock=clock)
+    waiting = PodAnnotator(pods, is_on=True, clock=clock)
     assert await seconds_held_back(waiting, clock, 300) >= 300
     pods.hides = None
     clock.now += 60
-    assert await waiting.see_to([GPU], []) is None
+    assert await waiting.annotate([GPU], []) is None
     assert len(pods.patched) == 3
     assert told(caplog) == []
 
 
 async def test_it_comes_back_when_the_api_server_says() -> None:
     pods = Pods(refuses=Unavailable("PATCH", "pods", "busy", 429, 40.0))
-    assert await WaitingPods(pods, is_on=True, clock=Clock()).see_to([GPU], []) == 40.0
+    assert await PodAnnotator(pods, is_on=True, clock=Clock()).annotate([GPU], []) == 40.0
 
 
 async def test_whoever_leads_no_more_leaves_it_to_the_next() -> None:
-    waiting = WaitingPods(Pods(refuses=NotLeading("PATCH", "pods", "another leads")), is_on=True)
+    waiting = PodAnnotator(Pods(refuses=NotLeading("PATCH", "pods", "another leads")), is_on=True)
     with pytest.raises(NotLeading):
-        await waiting.see_to([GPU], [])
+        await waiting.annotate([GPU], [])
     assert waiting.lacks(GPU)

@@ -13,8 +13,8 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
 from nodedevice_operator.requiredplugins import watch as policy_watch
-from nodedevice_operator.requiredplugins.annotate_pods import WaitingPods
-from nodedevice_operator.requiredplugins.controller import RequiredPlugins
+from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
+from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.requiredplugins.objects import PolicyObjects
 from nodedevice_operator.requiredplugins.pending_pods import Trouble
 from nodedevice_operator.requiredplugins.policy import (
@@ -25,8 +25,9 @@ from nodedevice_operator.requiredplugins.policy import (
     binding_spec,
     policy_spec,
 )
-from nodedevice_operator.requiredplugins.unbound_pods import UnboundPods
+from nodedevice_operator.workqueue import WorkQueue
 
+from tests.fakes.operator.collaborators import open_fence
 from tests.fakes.operator.operator_model import GPU, node_device
 
 RECORD = node_device(runtime="nri")
@@ -82,15 +83,15 @@ class Objects(PolicyObjects):
         yield None
 
 
-class Waiting(WaitingPods):
+class Annotator(PodAnnotator):
     """Looks for no pods; every look at names that are due waits until it `may_end`."""
 
     def __init__(self, *, is_on: bool) -> None:
-        super().__init__(UnboundPods.__new__(UnboundPods), is_on=is_on)
+        super().__init__(UnboundPodsApi.__new__(UnboundPodsApi), is_on=is_on)
         self.looked_for: list[frozenset[str]] = []
         self.may_end = asyncio.Event()
 
-    async def _mark(self, resources: frozenset[str]) -> list[Trouble]:
+    async def _annotate(self, resources: frozenset[str]) -> list[Trouble]:
         self.looked_for.append(resources)
         await self.may_end.wait()
         return []
@@ -112,15 +113,20 @@ class Bench:
         cache.pod_devices.replace([], 1)
         cache.node_devices.replace(records, 1)
         self.objects, self.touched = objects, set[str]()
-        self.waiting = Waiting(is_on=marks)
-        self.keeper = RequiredPlugins(
+        queue = WorkQueue(Metrics())
+        queue.enqueue = self.touched.add  # type: ignore[method-assign, assignment]
+        fence = open_fence()
+        if not leads:
+            fence.close()
+        self.waiting = Annotator(is_on=marks)
+        self.keeper = RequiredPluginsController(
             objects,
             self.waiting,
             cache,
-            self.touched.add,
+            queue,
             Metrics(),
+            fence,
             is_on=is_on,
-            leads=lambda: leads,
             clock=lambda: self.now,
         )
 
@@ -213,7 +219,7 @@ async def test_after_a_restart_pods_are_looked_for_only_where_the_policy_was_bro
     ("is_served", "is_on", "why"),
     [
         pytest.param(False, True, "API server has no MutatingAdmissionPolicy v1", id="not served"),
-        pytest.param(True, False, "policy is switched off", id="switched off"),
+        pytest.param(True, False, "required-plugins policy is off", id="switched off"),
     ],
 )
 async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_says_what_to_do(
@@ -240,7 +246,7 @@ async def test_refused_is_told_once_and_the_name_goes_on_waiting(caplog: pytest.
     bench = Bench(Objects(refuses=True))
 
     def told() -> list[str]:
-        return [record.message for record in caplog.records if "cannot be kept" in record.message]
+        return [record.message for record in caplog.records if "cannot be written" in record.message]
 
     async with running(bench):
         await until(lambda: bool(told()))
@@ -281,7 +287,7 @@ async def test_what_cannot_be_read_is_told_once_and_the_name_goes_on_waiting(
         told = [record for record in caplog.records if record.message.startswith("policy cannot be read")]
         assert {record.__dict__["kind"]: record.levelname for record in told} == {POLICIES: "ERROR", BINDINGS: "ERROR"}
         assert len(told) == 2
-        assert all(why.problem in record.__dict__["problem"] for record in told)
+        assert all(why.problem in record.__dict__["error"] for record in told)
         assert all("docs/security.md" in record.__dict__["remedy"] for record in told)
         bench.objects.hides = None
         await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
@@ -306,7 +312,7 @@ async def test_whether_there_are_policies_is_told_where_it_cannot_be_found_out(
         objects.hides_all = None
         await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
     (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert (told.message.partition(":")[0], told.__dict__["kind"]) == ("policy cannot be read", "apis")
+    assert (told.message.partition(";")[0], told.__dict__["kind"]) == ("policy cannot be read", "apis")
     assert [record.message for record in caplog.records].count("policy can be read again") == 1
 
 
@@ -346,5 +352,5 @@ async def test_an_api_server_that_is_away_is_left_to_whoever_watches_over_it(
 async def test_a_standby_writes_nothing() -> None:
     bench = Bench(Objects(), leads=False)
     async with running(bench):
-        await until(lambda: bench.keeper._wanted == (GPU,))
+        await until(lambda: bench.keeper._desired == (GPU,))
     assert bench.objects.specs == {}

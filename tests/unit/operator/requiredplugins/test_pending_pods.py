@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from nodedevice_api import names
 from nodedevice_operator.objects.nodedevice import Condition
-from nodedevice_operator.requiredplugins.pending_pods import UnboundPod, advertised, to_mark
+from nodedevice_operator.requiredplugins.pending_pods import UnboundPod, advertised, to_annotate
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 
@@ -30,8 +30,8 @@ POD = UnboundPod("a", "pod-a", "uid-a", "Pending", frozenset({GPU}), {})
         ),
     ],
 )
-def test_to_mark(pod: UnboundPod, is_due: bool) -> None:
-    assert to_mark([pod], frozenset({GPU})) == ((pod,) if is_due else ())
+def test_to_annotate(pod: UnboundPod, is_due: bool) -> None:
+    assert to_annotate([pod], frozenset({GPU})) == ((pod,) if is_due else ())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from nodedevice_operator.requiredplugins.policy import (
     Stored,
     binding_spec,
     guarded_by,
-    is_marked,
+    is_annotated,
     names_of,
     plan,
     policy_spec,
@@ -110,8 +110,8 @@ KEY = "required-plugins.noderesource.dev"
         ({KEY: "- nodedevice\n\n"}, False),
     ],
 )
-def test_a_pod_is_marked_when_every_key_names_us(annotations: dict[str, str], marked: bool) -> None:
-    assert is_marked(annotations) is marked
+def test_a_pod_is_annotated_when_every_key_names_us(annotations: dict[str, str], marked: bool) -> None:
+    assert is_annotated(annotations) is marked
 
 
 WORDS = ["nodedevice", "'nodedevice'", "other", ",", "\n- ", "\n", "[", "]", "'", '"', "#", "-"]
@@ -125,7 +125,7 @@ def test_what_counts_as_marked_the_runtime_reads_as_a_list_with_our_name_or_not_
     begin: str, inner: list[str], end: str
 ) -> None:
     value = begin + "".join(inner) + end
-    if not is_marked({KEY: value}):
+    if not is_annotated({KEY: value}):
         return
     try:
         read = yaml.safe_load(value)
@@ -151,11 +151,11 @@ def test_what_counts_as_marked_the_runtime_reads_as_a_list_with_our_name_or_not_
 def test_the_longest_value_that_a_pod_can_have_is_read(begin: str, again: str, end: str, marked: bool) -> None:
     """An expression that tries all ways to match one of these is at it for minutes, in which the operator does nothing else."""
     value = begin + again * ((256 * 1024 - 100) // len(again)) + end
-    assert is_marked({KEY: value}) is marked
+    assert is_annotated({KEY: value}) is marked
 
 
 def test_what_is_longer_than_wished_is_not_read_and_counts_as_not_marked() -> None:
     value = "[ nodedevice ]"
     annotations = {KEY: value, f"{KEY}/pod": value, "other": "o" * 100}
-    assert is_marked(annotations, longest=2 * len(value))
-    assert not is_marked(annotations, longest=2 * len(value) - 1)
+    assert is_annotated(annotations, longest=2 * len(value))
+    assert not is_annotated(annotations, longest=2 * len(value) - 1)

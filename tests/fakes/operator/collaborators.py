@@ -1,0 +1,75 @@
+"""Collaborators of the operator's features that record what they are given, or decide nothing."""
+
+import asyncio
+from collections.abc import Iterable
+
+from nodedevice_operator.events.recorder import EventRecorder
+from nodedevice_operator.events.transitions import Event
+from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
+from nodedevice_operator.workqueue import WorkQueue
+
+
+def open_fence() -> WriteFence:
+    """The fence of an operator that leads."""
+    fence = WriteFence()
+    fence.open_for_good()
+    return fence
+
+
+class RecordingRecorder(EventRecorder):
+    """Keeps the Events that are posted."""
+
+    def __init__(self) -> None:
+        self.posted: list[Event] = []
+
+    def post(self, event: Event) -> None:
+        self.posted.append(event)
+
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.posted]
+
+
+class RecordingQueue(WorkQueue):
+    """Keeps the nodes that are enqueued; `crowd` sets whether other nodes wait."""
+
+    def __init__(self) -> None:
+        super().__init__(Metrics())
+        self.crowd = False
+        self.later: list[float] = []
+        self._enqueued: asyncio.Queue[str] = asyncio.Queue()
+
+    @property
+    def is_crowded(self) -> bool:
+        return self.crowd
+
+    def enqueue(self, node: str) -> None:
+        self._enqueued.put_nowait(node)
+
+    def enqueue_after(self, node: str, seconds: float) -> None:
+        self.later.append(seconds)
+
+    async def next(self) -> str:
+        """The next node that was enqueued."""
+        async with asyncio.timeout(10):
+            return await self._enqueued.get()
+
+    @property
+    def is_empty(self) -> bool:
+        return self._enqueued.empty()
+
+
+class NoRequiredPlugins(RequiredPluginsController):
+    """An operator for which no resource waits for the policy."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def lacks_policies(self) -> bool | None:
+        return False
+
+    def unguarded(self, records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
+        return frozenset()

@@ -62,8 +62,8 @@ class About:
 class Event:
     """One Event to post. on_node: its pod must run on that node, and is read first to verify that.
 
-    aggregate: what it counts, so that a similar one a moment later is merged with it. is_ongoing: it reports a state that goes on, and
-    that a new process finds again; it is not repeated while such an Event exists.
+    aggregate: what it counts, so that a similar one a moment later is merged with it. is_ongoing: it reports a state that goes
+    on, and that a new process finds again; it is not repeated while such an Event exists.
     """
 
     about: About
@@ -168,7 +168,7 @@ def _health(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
 
 
 def _failed(old: NodeDeviceRecord, new: NodeDeviceRecord) -> frozenset[str]:
-    """Devices known to have become unhealthy. Where `old` omits unhealthy ones, a device not listed there may have been one of them."""
+    """Devices known to have become unhealthy. Where `old` omits unhealthy ones, an unlisted one may have been unhealthy before."""
     found = new.unhealthy() - old.unhealthy()
     return found & frozenset(old.listed) if old.unlisted_unhealthy else found
 

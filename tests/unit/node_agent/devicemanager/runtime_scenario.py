@@ -1,4 +1,4 @@
-"""A scenario with a container runtime: what it asks and tells, one event a line, around the scenario's device manager."""
+"""A scenario with a container runtime: its requests and events, one a line."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def container(
 
 
 def shows(word: str) -> dict[str, Any]:
-    """What the runtime shows of a container that has what a plugin answered."""
+    """What the runtime reports about a container with the edits of a plugin's response."""
     return {"env": ("PATH=/bin", f"ANSWER={word}"), "devices": (DeviceNode(f"/dev/{word}", "c", 1, 3),)}
 
 
@@ -50,7 +50,7 @@ class RuntimeScenario(Scenario):
         return decision
 
     def create(self, uid: str, name: str = "main", number: int = 1) -> RunningContainer:
-        """A container that is given its devices; as the runtime shows it from then on."""
+        """Create a container with its devices; returns it as the runtime reports it from then on."""
         decision = self.ask(uid, name)
         assert isinstance(decision, Grant), decision
         made = container(uid, name, number)
@@ -73,7 +73,7 @@ class RuntimeScenario(Scenario):
         return RuntimeScenario(self.manager.checkpoint(), **options)
 
     def prepare(self, effects: list[Effect], message: str = "") -> list[CallPreStart]:
-        """Decision every call of PreStartContainer among these, and those that come of it. Returns them."""
+        """Complete every call of PreStartContainer in these effects and those that follow. Returns them."""
         made = []
         todo = list(effects)
         while todo:

@@ -1,4 +1,4 @@
-"""A device manager and what is told to it, one event a line, with a clock that only the test moves.
+"""A device manager and its events, one event a line, with a clock that only the test moves.
 
 Answers of plugins are events too: the test gives them, in the order it wants, or lets `answer_all` give the usual ones.
 """
@@ -29,7 +29,7 @@ ADVISING = PluginOptions(get_preferred_allocation_available=True)
 
 
 def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, gpu: int = 0, nic: int = 0) -> Container:
-    """A container that asks for so many of each; none of one where it is 0, as the API's limits are read."""
+    """A container that requests so many of each; 0 is left out, as in decoded limits."""
     limits = {GPU: gpu, NIC: nic}
     return Container(name, kind, {name: count for name, count in limits.items() if count})
 
@@ -58,7 +58,7 @@ def response(octets: bytes) -> AllocateResponse:
 
 
 def with_edits(checkpoint: Checkpoint) -> Checkpoint:
-    """What the agent makes of a checkpoint that it reads: every response decoded."""
+    """A checkpoint as the agent reads it: every response decoded."""
     allocations = checkpoint.allocations
     return replace(
         checkpoint,
@@ -67,7 +67,7 @@ def with_edits(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def pod(uid: str, *containers: Container, gpu: int = 0, nic: int = 0, **state: Any) -> Pod:
-    """A pod named as its uid; of one container `main` unless some are given."""
+    """A pod named like its UID; with one container `main` unless some are given."""
     return Pod(uid, "default", uid, containers or (container(gpu=gpu, nic=nic),), **state)
 
 
@@ -76,7 +76,7 @@ def device_ids(count: int) -> list[str]:
 
 
 class Scenario:
-    """What has happened so far. Every event returns its effects, and `effects` has all of them."""
+    """A device manager with a clock. Every event returns its effects, and `effects` has all of them."""
 
     def __init__(self, checkpoint: Checkpoint | None = None, **options: Any) -> None:
         self.now = 1000.0
@@ -110,24 +110,22 @@ class Scenario:
         return [effect for seen in pods for effect in self.happens("pod_seen", seen)]
 
     def run(self, *pods: Pod) -> None:
-        """These pods come, and whatever plugins are asked about is answered as usual."""
+        """These pods arrive, and every plugin call succeeds."""
         self.answer_all(self.see(*pods))
 
     def gone(self, uid: str) -> list[Effect]:
         return self.happens("pod_gone", uid)
 
     def passes(self, seconds: float) -> list[Effect]:
-        """Time goes by; the manager is told as often as it asks to be."""
+        """Time passes; tick() is called at every deadline of the manager."""
         until = self.now + seconds
         effects: list[Effect] = []
         while (deadline := self.manager.next_deadline()) is not None and deadline <= until:
-            assert deadline >= self.now or effects == [], f"asks to be told of {deadline} again, which has passed"
+            assert deadline >= self.now or effects == [], f"the deadline {deadline} has passed and is returned again"
             self.now = max(self.now, deadline)
             effects += self.happens("tick")
             later = self.manager.next_deadline()
-            assert later is None or later > self.now, (
-                "a deadline stays that has passed: its owner would be told for ever"
-            )
+            assert later is None or later > self.now, "a passed deadline remains: tick() would be called for ever"
         self.now = until
         return effects + self.happens("tick")
 
@@ -141,7 +139,7 @@ class Scenario:
         return self.happens("preferred", question.ticket, device_ids)
 
     def answer_all(self, effects: Iterable[Effect]) -> None:
-        """Answer every call among these effects, and every call that comes of it: no advice, and success."""
+        """Every call in these effects, and every call that follows, succeeds; GetPreferredAllocation returns nothing."""
         todo = list(effects)
         while todo:
             effect = todo.pop(0)
@@ -153,7 +151,7 @@ class Scenario:
     def calls_so_far(self) -> list[CallAllocate]:
         return calls(self.effects)
 
-    # -- what is seen of it -----------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: str = GPU) -> Snapshot:
         return snapshot(self.manager, name)
@@ -163,11 +161,11 @@ class Scenario:
         return {f"{a.pod_uid}/{a.container}": a.device_ids for a in self.manager.book.of_resource(name)}
 
     def reasons(self, name: str = GPU) -> dict[str, str]:
-        """Why each waiting pod waits, by uid."""
+        """The reason of each pending pod, by UID."""
         return {w.pod_uid: w.reason for w in self.manager.pending(name)}
 
     def restarted(self, **options: Any) -> "Scenario":
-        """What a new process makes of the checkpoint."""
+        """A new process with the checkpoint of this one."""
         return Scenario(self.manager.checkpoint(), **options)
 
 
@@ -198,7 +196,7 @@ def held_by(
 def status(
     scenario: Scenario, before: dict[str, Any], wall_time: str, notes: str = "", name: str = GPU
 ) -> dict[str, Any]:
-    """The status that would be written now, where `before` stands."""
+    """The status that would be written now, after `before`."""
     return node_device_status(
         scenario.snapshot(name), before, wall_time=wall_time, version="1.2.3", runtime="none", notes=notes
     )

@@ -1,4 +1,4 @@
-"""What a plugin says of its devices beyond v1beta1, in the status of the NodeDevice."""
+"""Details that a plugin reports beyond v1beta1, in the status of the NodeDevice."""
 
 from nodedevice_agent.devicemanager.devices import Device, accept
 
@@ -35,7 +35,7 @@ def test_attributes_and_reasons_of_devices() -> None:
     assert "b (Xid79)" in healthy_condition(scenario)["message"]
 
 
-def test_what_the_manager_itself_knows_comes_before_what_the_plugin_said() -> None:
+def test_the_managers_own_reason_comes_before_the_plugins() -> None:
     scenario = Scenario()
     scenario.plugin([BROKEN])
     scenario.disconnect()
@@ -43,7 +43,7 @@ def test_what_the_manager_itself_knows_comes_before_what_the_plugin_said() -> No
     assert device.reason == "EndpointStopped"
 
 
-def test_trouble_with_the_whole_is_in_the_condition() -> None:
+def test_the_plugins_message_is_in_the_condition() -> None:
     scenario = Scenario()
     scenario.connect()
     scenario.happens("listed", GPU, 1, accept([], "the driver does not fit: reboot"))

@@ -1,4 +1,4 @@
-"""When a device's health is believed, and when it has changed too often to be."""
+"""When a device is damped because its health changed too often, and when damping ends."""
 
 import pytest
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, accept
@@ -10,8 +10,8 @@ SICK, WELL = False, True
 DEFAULT = FlapDampingLimits()
 
 
-def tell(flapping: FlapDamping, health: bool, at: float, device_id: str = "d0") -> None:
-    """The device's health changes to this."""
+def change(flapping: FlapDamping, health: bool, at: float, device_id: str = "d0") -> None:
+    """The device's health changes to `health`."""
     flapping.record(accept([Device(device_id, not health)]), accept([Device(device_id, health)]), at)
 
 
@@ -19,7 +19,7 @@ def after(*times: float, limits: FlapDampingLimits = DEFAULT) -> FlapDamping:
     """One device, whose health has changed at these times."""
     flapping = FlapDamping(limits)
     for index, time in enumerate(times):
-        tell(flapping, SICK if index % 2 == 0 else WELL, time)
+        change(flapping, SICK if index % 2 == 0 else WELL, time)
     return flapping
 
 
@@ -28,7 +28,7 @@ class TestCounting:
         ("times", "is_damped"),
         [
             pytest.param([0], False, id="failed"),
-            pytest.param([0, 1], False, id="failed and came back"),
+            pytest.param([0, 1], False, id="failed and recovered"),
             pytest.param([0, 1, 2], True, id="the third change"),
             pytest.param([0, 5, 10], True, id="within the window to the second"),
             pytest.param([0, 5, 10.1], False, id="the first was too long ago"),
@@ -42,23 +42,23 @@ class TestCounting:
     def test_both_directions_count(self) -> None:
         flapping = FlapDamping(DEFAULT)
         for at, health in enumerate([WELL, SICK, WELL]):
-            tell(flapping, health, at)
+            change(flapping, health, at)
         assert set(flapping.damped) == {"d0"}
 
-    def test_each_device_by_itself(self) -> None:
+    def test_devices_are_counted_separately(self) -> None:
         flapping = after(0, 1)
-        tell(flapping, SICK, 2, "d1")
+        change(flapping, SICK, 2, "d1")
         assert set(flapping.damped) == set()
 
-    def test_coming_going_and_staying_are_no_changes(self) -> None:
+    def test_added_removed_and_unchanged_devices_are_no_changes(self) -> None:
         flapping = FlapDamping(DEFAULT)
         well, sick = accept([Device("d0")]), accept([Device("d0", SICK)])
         for at, (before, now) in enumerate(
             [(NO_DEVICES, well), (well, well), (well, NO_DEVICES), (NO_DEVICES, sick), (sick, NO_DEVICES)]
         ):
             flapping.record(before, now, at)
-        tell(flapping, SICK, 5)
-        tell(flapping, WELL, 6)
+        change(flapping, SICK, 5)
+        change(flapping, WELL, 6)
         assert set(flapping.damped) == set()
 
     def test_can_be_turned_off(self) -> None:
@@ -70,14 +70,14 @@ class TestCounting:
         flapping = after(0, 1, limits=limits)
         assert (set(flapping.damped), flapping.next_deadline()) == ({"d0"}, 61)
 
-    def test_changes_long_past_are_forgotten(self) -> None:
+    def test_old_changes_are_forgotten(self) -> None:
         flapping = FlapDamping(DEFAULT)
         for index in range(1000):
-            tell(flapping, SICK, index, f"d{index}")
+            change(flapping, SICK, index, f"d{index}")
         assert len(flapping._recent) <= 11
 
 
-class TestCalmingDown:
+class TestEndOfDamping:
     def test_takes_ten_seconds_without_a_change(self) -> None:
         flapping = after(0, 1, 2, 8)
         assert flapping.next_deadline() == 18
@@ -85,28 +85,28 @@ class TestCalmingDown:
         assert (flapping.expire(18), set(flapping.damped)) == (True, set())
         assert flapping.next_deadline() is None
 
-    def test_then_counting_begins_anew(self) -> None:
+    def test_then_counting_starts_again(self) -> None:
         flapping = after(0, 1, 2)
         flapping.expire(12)
         for at in (12, 13):
-            tell(flapping, SICK, at)
+            change(flapping, SICK, at)
         assert set(flapping.damped) == set()
 
-    def test_also_where_a_change_comes_before_anybody_looked_at_the_clock(self) -> None:
+    def test_also_where_a_change_comes_before_the_tick(self) -> None:
         flapping = after(0, 1, 2)
-        tell(flapping, SICK, 50)
+        change(flapping, SICK, 50)
         assert set(flapping.damped) == set()
 
 
-def test_the_message_changes_seldom_however_often_the_device_does() -> None:
+def test_the_message_changes_rarely() -> None:
     flapping = after(*(at / 10 for at in range(3)))
-    said = [flapping.message("d0")]
+    messages = [flapping.message("d0")]
     for at in range(3, 250):
-        tell(flapping, SICK, at / 10)
-        said.append(flapping.message("d0"))
-    assert said[0].startswith("its health changed 3 times or more within a short time; ")
-    assert len(set(said)) == 3
-    assert "100 times or more" in said[-1]
+        change(flapping, SICK, at / 10)
+        messages.append(flapping.message("d0"))
+    assert messages[0].startswith("its health changed 3 times or more within a short time; ")
+    assert len(set(messages)) == 3
+    assert "100 times or more" in messages[-1]
 
 
 class TestInTheManager:
@@ -115,7 +115,7 @@ class TestInTheManager:
             scenario.passes(1)
             scenario.lists([Device("d0", health), "d1"])
 
-    def test_the_first_failure_goes_through_at_once_and_so_does_the_recovery(self) -> None:
+    def test_the_first_failure_and_recovery_take_effect_at_once(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0", "d1"])
         self.flap(scenario, SICK)
@@ -135,7 +135,7 @@ class TestInTheManager:
             assert "changed 3 times" in view.message
         assert calls(scenario.see(pod("p", gpu=1)))[0].device_ids == ("d1",)
 
-    def test_it_is_given_out_again_once_quiet(self) -> None:
+    def test_it_is_allocated_again_after_damping(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL, SICK, WELL)
@@ -147,14 +147,14 @@ class TestInTheManager:
         assert calls(effects)[0].device_ids == ("d0", "d1")
         assert scenario.snapshot().healthy == 2
 
-    def test_once_quiet_and_sick_it_is_just_unhealthy(self) -> None:
+    def test_an_unhealthy_device_is_just_unhealthy_after_damping(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL, SICK)
         scenario.passes(10)
         assert scenario.snapshot().devices[0].reason == "ReportedUnhealthy"
 
-    def test_a_plugin_that_comes_and_goes_damps_nothing(self) -> None:
+    def test_reconnects_of_a_plugin_damp_nothing(self) -> None:
         scenario = Scenario()
         for endpoint in range(1, 9):
             scenario.plugin(["d0", "d1"], endpoint=endpoint)
@@ -164,7 +164,7 @@ class TestInTheManager:
         scenario.plugin(["d0", "d1"], endpoint=9)
         assert scenario.snapshot().available == 2
 
-    def test_a_plugin_that_went_while_its_device_flaps_is_what_is_said(self) -> None:
+    def test_a_disconnected_plugin_is_reported_before_flapping(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL, SICK)
@@ -180,7 +180,7 @@ class TestInTheManager:
         seen = scenario.snapshot()
         assert (scenario.held(), seen.allocated, seen.available, seen.healthy) == ({"p/main": ("d0",)}, 1, 1, 1)
 
-    def test_a_device_that_begins_to_flap_while_it_is_being_allocated_is_not_used(self) -> None:
+    def test_a_device_that_starts_flapping_during_its_allocation_is_not_used(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL)

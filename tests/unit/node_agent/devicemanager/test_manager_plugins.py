@@ -1,4 +1,4 @@
-"""Plugins come, list, go and come back: which devices count, which connection is asked, and when a resource is given up."""
+"""Plugins register, list, disconnect and return: which devices count, which connection is used, when a resource is gone."""
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
@@ -43,10 +43,10 @@ class TestRegistration:
             pytest.param([], (0, 0, 0), id="none"),
             pytest.param([Device("d0", healthy=False)], (1, 0, 0), id="none healthy"),
             pytest.param(["d0", Device("d0", healthy=False)], (1, 0, 0), id="an ID twice counts once"),
-            pytest.param(["d0", "", "x" * 500], (1, 1, 1), id="impossible IDs do not count"),
+            pytest.param(["d0", "", "x" * 500], (1, 1, 1), id="invalid IDs do not count"),
         ],
     )
-    def test_a_list_makes_the_numbers(self, devices: list[str | Device], expected: tuple[int, int, int]) -> None:
+    def test_numbers_of_a_list(self, devices: list[str | Device], expected: tuple[int, int, int]) -> None:
         scenario = Scenario()
         scenario.plugin(devices)
         assert numbers(scenario) == expected
@@ -62,13 +62,13 @@ class TestRegistration:
         assert seen == [(2, 2, 2), (2, 1, 1), (1, 1, 1), (0, 0, 0)]
 
     @pytest.mark.kubelet("behaviour 18")
-    def test_the_same_list_again_is_nothing(self) -> None:
+    def test_the_same_list_again_changes_nothing(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
         assert scenario.lists(device_ids(2)) == []
         assert scenario.lists(reversed(device_ids(2))) == []
 
-    def test_a_list_of_nobody_is_nothing(self) -> None:
+    def test_a_list_of_an_unknown_connection_is_ignored(self) -> None:
         scenario = Scenario()
         assert scenario.lists(["d0"]) == []
         scenario.plugin(["d0"])
@@ -86,10 +86,10 @@ class TestRegistration:
         assert (numbers(scenario), numbers(scenario, NIC)) == ((3, 3, 3), (1, 0, 0))
 
     @pytest.mark.kubelet("behaviour 27", "scenario 24")
-    def test_a_pod_that_asks_for_an_unknown_name_is_told_of_once_and_served_when_a_plugin_comes(self) -> None:
+    def test_a_request_for_an_unknown_resource_is_reported_once_and_served_when_a_plugin_registers(self) -> None:
         scenario = Scenario()
-        (said,) = scenario.see(pod("p", gpu=1))
-        assert (getattr(said, "pod", ""), getattr(said, "resource_name", "")) == ("default/p", GPU)
+        (effect,) = scenario.see(pod("p", gpu=1))
+        assert (getattr(effect, "pod", ""), getattr(effect, "resource_name", "")) == ("default/p", GPU)
         assert scenario.see(pod("p", gpu=1)) == []
         assert scenario.connect(NIC, 2) == [Publish(NIC), SaveCheckpoint(durable=False)]
         effects = scenario.connect()
@@ -100,8 +100,8 @@ class TestRegistration:
         assert scenario.held() == {"p/main": ("d0",)}
 
 
-class TestRegistrationAgain:
-    def test_the_old_list_holds_until_the_new_plugin_lists(self) -> None:
+class TestSecondRegistration:
+    def test_the_old_list_stays_until_the_new_plugin_lists(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
         scenario.connect(endpoint=2)
@@ -110,7 +110,7 @@ class TestRegistrationAgain:
         assert numbers(scenario) == (1, 1, 1)
 
     @pytest.mark.kubelet("scenario 4")
-    def test_the_newest_is_asked(self) -> None:
+    def test_calls_go_to_the_newest_connection(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
         scenario.plugin(device_ids(2), endpoint=2, options=ADVISING)
@@ -119,7 +119,7 @@ class TestRegistrationAgain:
         assert (question.endpoint, call.endpoint) == (2, 2)
 
     @pytest.mark.kubelet("behaviour 13", "weak spot 7")
-    def test_the_end_of_an_old_connection_harms_nobody(self) -> None:
+    def test_the_end_of_an_old_connection_changes_nothing(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
         scenario.plugin(device_ids(2), endpoint=2)
@@ -145,14 +145,14 @@ class TestRegistrationAgain:
         (call,) = calls(scenario.see(pod("p", gpu=1)))
         assert call.endpoint == 1
 
-    def test_a_new_plugin_that_goes_before_it_lists_changes_nothing(self) -> None:
+    def test_a_new_plugin_that_disconnects_before_it_lists_changes_nothing(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
         scenario.connect(endpoint=2)
         scenario.disconnect(endpoint=2)
         assert numbers(scenario) == (2, 2, 2)
 
-    def test_the_list_in_force_at_the_end_is_the_one_that_is_remembered(self) -> None:
+    def test_the_current_list_at_the_disconnect_is_kept(self) -> None:
         scenario = Scenario()
         scenario.plugin(["old"])
         scenario.plugin(["new-1", "new-2"], endpoint=2)
@@ -180,7 +180,7 @@ class TestStop:
         assert (numbers(scenario), scenario.snapshot().state) == ((2, 0, 0), EndpointState.STOPPED)
 
     @pytest.mark.kubelet("behaviour 16", "scenario 12")
-    def test_nobody_is_asked_while_it_is_away_and_pods_are_served_when_it_is_back(self) -> None:
+    def test_pods_are_pending_while_it_is_stopped_and_served_when_it_is_back(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         scenario.disconnect()
@@ -204,7 +204,7 @@ class TestStop:
         assert scenario.passes(GRACE_SECONDS) == []
 
     @pytest.mark.kubelet("scenario 40")
-    def test_a_gone_resource_is_in_the_checkpoint_only_while_somebody_holds_a_device(self) -> None:
+    def test_a_gone_resource_is_in_the_checkpoint_only_while_a_device_is_held(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         scenario.run(pod("p", gpu=1))
@@ -224,7 +224,7 @@ class TestStop:
         scenario.passes(GRACE_SECONDS)
         assert numbers(scenario) == (1, 1, 1)
 
-    def test_a_gone_plugin_may_come_back(self) -> None:
+    def test_a_gone_plugin_may_register_again(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         scenario.disconnect()
@@ -258,7 +258,7 @@ class TestCordons:
         seen = scenario.snapshot()
         assert (seen.cordoned, seen.allocated, seen.available) == (2, 0, 1)
 
-    def test_the_star_takes_out_everything(self) -> None:
+    def test_the_star_cordons_everything(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(3))
         scenario.run(pod("p", gpu=1))
@@ -270,7 +270,7 @@ class TestCordons:
         scenario.answer_all(scenario.happens("cordoned", GPU, []))
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
-    def test_one_that_is_taken_back_serves_who_waits(self) -> None:
+    def test_a_removed_cordon_serves_pending_pods(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         scenario.happens("cordoned", GPU, ["d0"])
@@ -278,21 +278,21 @@ class TestCordons:
         scenario.answer_all(scenario.happens("cordoned", GPU, []))
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_the_same_again_is_nothing(self) -> None:
+    def test_the_same_cordons_again_change_nothing(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         assert scenario.happens("cordoned", GPU, []) == []
         scenario.happens("cordoned", GPU, ["d0"])
         assert scenario.happens("cordoned", GPU, ["d0"]) == []
 
-    def test_cordons_of_devices_and_resources_that_are_not_there_harm_nobody(self) -> None:
+    def test_cordons_of_unknown_devices_and_resources_are_harmless(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         scenario.happens("cordoned", GPU, ["ghost"])
         assert scenario.happens("cordoned", NIC, ["d0"]) == []
         assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (0, 1)
 
-    def test_they_outlive_the_plugins_restart(self) -> None:
+    def test_they_survive_the_plugins_restart(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         scenario.happens("cordoned", GPU, ["d0"])
@@ -300,10 +300,39 @@ class TestCordons:
         scenario.plugin(["d0"], endpoint=2)
         assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (1, 0)
 
-    def test_nothing_is_given_out_before_they_are_known(self) -> None:
+    def test_nothing_is_allocated_before_they_are_synced(self) -> None:
         scenario = Scenario(waits_for_cordons=True)
         scenario.plugin(["d0", "d1"])
         assert calls(scenario.see(pod("p", gpu=1))) == []
         assert scenario.reasons() == {"p": "CordonsNotSynced"}
         (call,) = calls(scenario.happens("cordoned", GPU, ["d0"]))
         assert call.device_ids == ("d1",)
+
+
+class TestCordonAll:
+    """`*` and `all` mean the same, also beside IDs of single devices."""
+
+    @pytest.mark.parametrize("cordons", [["*"], ["all"], ["*", "all"], ["all", "d0"]], ids=",".join)
+    def test_cordon_every_device_until_removed(self, cordons: list[str]) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0", "d1"])
+        scenario.happens("cordoned", GPU, cordons)
+        seen = scenario.snapshot()
+        assert (seen.total, seen.healthy, seen.cordoned, seen.available) == (2, 2, 2, 0)
+        assert calls(scenario.see(pod("p", gpu=1))) == []
+        scenario.answer_all(scenario.happens("cordoned", GPU, []))
+        assert scenario.held() == {"p/main": ("d0",)}
+
+    def test_the_same_again_changes_nothing(self) -> None:
+        scenario = Scenario()
+        scenario.plugin(["d0"])
+        assert scenario.happens("cordoned", GPU, ["all"]) != []
+        assert scenario.happens("cordoned", GPU, ["all"]) == []
+
+    def test_a_device_of_that_name_is_cordoned_with_all_the_others(self) -> None:
+        scenario = Scenario()
+        scenario.plugin([Device("all"), Device("d0")])
+        scenario.happens("cordoned", GPU, ["d0"])
+        assert scenario.snapshot().available == 1
+        scenario.happens("cordoned", GPU, ["all"])
+        assert scenario.snapshot().available == 0

@@ -1,4 +1,4 @@
-"""Pods come, are served, and end; and what plugins do while they are asked."""
+"""Pods arrive, are served, and end; and events during a plugin call."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def with_plugin(count: int = 2, **options: Any) -> Scenario:
 
 
 def asked(scenario: Scenario, uid: str = "p", gpu: int = 1) -> CallAllocate:
-    """A pod comes; the call that is made for it."""
+    """A pod arrives; the call that is made for it."""
     (call,) = calls(scenario.see(pod(uid, gpu=gpu)))
     return call
 
@@ -40,26 +40,26 @@ class TestServed:
         assert effects == [SaveCheckpoint(durable=True), Publish(GPU)]
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_the_answer_is_kept_as_it_came(self) -> None:
+    def test_the_response_is_kept_unchanged(self) -> None:
         scenario = with_plugin()
         scenario.answer(asked(scenario), b"\x0a\x00anything")
         (kept,) = scenario.manager.book
         assert kept.response == b"\x0a\x00anything"
 
-    def test_numa_nodes_are_those_at_the_time_of_the_answer(self) -> None:
+    def test_numa_nodes_are_those_at_the_time_of_the_response(self) -> None:
         scenario = Scenario()
         scenario.plugin([Device("d0", numa_nodes=(1,)), Device("d1", numa_nodes=(0, 1))])
         scenario.run(pod("p", gpu=2))
         (kept,) = scenario.manager.book
         assert kept.ids_by_numa == {0: ("d1",), 1: ("d0", "d1")}
 
-    def test_the_same_pod_again_is_nothing(self) -> None:
+    def test_the_same_pod_again_changes_nothing(self) -> None:
         scenario = with_plugin()
         scenario.run(pod("p", gpu=1))
         assert scenario.see(pod("p", gpu=1)) == []
 
     @pytest.mark.kubelet("weak spot 3")
-    def test_while_one_plugin_is_asked_other_pods_are_served(self) -> None:
+    def test_other_pods_are_served_during_a_call(self) -> None:
         scenario = with_plugin()
         hanging = asked(scenario)
         scenario.run(pod("q", gpu=1))
@@ -67,7 +67,7 @@ class TestServed:
         scenario.answer(hanging)
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
-    def test_a_pod_whose_turn_has_come_no_longer_says_what_it_waited_for(self) -> None:
+    def test_a_pod_in_progress_is_no_longer_pending(self) -> None:
         scenario = with_plugin(1)
         scenario.run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
@@ -84,7 +84,7 @@ class TestServed:
         assert (scenario.snapshot().allocated, scenario.snapshot().available) == (1, 1)
 
 
-class TestWhatHappensMeanwhile:
+class TestDuringACall:
     @pytest.mark.kubelet("weak spot 25")
     @pytest.mark.parametrize(
         "devices",
@@ -102,14 +102,14 @@ class TestWhatHappensMeanwhile:
         scenario.answer(again)
         assert scenario.held() == {"p/main": ("d1",)}
 
-    def test_a_device_that_was_cordoned_meanwhile_is_not_given(self) -> None:
+    def test_a_device_that_was_cordoned_meanwhile_is_not_allocated(self) -> None:
         scenario = with_plugin()
         call = asked(scenario)
         scenario.happens("cordoned", GPU, ["d0"])
         (again,) = calls(scenario.answer(call))
         assert again.device_ids == ("d1",)
 
-    def test_a_device_that_went_and_came_back_is_given(self) -> None:
+    def test_a_device_that_was_removed_and_listed_again_is_allocated(self) -> None:
         scenario = with_plugin()
         call = asked(scenario)
         scenario.lists(["d1"])
@@ -117,7 +117,7 @@ class TestWhatHappensMeanwhile:
         scenario.answer(call)
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_a_device_that_was_answered_for_is_looked_at_again_until_the_pod_has_all(self) -> None:
+    def test_an_allocated_device_is_checked_again_until_the_pod_has_all(self) -> None:
         scenario = with_plugin()
         scenario.plugin(["n0"], NIC, 2)
         (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
@@ -127,7 +127,7 @@ class TestWhatHappensMeanwhile:
         assert (again.resource_name, again.device_ids) == (GPU, ("d1",))
 
     @pytest.mark.kubelet("weak spot 25")
-    def test_the_pod_waits_when_no_other_device_is_left(self) -> None:
+    def test_the_pod_is_pending_when_no_other_device_is_left(self) -> None:
         scenario = with_plugin(1)
         call = asked(scenario)
         scenario.lists([])
@@ -136,25 +136,25 @@ class TestWhatHappensMeanwhile:
         assert scenario.manager.resources[GPU].reserved == {}
 
     @pytest.mark.kubelet("behaviour 48")
-    def test_the_plugin_goes(self) -> None:
+    def test_the_plugin_disconnects(self) -> None:
         scenario = with_plugin()
         call = asked(scenario)
         scenario.disconnect()
         assert calls(scenario.answer(call)) == []
         assert (scenario.held(), scenario.reasons()) == ({}, {"p": "EndpointStopped"})
 
-    def test_the_pod_ends_and_its_device_goes_to_the_next(self) -> None:
+    def test_the_pod_ends_and_its_device_is_allocated_to_the_next(self) -> None:
         scenario = with_plugin(1)
         call = asked(scenario)
         scenario.see(pod("q", gpu=1))
         (for_q,) = calls(scenario.gone("p"))
         assert for_q.device_ids == ("d0",)
-        # the answer for the first one comes late and is nobody's
+        # the late response for the first pod is ignored
         assert scenario.answer(call) == []
         scenario.answer(for_q)
         assert scenario.held() == {"q/main": ("d0",)}
 
-    def test_an_answer_that_nobody_waits_for_is_nothing(self) -> None:
+    def test_an_unexpected_response_is_ignored(self) -> None:
         scenario = with_plugin()
         call = asked(scenario)
         scenario.answer(call)
@@ -169,7 +169,7 @@ class TestWhatHappensMeanwhile:
         scenario.answer(call)
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_a_terminating_pod_is_not_chosen_for_anew(self) -> None:
+    def test_nothing_else_is_chosen_for_a_terminating_pod(self) -> None:
         scenario = with_plugin()
         call = asked(scenario)
         scenario.see(pod("p", gpu=1, is_terminating=True))
@@ -180,7 +180,7 @@ class TestWhatHappensMeanwhile:
 
 class TestAllocateFails:
     @pytest.mark.kubelet("behaviour 53")
-    def test_pauses_grow_to_a_minute(self) -> None:
+    def test_backoff_grows_to_a_minute(self) -> None:
         scenario = with_plugin()
         call, pauses = asked(scenario), []
         for _ in range(9):
@@ -192,13 +192,13 @@ class TestAllocateFails:
             pauses.append(scenario.now - began)
         assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
-    def test_the_refusal_has_the_plugins_error(self) -> None:
+    def test_the_pending_message_has_the_plugins_error(self) -> None:
         scenario = with_plugin()
         assert published(scenario.fail(asked(scenario), "out of order")) == {GPU}
         (waiting,) = scenario.manager.pending(GPU)
         assert (waiting.reason, waiting.message, waiting.attempts) == ("AllocateFailed", "out of order", 1)
 
-    def test_success_ends_the_pauses(self) -> None:
+    def test_success_resets_the_backoff(self) -> None:
         scenario = with_plugin()
         scenario.fail(asked(scenario))
         (again,) = calls(scenario.passes(1))
@@ -206,13 +206,13 @@ class TestAllocateFails:
         assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {})
         assert scenario.manager.next_deadline() is None
 
-    def test_a_change_of_the_resource_does_not_shorten_the_pause(self) -> None:
+    def test_a_change_of_the_resource_does_not_shorten_the_backoff(self) -> None:
         scenario = with_plugin()
         scenario.fail(asked(scenario))
         assert calls(scenario.lists(device_ids(3))) == []
         assert len(calls(scenario.passes(1))) == 1
 
-    def test_other_pods_are_served_during_the_pause(self) -> None:
+    def test_other_pods_are_served_during_the_backoff(self) -> None:
         scenario = with_plugin(1)
         failing = asked(scenario)
         scenario.see(pod("q", gpu=1))
@@ -221,7 +221,7 @@ class TestAllocateFails:
         assert calls(scenario.passes(1)) == []
         assert scenario.reasons() == {"p": "NotEnoughDevices"}
 
-    def test_a_terminating_pod_is_not_tried_again_and_asks_for_no_more_time(self) -> None:
+    def test_a_terminating_pod_is_not_retried_and_has_no_deadline(self) -> None:
         scenario = with_plugin()
         scenario.fail(asked(scenario))
         assert published(scenario.see(pod("p", gpu=1, is_terminating=True))) == {GPU}
@@ -229,7 +229,7 @@ class TestAllocateFails:
         assert calls(scenario.passes(60)) == []
         assert scenario.reasons() == {}
 
-    def test_a_pod_that_ended_is_not_tried_again(self) -> None:
+    def test_a_pod_that_ended_is_not_retried(self) -> None:
         scenario = with_plugin()
         scenario.fail(asked(scenario))
         assert published(scenario.gone("p")) == {GPU}
@@ -267,7 +267,7 @@ class TestEnd:
         assert scenario.reasons() == {}
 
     @pytest.mark.kubelet("behaviour 70", "scenario 88")
-    def test_a_pod_that_was_over_when_first_seen_gets_nothing(self) -> None:
+    def test_a_pod_that_had_ended_when_first_seen_gets_nothing(self) -> None:
         scenario = with_plugin()
         assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
 
@@ -289,7 +289,7 @@ class TestEnd:
         assert scenario.snapshot().total == 1
 
     @pytest.mark.kubelet("behaviour 40", "scenario 97")
-    def test_a_broken_held_device_keeps_its_pod(self) -> None:
+    def test_an_unhealthy_held_device_keeps_its_pod(self) -> None:
         scenario = with_plugin(1)
         scenario.run(pod("p", gpu=1))
         scenario.lists([Device("d0", healthy=False)])
@@ -299,9 +299,9 @@ class TestEnd:
 
 
 class TestReleasing:
-    """Where a runtime tells when containers have ended, the API's word is not enough."""
+    """With a runtime that reports the end of containers, the end of the pod in the API is not enough."""
 
-    def test_devices_are_free_only_when_the_runtime_says_so(self) -> None:
+    def test_devices_are_free_only_when_the_runtime_reports_the_end(self) -> None:
         scenario = with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
@@ -314,14 +314,14 @@ class TestReleasing:
         scenario.answer_all(effects)
         assert (scenario.held(), scenario.snapshot().releasing) == ({"q/main": ("d0",)}, 0)
 
-    def test_the_end_of_containers_of_a_pod_that_lives_frees_nothing(self) -> None:
+    def test_the_end_of_containers_of_a_running_pod_frees_nothing(self) -> None:
         scenario = with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
         assert scenario.happens("containers_ended", "p") == []
         assert scenario.happens("containers_ended", "stranger") == []
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_said_twice_is_published_once(self) -> None:
+    def test_a_repeated_report_is_published_once(self) -> None:
         scenario = with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
         assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
@@ -331,14 +331,14 @@ class TestReleasing:
         assert scenario.passes(3600) == []
 
     def test_containers_that_end_with_their_pod_are_published_once(self) -> None:
-        """The API's word is often a little earlier than the runtime's: nobody needs to hear of the time between."""
+        """The API often reports the end slightly earlier than the runtime: the state in between is not published."""
         scenario = with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
         assert published(scenario.gone("p")) == set()
         assert published(scenario.happens("containers_ended", "p")) == {GPU}
 
-    def test_a_pod_that_comes_for_them_is_published_at_once(self) -> None:
-        """With it, reserved: what the Node shows stays as it was."""
+    def test_a_pod_that_requests_them_is_published_at_once(self) -> None:
+        """The released devices become reserved: the Node's number does not change."""
         scenario = with_plugin(2, waits_for_runtime=True)
         scenario.run(pod("p", gpu=2))
         scenario.gone("p")
@@ -348,7 +348,7 @@ class TestReleasing:
         assert published(scenario.gone("q")) == {GPU}, "and when it goes again"
         assert scenario.snapshot().reserved == 0
 
-    def test_so_is_one_that_waits_for_something_else(self) -> None:
+    def test_so_is_one_that_is_pending_for_another_resource(self) -> None:
         scenario = with_plugin(1, waits_for_runtime=True)
         scenario.plugin([], NIC)
         scenario.run(pod("p", gpu=1))

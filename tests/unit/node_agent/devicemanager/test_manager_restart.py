@@ -1,4 +1,4 @@
-"""What a new process knows: from the checkpoint, or from the API when the checkpoint was lost."""
+"""A restart: state restored from the checkpoint, or recovered from the API when the checkpoint was lost."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -34,13 +34,13 @@ def restarted_with_one_pod(**options: Any) -> Scenario:
 
 class TestFromCheckpoint:
     @pytest.mark.kubelet("behaviour 71")
-    def test_the_holders_are_the_same_before_anything_else_happens(self) -> None:
+    def test_allocations_are_restored_before_any_event(self) -> None:
         scenario = restarted_with_one_pod()
         assert scenario.held() == {"p/main": ("d0",)}
         assert scenario.snapshot().state is EndpointState.STOPPED
 
     @pytest.mark.kubelet("weak spot 19")
-    def test_what_was_published_holds_until_the_plugin_lists(self) -> None:
+    def test_the_published_status_stays_until_the_plugin_lists(self) -> None:
         scenario = restarted_with_one_pod()
         assert is_settling(scenario.manager, GPU)
         scenario.connect()
@@ -49,7 +49,7 @@ class TestFromCheckpoint:
         assert not is_settling(scenario.manager, GPU)
 
     @pytest.mark.kubelet("scenario 94")
-    def test_what_was_published_holds_ten_seconds_at_most(self) -> None:
+    def test_the_published_status_stays_ten_seconds_at_most(self) -> None:
         scenario = restarted_with_one_pod()
         assert scenario.manager.next_deadline() == scenario.now + SETTLE_SECONDS
         assert scenario.passes(SETTLE_SECONDS - 1) == []
@@ -73,7 +73,7 @@ class TestFromCheckpoint:
         assert scenario.snapshot().state is EndpointState.GONE
 
     @pytest.mark.kubelet("scenario 87")
-    def test_held_devices_are_not_given_out_again(self) -> None:
+    def test_held_devices_are_not_allocated_again(self) -> None:
         scenario = restarted_with_one_pod()
         scenario.plugin(device_ids(3))
         scenario.run(pod("q", gpu=2), pod("r", gpu=1))
@@ -81,12 +81,12 @@ class TestFromCheckpoint:
         assert scenario.reasons() == {"r": "NotEnoughDevices"}
 
     @pytest.mark.kubelet("behaviour 64")
-    def test_the_plugin_is_not_asked_again(self) -> None:
+    def test_allocate_is_not_called_again(self) -> None:
         scenario = restarted_with_one_pod()
         assert calls(scenario.see(pod("p", gpu=1))) == []
         assert calls(scenario.plugin(device_ids(3))) == []
 
-    def test_a_pod_is_named_once_it_is_seen_again(self) -> None:
+    def test_the_name_of_a_pod_is_published_once_it_is_seen(self) -> None:
         scenario = restarted_with_one_pod()
         scenario.plugin(device_ids(3))
         assert scenario.snapshot().held[0].pod is None
@@ -96,14 +96,14 @@ class TestFromCheckpoint:
         assert seen.name == "p"
 
     @pytest.mark.kubelet("behaviour 67", "scenario 91")
-    def test_a_pod_that_is_gone_meanwhile_gives_its_devices_back(self) -> None:
+    def test_devices_of_a_pod_that_is_gone_meanwhile_are_released(self) -> None:
         scenario = restarted_with_one_pod()
         effects = scenario.happens("pods_synced", [])
         assert (published(effects), is_saved(effects, durable=False)) == ({GPU}, True)
         assert scenario.held() == {}
 
     @pytest.mark.kubelet("behaviour 38", "scenario 93")
-    def test_a_pod_that_was_waiting_waits_again(self) -> None:
+    def test_a_pending_pod_is_pending_again(self) -> None:
         before = Scenario()
         before.plugin(["d0"])
         before.run(pod("p", gpu=1), pod("q", gpu=1))
@@ -112,21 +112,21 @@ class TestFromCheckpoint:
         scenario.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1)])
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
 
-    def test_cordons_are_awaited_again(self) -> None:
+    def test_nothing_is_allocated_before_the_cordons_are_synced_again(self) -> None:
         scenario = restarted_with_one_pod(waits_for_cordons=True)
         scenario.plugin(device_ids(3))
         assert calls(scenario.see(pod("q", gpu=1))) == []
         assert scenario.reasons() == {"q": "CordonsNotSynced"}
         assert len(calls(scenario.happens("cordoned", GPU, ()))) == 1
 
-    def test_a_pod_over_while_away_waits_for_the_runtime(self) -> None:
+    def test_a_pod_that_ended_meanwhile_keeps_its_devices_until_the_runtime_reports(self) -> None:
         scenario = restarted_with_one_pod(waits_for_runtime=True)
         scenario.happens("pods_synced", [])
         assert scenario.snapshot().releasing == 1
         scenario.happens("containers_ended", "p")
         assert scenario.held() == {}
 
-    def test_a_static_pod_that_was_known_by_its_mirror_pod(self) -> None:
+    def test_a_static_pod_that_was_stored_under_its_mirror_pods_uid(self) -> None:
         scenario = restarted_with_one_pod()
         scenario.happens("pods_synced", [pod("hash", gpu=1, api_uid="p")])
         assert scenario.held() == {"hash/main": ("d0",)}
@@ -135,7 +135,7 @@ class TestFromCheckpoint:
         scenario.gone("hash")
         assert scenario.held() == {}
 
-    def test_an_untouched_restart_checkpoints_the_same(self) -> None:
+    def test_a_restart_without_events_gives_an_equal_checkpoint(self) -> None:
         before = Scenario()
         before.plugin(device_ids(3))
         before.plugin(["n0"], NIC, 2)
@@ -146,7 +146,7 @@ class TestFromCheckpoint:
 
 
 def lost(*resources: str) -> Scenario:
-    """The checkpoint was lost; plugins of these resources have registered again, the API is not read yet."""
+    """The checkpoint was lost; plugins of these resources have registered again; nothing is recovered from the API yet."""
     scenario = Scenario(is_recovering=True)
     for endpoint, name in enumerate(resources, 1):
         scenario.plugin(device_ids(2), name, endpoint)
@@ -154,18 +154,18 @@ def lost(*resources: str) -> Scenario:
 
 
 def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint:
-    """What the API knows."""
+    """What is recovered from the API."""
     return Checkpoint(allocations, dict.fromkeys(resources, ()))
 
 
 class TestLostCheckpoint:
     @pytest.mark.kubelet("weak spot 6")
-    def test_nothing_is_given_out_or_published_before_the_api_is_read(self) -> None:
+    def test_nothing_is_allocated_or_published_before_the_recovery(self) -> None:
         scenario = lost(GPU)
         assert calls(scenario.see(pod("q", gpu=1))) == []
         assert is_settling(scenario.manager, GPU)
 
-    def test_holders_come_back_with_the_same_devices_and_waiting_pods_get_others(self) -> None:
+    def test_pods_keep_their_devices_and_pending_pods_get_others(self) -> None:
         scenario = lost(GPU)
         scenario.see(pod("p", gpu=1), pod("q", gpu=1))
         effects = scenario.happens("recovered", knows(held_by("p", "d1", response=None)))
@@ -178,7 +178,7 @@ class TestLostCheckpoint:
         assert not is_settling(scenario.manager, GPU)
 
     @pytest.mark.kubelet("behaviour 60")
-    def test_the_answer_is_asked_for_again_and_saved(self) -> None:
+    def test_allocate_is_called_again_and_its_response_saved(self) -> None:
         scenario = lost(GPU)
         (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
@@ -186,7 +186,7 @@ class TestLostCheckpoint:
         assert kept.response == b"again"
         assert scenario.passes(600) == []
 
-    def test_it_is_asked_once_the_plugin_lists_the_device(self) -> None:
+    def test_it_is_called_once_the_plugin_lists_the_device(self) -> None:
         scenario = Scenario(is_recovering=True)
         assert calls(scenario.happens("recovered", knows(held_by("p", "d0", "d1", response=None)))) == []
         assert is_settling(scenario.manager, GPU)
@@ -196,7 +196,7 @@ class TestLostCheckpoint:
         assert call.device_ids == ("d0", "d1")
         assert calls(scenario.lists(["d0", "d1", "d2"])) == []
 
-    def test_a_failed_answer_is_asked_for_again_with_pauses(self) -> None:
+    def test_a_failed_call_is_retried_with_backoff(self) -> None:
         scenario = lost(GPU)
         (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         assert scenario.fail(call) == []
@@ -208,25 +208,25 @@ class TestLostCheckpoint:
         scenario.answer(call)
         assert scenario.manager.next_deadline() is None
 
-    def test_a_plugin_that_went_during_the_pause_is_asked_when_it_is_back(self) -> None:
+    def test_a_plugin_that_disconnects_during_the_backoff_is_called_when_it_lists_again(self) -> None:
         scenario = lost(GPU)
         (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         scenario.fail(call)
         scenario.disconnect()
-        # time passes with nobody to ask, and nobody is told of it over and over
+        # without a plugin to call, time passes without repeated deadlines
         assert calls(scenario.passes(30)) == []
         (call,) = calls(scenario.plugin(["d0"], endpoint=2))
         assert call.endpoint == 2
 
     @pytest.mark.kubelet("behaviour 61")
-    def test_a_pod_that_ended_needs_no_answer(self) -> None:
+    def test_no_call_for_a_pod_that_ended(self) -> None:
         scenario = lost(GPU)
         (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         scenario.gone("p")
         assert scenario.answer(call) == []
         assert scenario.held() == {}
 
-    def test_a_pod_that_ended_during_the_pause_is_not_asked_for(self) -> None:
+    def test_no_retry_for_a_pod_that_ended_during_the_backoff(self) -> None:
         scenario = lost(GPU)
         (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
         scenario.fail(call)
@@ -240,7 +240,7 @@ class TestLostCheckpoint:
         assert scenario.held() == {"p/main": ("d0",)}
 
     @pytest.mark.parametrize("comes_again", [False, True])
-    def test_a_plugin_that_has_not_listed_by_then_is_awaited(self, comes_again: bool) -> None:
+    def test_a_plugin_that_has_not_listed_yet_is_waited_for(self, comes_again: bool) -> None:
         scenario = Scenario(is_recovering=True)
         scenario.connect()
         if comes_again:
@@ -251,7 +251,7 @@ class TestLostCheckpoint:
         assert published(scenario.lists(device_ids(2), endpoint=2 if comes_again else 1)) == {GPU}
         assert not is_settling(scenario.manager, GPU)
 
-    def test_one_that_never_lists_is_awaited_no_longer_than_others(self) -> None:
+    def test_one_that_never_lists_is_not_waited_for_any_longer(self) -> None:
         scenario = Scenario(is_recovering=True)
         scenario.connect()
         scenario.happens("recovered", knows(resources=[GPU]))
@@ -260,7 +260,7 @@ class TestLostCheckpoint:
         assert published(scenario.passes(400)) == set()
         assert scenario.snapshot().state is EndpointState.RUNNING
 
-    def test_one_that_went_before_keeps_its_grace_period(self) -> None:
+    def test_one_that_disconnected_before_keeps_its_grace_period(self) -> None:
         scenario = lost(GPU)
         scenario.disconnect()
         scenario.passes(100)
@@ -271,13 +271,13 @@ class TestLostCheckpoint:
         scenario.passes(1)
         assert scenario.snapshot().state is EndpointState.GONE
 
-    def test_a_resource_that_the_api_does_not_know_is_told_at_once(self) -> None:
+    def test_a_resource_that_the_api_does_not_have_is_published_at_once(self) -> None:
         scenario = Scenario(is_recovering=True)
         scenario.connect()
         scenario.happens("recovered", knows(resources=[NIC]))
         assert not is_settling(scenario.manager, GPU)
 
-    def test_a_resource_that_nobody_holds_and_whose_plugin_is_gone_says_so(self) -> None:
+    def test_a_resource_without_allocations_and_without_plugin_is_stopped(self) -> None:
         scenario = lost(GPU)
         assert published(scenario.happens("recovered", knows(resources=[GPU, NIC]))) == {GPU, NIC}
         assert not is_settling(scenario.manager, GPU)
@@ -286,10 +286,68 @@ class TestLostCheckpoint:
         assert scenario.snapshot(NIC).state is EndpointState.STOPPED
         assert set(scenario.manager.checkpoint().registered) == {GPU, NIC}
 
-    def test_unanswered_allocations_survive_the_next_restart(self) -> None:
+    def test_allocations_without_a_response_survive_the_next_restart(self) -> None:
         scenario = lost(GPU)
         scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
         again = scenario.restarted()
         assert again.held() == {"p/main": ("d0",)}
         (call,) = calls(again.plugin(device_ids(2)))
         assert call.device_ids == ("d0",)
+
+
+def reconnected() -> Scenario:
+    """A restart after which the plugin is connected and has listed its devices."""
+    scenario = Scenario(Checkpoint(registered={GPU: ("a", "b")}))
+    scenario.plugin(["a", "b"])
+    assert not is_settling(scenario.manager, GPU)
+    return scenario
+
+
+class TestReconnect:
+    """A plugin that is connected right after a restart, then recreates its socket: nothing is published in between."""
+
+    @pytest.mark.kubelet("weak spot 19")
+    def test_a_second_registration_is_waited_for(self) -> None:
+        scenario = reconnected()
+        scenario.passes(1.0)
+        scenario.disconnect()
+        assert is_settling(scenario.manager, GPU)
+        scenario.plugin(["a", "b"], endpoint=2)
+        assert not is_settling(scenario.manager, GPU)
+        assert scenario.snapshot().available == 2
+
+    def test_not_for_longer_than_the_settling_time(self) -> None:
+        scenario = reconnected()
+        scenario.passes(SETTLE_SECONDS - 1.0)
+        scenario.disconnect()
+        assert Publish(GPU) in scenario.passes(1.0)
+        assert not is_settling(scenario.manager, GPU)
+        assert scenario.snapshot().healthy == 0
+
+    def test_with_another_connection_nothing_is_waited_for(self) -> None:
+        scenario = reconnected()
+        scenario.plugin(["a", "b"], endpoint=2)
+        scenario.disconnect()
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_after_the_settling_time_a_disconnect_is_published_at_once(self) -> None:
+        scenario = reconnected()
+        scenario.passes(SETTLE_SECONDS)
+        assert Publish(GPU) in scenario.disconnect()
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_also_after_a_lost_checkpoint(self) -> None:
+        scenario = Scenario(is_recovering=True)
+        scenario.plugin(["a", "b"])
+        scenario.happens("recovered", Checkpoint(registered={GPU: ()}))
+        assert not is_settling(scenario.manager, GPU)
+        scenario.disconnect()
+        assert is_settling(scenario.manager, GPU)
+        scenario.plugin(["a", "b"], endpoint=2)
+        assert not is_settling(scenario.manager, GPU)
+
+    def test_not_for_a_resource_that_was_unknown_before(self) -> None:
+        scenario = Scenario(Checkpoint())
+        scenario.plugin(["a"])
+        scenario.disconnect()
+        assert not is_settling(scenario.manager, GPU)

@@ -347,3 +347,33 @@ class TestHeldAlready:
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})
         scenario.answer_all(scenario.plugin(["n0"], NIC, 2))
         assert scenario.held(NIC) == {"p/main": ("n0",)}
+
+
+def in_progress() -> Scenario:
+    scenario = Scenario()
+    scenario.plugin(device_ids(2))
+    scenario.see(pod("p", gpu=1, nic=1))
+    return scenario
+
+
+class TestResourceRegisteredMeanwhile:
+    """A resource is registered while a pod that requests it gets devices of another one."""
+
+    def test_the_pod_gets_its_devices_too(self) -> None:
+        scenario = in_progress()
+        (call,) = calls(scenario.effects)
+        assert calls(scenario.plugin(["n0"], NIC, endpoint=2)) == []
+        (second,) = calls(scenario.answer(call))
+        assert second.resource_name == NIC
+        scenario.answer(second)
+        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("n0",)})
+
+    def test_the_pod_is_pending_where_none_is_free(self) -> None:
+        scenario = in_progress()
+        (call,) = calls(scenario.effects)
+        scenario.plugin([], NIC, endpoint=2)
+        assert calls(scenario.answer(call)) == []
+        assert scenario.held(GPU) == {"p/main": ("d0",)}
+        assert scenario.reasons(NIC) == {"p": "NotEnoughDevices"}
+        (second,) = calls(scenario.lists(["n0"], NIC, endpoint=2))
+        assert second.resource_name == NIC

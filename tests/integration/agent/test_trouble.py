@@ -201,9 +201,9 @@ async def test_a_state_directory_that_cannot_be_written_publishes_nothing_new(ag
     # the journal has room for one more, and the whole file is due soon after
     await agent_node.pod("one")
     line = await agent_node.agent.until_logged(
-        "checkpoint cannot be written; trying again, and nothing new is published until it is"
+        "cannot write the checkpoint; retrying, and publishing nothing new until it succeeds"
     )
-    assert line["directory"] == str(agent_node.state_dir)
+    assert line["path"] == str(agent_node.state_dir)
     await agent_node.until_numbers(total=3, allocated=1, available=2)
     await agent_node.pod("two")
     await plugin.wait_for_calls("Allocate", 2)

@@ -12,8 +12,7 @@ from typing import Any
 
 from lightkube import ApiError, AsyncClient
 from lightkube.types import on_error_retry
-from nodedevice_agent.checkpoint import journal_file as journal
-from nodedevice_agent.checkpoint.files import FILE_NAME
+from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_api.names import node_device_name
 
@@ -107,7 +106,7 @@ class Siege:
         if self._chance.random() < _CHANCE_OF_A_NEW_PLUGIN:
             self._victim.replace_plugin(self._chance.randrange(len(RESOURCES)))
         self._tally.in_writing += (self._victim.state_dir / ".checkpoint.json.tmp").exists()
-        self._tally.in_journal += bool(journal.read(self._victim.state_dir / FILE_NAME).strip(b"\0"))
+        self._tally.in_journal += journal_path(self._victim.state_dir / FILE_NAME).exists()
 
     async def _judge_what_is_saved(self) -> Holdings:
         """With the agent dead. Returns what the checkpoint says."""

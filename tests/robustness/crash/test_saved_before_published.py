@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint.journal_file import Journal
+from nodedevice_agent.checkpoint.store import Journal
 from nodedevice_agent.devicemanager.pods import Container, Pod
 
 from tests.fakes.hosted_manager import HostedManager, hosted

@@ -129,7 +129,7 @@ CASES: dict[str, tuple[Callable[[], None], int]] = {
     "a list: a few attributes": (partial(_list, lambda n: _device(n, _ATTRIBUTES[: 6 * 7]), MAX_DEVICES), 256),
     "an answer that is just taken": (lambda: _answer(MAX_ALLOCATION_BYTES - 64, is_taken=True), 64),
     "an answer that is too big": (lambda: _answer(MAX_MESSAGE_BYTES - _MIB, is_taken=False), 160),
-    "a checkpoint of zeros": (lambda: _file(b"", checkpoint_file.MOST_BYTES), 256),
+    "a checkpoint of zeros": (lambda: _file(b"", checkpoint_file.MAX_BYTES), 256),
     "a checkpoint that is too big": (lambda: _file(b"", 3 * 1024 * _MIB), 16),
 }
 

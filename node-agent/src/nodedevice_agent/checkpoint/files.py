@@ -1,26 +1,27 @@
-"""The checkpoint on disk, with what its journal adds: read, replaced whole or not at all, set aside when it is not believed."""
+"""The checkpoint and its journal on disk: restored at the start, replaced whole or not at all, kept aside when invalid."""
 
+import errno
 import logging
 import os
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nodedevice_agent import metrics
-from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
-from nodedevice_agent.checkpoint.format import decode
+from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import replayed
-from nodedevice_agent.checkpoint.regular_file import read_regular
-from nodedevice_agent.checkpoint.validation import refuse_impossible
+from nodedevice_agent.checkpoint.validation import check_possible
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
 FILE_NAME = "checkpoint.json"
-# Some thousand containers with answers of several KiB each, and the IDs of some hundred thousand devices. What is bigger costs more
-# memory to read than an agent has; it is rebuilt from the API.
-MOST_BYTES = 64 * 1024 * 1024
+# Some thousand containers with responses of several KiB each, and the IDs of some hundred thousand devices. A bigger file needs
+# more memory than an agent has; its content is recovered from the API.
+MAX_BYTES = 64 * 1024 * 1024
 # while an agent writes, each attempt may meet another write; there is one a second
 _ATTEMPTS = 5
 
@@ -38,6 +39,7 @@ class Restored:
 
 def restore(state_dir: Path) -> Restored:
     """The state to start from. An invalid checkpoint is kept aside and logged. Raises SettingsError where it cannot be moved."""
+    path = state_dir / FILE_NAME
     try:
         checkpoint = read(state_dir)
     except CheckpointCorrupt as exc:
@@ -51,73 +53,110 @@ def restore(state_dir: Path) -> Restored:
     # without a file this is the first start here, or the state directory was lost with everything in it: the API knows which
     if checkpoint is not None:
         log.info("checkpoint restored", extra={"allocations": len(checkpoint.allocations)})
+        if journal_path(path).exists():
+            # a disk that cannot be written now is reported at the first write; until then the journal has what is missing
+            with suppress(OSError):
+                write(path, encode(checkpoint))
+                journal_path(path).unlink()
     return Restored(checkpoint)
 
 
 def read(state_dir: Path) -> Checkpoint | None:
-    """What stands on disk; None where there is no file. Raises CheckpointCorrupt, also for a file that cannot be read."""
-    path = state_dir / FILE_NAME
+    """The checkpoint with its journal; None where there is no file. Raises CheckpointCorrupt, also where it cannot be read."""
     try:
-        content, journal = read_both(path)
-        found = replayed(decode(content.decode("utf-8")), journal)
-        refuse_impossible(found)
-        return found
+        content, journal = read_both(state_dir / FILE_NAME)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as exc:
+    except OSError as exc:
         raise CheckpointCorrupt(str(exc)) from exc
-
-
-def read_both(path: Path) -> tuple[bytes, bytes]:
-    """A checkpoint and its journal, as they belong together also while they are being written. Raises OSError."""
-    found = _read_once(path)
-    for _ in range(_ATTEMPTS):
-        # the journal is emptied after the checkpoint was replaced: an older checkpoint does not go with it. And what is read while
-        # a line is written may lack a piece of it
-        again = _read_once(path)
-        if again == found:
-            break
-        found = again
+    found = replayed(decode(content), journal)
+    check_possible(found)
     return found
 
 
-def _read_once(path: Path) -> tuple[bytes, bytes]:
-    return read_regular(path, MOST_BYTES), checkpoint_journal.read(path)
+def read_both(path: Path) -> tuple[bytes, bytes]:
+    """A checkpoint and its journal, consistent even while an agent writes them. Raises OSError."""
+    found = None
+    for _ in range(_ATTEMPTS):
+        # an older checkpoint does not go with an emptied journal, and a line may be read while half of it is written
+        before, found = found, (read_regular(path), _read_journal(path))
+        if found == before:
+            break
+    assert found is not None
+    return found
 
 
-def set_aside(state_dir: Path) -> Path:
-    """Keep an unreadable file for whoever looks into it, under a name of its own, its journal beside it.
-
-    Returns where it is now. Raises SettingsError where that cannot be done.
-    """
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    path = state_dir / FILE_NAME
-    aside = state_dir / f"{FILE_NAME}.unreadable-{stamp}"
-    # in this order: a checkpoint without its journal would be believed, a journal without its checkpoint is not
+def _read_journal(checkpoint: Path) -> bytes:
     try:
-        os.replace(path, aside)
-        journal = checkpoint_journal.path_beside(path)
-        if journal.exists():
-            os.replace(journal, checkpoint_journal.path_beside(aside))
-    except OSError as exc:
-        raise SettingsError(
-            f"--state-dir {state_dir}: {exc.filename} cannot be believed, and not be set aside either: {exc.strerror}; "
-            "make the directory writable, or move the file away"
-        ) from exc
-    return aside
+        return read_regular(journal_path(checkpoint))
+    except FileNotFoundError:
+        return b""
+
+
+def read_regular(path: Path) -> bytes:
+    """All of a file. Raises OSError, also for one over MAX_BYTES or no regular file: a FIFO would never be read to its end."""
+    # opening a FIFO waits for a writer unless it is opened without blocking
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            octets = file.read(MAX_BYTES + 1) if status.st_size <= MAX_BYTES else b""
+        if status.st_size > MAX_BYTES or len(octets) > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"bigger than {MAX_BYTES} bytes", str(path))
+        return octets
+    finally:
+        os.close(descriptor)
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file durably: whoever reads it finds the old text or the new one. Raises OSError."""
+    """Replace the file durably: a reader finds the old text or the new one. Raises OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         # no file object: it would take a fifth of the time that the disk takes
-        unwritten = memoryview(text.encode("utf-8"))
+        unwritten = memoryview(text.encode())
         while unwritten:
             unwritten = unwritten[os.write(descriptor, unwritten) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
     os.replace(temporary, path)
-    checkpoint_journal.sync_folder(path.parent)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renamed and created files in it survive a power cut. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def journal_path(checkpoint: Path) -> Path:
+    """The journal of a checkpoint, also of one that was set aside."""
+    return checkpoint.with_name(f"{checkpoint.name}.journal")
+
+
+def set_aside(state_dir: Path) -> Path:
+    """Keep an invalid checkpoint for inspection, under a name of its own, its journal beside it.
+
+    Returns its new path. Raises SettingsError where it cannot be moved.
+    """
+    path = state_dir / FILE_NAME
+    aside = state_dir / f"{FILE_NAME}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    # in this order: a checkpoint without its journal would be valid, a journal without its checkpoint is ignored
+    try:
+        os.replace(path, aside)
+        if journal_path(path).exists():
+            os.replace(journal_path(path), journal_path(aside))
+    except OSError as exc:
+        raise SettingsError(
+            f"--state-dir {state_dir}: {exc.filename} is invalid and cannot be moved aside: {exc.strerror}; "
+            "make the directory writable, or move the file away"
+        ) from exc
+    return aside

@@ -1,28 +1,68 @@
-"""The checkpoint: what a restart must not lose, in the kubelet's own format, checksum included.
+"""The checkpoint file: the kubelet's format, checksum included, and fields of ours beside it.
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
-PreStarts and Journal stand outside the checksummed part; the kubelet passes over what it does not know.
+PreStarts and Journal are outside the checksummed part; a kubelet ignores fields it does not know.
 Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint and pkg/kubelet/checkpointmanager.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
-from nodedevice_agent.checkpoint.checksum import Closing, after_entry, checksum, opening
-from nodedevice_agent.checkpoint.entry import as_json, from_entry, text, to_entry
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+import msgspec
+
+from nodedevice_agent.checkpoint.checksum import Closing, Data, Entry, after_entry, checksum, opening
+from nodedevice_agent.checkpoint.validation import check_consistent
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark, PluginSocket
 
-_MAX_SHOWN = 40
 # far more plugins than a node has
 _MAX_SOCKETS = 256
-_PRE_START_KEYS = ("PodUID", "ContainerName", "ResourceName")
+# Go's encoder escapes these inside strings; outside of strings JSON has none of them
+_ESCAPED = {character.encode(): b"\\u%04x" % ord(character) for character in "<>&\u2028\u2029"}
+
+_Field = TypeVar("_Field", bound=msgspec.Struct)
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """A PluginSocket in the file."""
+
+    ResourceName: str
+    Endpoint: str
+
+
+class PreStart(msgspec.Struct, frozen=True):
+    """A pending PreStartContainer call in the file."""
+
+    PodUID: str
+    ContainerName: str
+    ResourceName: str
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """Checksum: over the mark and the file's checksum. With a wrong mark, journal lines would be lost or applied twice."""
+
+    Generation: str
+    Sequence: int
+    Checksum: int
+
+
+class _Beside(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What is outside the checksummed part. What is invalid in an Any is ignored: it is only a hint for the next start."""
+
+    Checksum: int
+    BootID: Any = ""
+    Endpoints: Any = ()
+    PreStarts: Any = ()
+    Journal: _Mark | None = None
+
+
+class _File(_Beside, kw_only=True):
+    Data: Data
 
 
 def encode(checkpoint: Checkpoint) -> str:
@@ -40,157 +80,141 @@ class _Written:
 
 
 class Encoder:
-    """encode() for one who does it again and again: what stands before the first entry that changed costs nothing.
+    """encode() for repeated use: whatever comes before the first changed entry is neither encoded nor hashed again.
 
-    Allocations keep their order, so a pod that comes is at the end, and one that soon goes is not far from it.
+    Allocations keep their order, so that a new pod is at the end, and one that soon ends is near it.
     """
 
     def __init__(self) -> None:
         self._written: list[_Written] = []
         self._registered: Mapping[str, tuple[str, ...]] = {}
-        self._registered_json = ""
         self._closing: Closing | None = None
         self._is_nil = True
 
     def encode(self, checkpoint: Checkpoint) -> str:
         value = self._entries(checkpoint.allocations)
-        value = self._closed(value, checkpoint.registered)
-        entries = "null" if self._is_nil else f"[{','.join(written.json for written in self._written)}]"
-        beside = "".join(f",{as_json(key)}:{as_json(found)}" for key, found in _beside(checkpoint, value).items())
-        return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{self._registered_json}}},"Checksum":{value}{beside}}}'
+        is_nil, registered = not self._written, checkpoint.registered
+        if self._closing is None or is_nil is not self._is_nil or registered != self._registered:
+            self._registered, self._is_nil, self._closing = registered, is_nil, Closing(registered, is_nil=is_nil)
+        beside = to_json(_beside(checkpoint, self._closing.after(value)))
+        entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
+        devices = to_json({name: registered[name] for name in sorted(registered)})
+        return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{devices}}},{beside[1:]}'
 
     def _entries(self, allocations: tuple[Allocation, ...]) -> int:
-        """Bring what is written up to date. Returns the hash after the last entry."""
+        """Bring the written entries up to date. Returns the hash after the last one."""
         same = takewhile(lambda pair: pair[0].allocation is pair[1], zip(self._written, allocations, strict=False))
         del self._written[sum(1 for _ in same) :]
         value = self._written[-1].checksum if self._written else opening(is_nil=not allocations)
         for allocation in allocations[len(self._written) :]:
             entry = to_entry(allocation)
             value = after_entry(value, entry, is_first=not self._written)
-            self._written.append(_Written(allocation, as_json(entry), value))
+            self._written.append(_Written(allocation, to_json(entry), value))
         return value
 
-    def _closed(self, value: int, registered: Mapping[str, tuple[str, ...]]) -> int:
-        is_nil = not self._written
-        if self._closing is None or is_nil is not self._is_nil or registered != self._registered:
-            self._registered, self._is_nil = registered, is_nil
-            self._registered_json = as_json({name: list(registered[name]) for name in sorted(registered)})
-            self._closing = Closing(registered, is_nil=is_nil)
-        return self._closing.after(value)
 
-
-def _beside(checkpoint: Checkpoint, value: int) -> dict[str, Any]:
-    """What the checksum does not cover. value: the checksum."""
-    found: dict[str, Any] = {}
-    if checkpoint.boot_id:
-        found["BootID"] = checkpoint.boot_id
-    if checkpoint.sockets:
-        found["Endpoints"] = sockets_json(checkpoint.sockets)
-    if checkpoint.pre_starts:
-        found["PreStarts"] = pre_starts_json(checkpoint.pre_starts)
-    if checkpoint.journal is not None:
-        mark = checkpoint.journal
-        found["Journal"] = {
-            "Generation": mark.generation,
-            "Sequence": mark.sequence,
-            "Checksum": _mark_checksum(mark.generation, mark.sequence, value),
-        }
-    return found
-
-
-def sockets_json(sockets: Iterable[PluginSocket]) -> list[dict[str, str]]:
-    return [{"ResourceName": s.resource_name, "Endpoint": s.name} for s in sockets]
-
-
-def pre_starts_json(keys: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
-    return [dict(zip(_PRE_START_KEYS, key, strict=True)) for key in keys]
-
-
-def _mark_checksum(generation: object, sequence: object, value: int) -> int:
-    """Of a JournalMark in a checkpoint with that checksum: believed wrongly, lines would be lost or taken in twice."""
-    return crc32(f"{generation} {sequence} {value}".encode("utf-8", "surrogatepass"))
-
-
-def decode(content: str) -> Checkpoint:
+def decode(content: bytes | str) -> Checkpoint:
     """Raises CheckpointCorrupt."""
     try:
-        whole = json.loads(content)
+        text = content if isinstance(content, str) else content.decode()
+        file = msgspec.json.decode(text, type=_File)
+    except UnicodeDecodeError as exc:
+        raise CheckpointCorrupt(f"not UTF-8 text (byte {exc.start})") from exc
+    except msgspec.ValidationError as exc:
+        raise CheckpointCorrupt(f"a field is missing or of the wrong kind: {exc}") from exc
     except (ValueError, RecursionError) as exc:
         raise CheckpointCorrupt(f"not JSON: {exc}") from exc
-    if not isinstance(whole, dict) or not isinstance(whole.get("Data"), dict):
-        raise CheckpointCorrupt("not a checkpoint: Data is missing")
-    data, stored = whole["Data"], whole.get("Checksum")
-    try:
-        computed = checksum(data)
-        allocations = tuple(from_entry(entry) for entry in data.get("PodDeviceEntries") or ())
-        registered = {str(name): tuple(map(str, ids)) for name, ids in (data.get("RegisteredDevices") or {}).items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
-        raise CheckpointCorrupt(f"a field is missing or of the wrong kind: {exc!r}") from exc
-    if type(stored) is not int or stored != computed:
-        raise CheckpointCorrupt(f"checksum is {str(stored)[:_MAX_SHOWN]}, but the content's is {computed}")
-    _refuse_double_entries(allocations)
-    refuse_double_holders(allocations)
+    computed = checksum(file.Data)
+    if file.Checksum != computed:
+        raise CheckpointCorrupt(f"checksum is {file.Checksum}, but the content's is {computed}")
+    allocations = tuple(map(from_entry, file.Data.PodDeviceEntries or ()))
+    check_consistent(allocations)
     return Checkpoint(
         allocations,
-        registered,
-        boot_id=str(whole.get("BootID") or ""),
-        sockets=read_sockets(whole.get("Endpoints")),
-        pre_starts=read_pre_starts(whole.get("PreStarts")),
-        journal=_mark(whole.get("Journal"), computed),
+        file.Data.RegisteredDevices or {},
+        boot_id=str(file.BootID or ""),
+        sockets=to_sockets(file.Endpoints),
+        pre_starts=to_pre_starts(file.PreStarts),
+        journal=_checked(file.Journal, computed),
     )
 
 
-def read_sockets(entries: object) -> tuple[PluginSocket, ...]:
-    """Those that could have registered; anything else is passed over."""
+def to_json(value: object) -> str:
+    """Compact, and escaped as Go's encoder does it."""
+    octets = msgspec.json.encode(value)
+    for character, escaped in _ESCAPED.items():
+        octets = octets.replace(character, escaped)
+    return octets.decode()
+
+
+def to_entry(allocation: Allocation) -> Entry:
+    """Version 2 of the format."""
+    # JSON keys are sorted as strings ("-1", "0", "10", "2"), unlike in the checksum
+    ids = {node: allocation.ids_by_numa[node] for node in sorted(allocation.ids_by_numa, key=str)}
+    return Entry(allocation.pod_uid, allocation.container, allocation.resource_name, ids, allocation.response)
+
+
+def from_entry(entry: Entry) -> Allocation:
+    """Version 2 or 1. Later kubelets read the device IDs of version 1, which knows no NUMA, as those of node 0."""
+    ids = entry.DeviceIDs
+    nodes = (
+        {node: ids[node] for node in sorted(ids)} if isinstance(ids, dict) else by_numa(ids, dict.fromkeys(ids, (0,)))
+    )
+    return Allocation(entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp)
+
+
+def from_sockets(sockets: Iterable[PluginSocket]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(socket.resource_name, socket.name) for socket in sockets)
+
+
+def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
+    """Those that could have registered; others are ignored."""
     found: list[PluginSocket] = []
+    for entry in _valid(entries, Endpoint):
+        with suppress(RegistrationRejected):
+            check_registration(SUPPORTED_VERSIONS[0], entry.ResourceName, entry.Endpoint)
+            found.append(PluginSocket(entry.ResourceName, entry.Endpoint))
+    return tuple(found[:_MAX_SOCKETS])
+
+
+def from_pre_starts(keys: Iterable[tuple[str, str, str]]) -> tuple[PreStart, ...]:
+    return tuple(PreStart(*key) for key in keys)
+
+
+def to_pre_starts(entries: Any) -> tuple[tuple[str, str, str], ...]:
+    """Each once; entries of another form are ignored."""
+    return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, PreStart)})
+
+
+def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
+    found = []
     for entry in entries if isinstance(entries, list) else ():
-        name, endpoint = (entry.get("ResourceName"), entry.get("Endpoint")) if isinstance(entry, dict) else (None, None)
-        if isinstance(name, str) and isinstance(endpoint, str) and len(found) < _MAX_SOCKETS:
-            with suppress(RegistrationRejected):
-                check_registration(SUPPORTED_VERSIONS[0], name, endpoint)
-                found.append(PluginSocket(name, endpoint))
-    return tuple(found)
+        with suppress(msgspec.ValidationError):
+            found.append(msgspec.convert(entry, kind))
+    return found
 
 
-def read_pre_starts(entries: object) -> tuple[tuple[str, str, str], ...]:
-    """Anything that is no such call is passed over."""
-    found: list[tuple[str, str, str]] = []
-    for entry in entries if isinstance(entries, list) else ():
-        with suppress(KeyError, TypeError):
-            uid, container, resource_name = (text(entry[key]) for key in _PRE_START_KEYS)
-            found.append((uid, container, resource_name))
-    return tuple(dict.fromkeys(found))
+def _beside(checkpoint: Checkpoint, value: int) -> _Beside:
+    """value: the checksum."""
+    mark = checkpoint.journal
+    return _Beside(
+        Checksum=value,
+        BootID=checkpoint.boot_id,
+        Endpoints=from_sockets(checkpoint.sockets),
+        PreStarts=from_pre_starts(checkpoint.pre_starts),
+        Journal=None if mark is None else _Mark(mark.generation, mark.sequence, _mark_checksum(mark, value)),
+    )
 
 
-def _mark(written: object, value: int) -> JournalMark | None:
+def _mark_checksum(mark: JournalMark, value: int) -> int:
+    return crc32(f"{mark.generation} {mark.sequence} {value}".encode())
+
+
+def _checked(written: _Mark | None, value: int) -> JournalMark | None:
     """Raises CheckpointCorrupt."""
     if written is None:
         return None
-    fields = written if isinstance(written, dict) else {}
-    generation, sequence = fields.get("Generation"), fields.get("Sequence")
-    is_right = fields.get("Checksum") == _mark_checksum(generation, sequence, value)
-    if not is_right or not isinstance(generation, str) or not isinstance(sequence, int):
-        raise CheckpointCorrupt("what it says of its journal is damaged")
-    return JournalMark(generation, sequence)
-
-
-def _refuse_double_entries(allocations: tuple[Allocation, ...]) -> None:
-    """The second would take the first one's place, and the first one's devices would be held by nobody for ever.
-
-    Raises CheckpointCorrupt.
-    """
-    keys = {(allocation.pod_uid, allocation.container, allocation.resource_name) for allocation in allocations}
-    if len(keys) < len(allocations):
-        raise CheckpointCorrupt("a container has two entries for one resource")
-
-
-def refuse_double_holders(allocations: Iterable[Allocation]) -> None:
-    """Raises CheckpointCorrupt."""
-    holders: dict[tuple[str, str], str] = {}
-    for allocation in allocations:
-        for device_id in allocation.device_ids:
-            holder = holders.setdefault((allocation.resource_name, device_id), allocation.pod_uid)
-            if holder != allocation.pod_uid:
-                raise CheckpointCorrupt(
-                    f"{allocation.resource_name} {device_id} is held by pods {holder} and {allocation.pod_uid}"
-                )
+    mark = JournalMark(written.Generation, written.Sequence)
+    if written.Checksum != _mark_checksum(mark, value):
+        raise CheckpointCorrupt("the position in the journal is damaged")
+    return mark

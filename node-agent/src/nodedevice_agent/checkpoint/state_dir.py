@@ -1,6 +1,6 @@
-"""The state directory, held for one agent: two that wrote the same checkpoint and journal would each lose what the other wrote.
+"""The state directory, locked for one agent: of two that wrote the same checkpoint each would lose what the other wrote.
 
-Who only reads in it, such as `nodedevice-agent checkpoint`, asks for nothing.
+Readers, such as `nodedevice-agent checkpoint`, need no lock.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ _LOCK = ".nodedevice-agent.state.lock"
 
 
 def make(state_dir: Path) -> None:
-    """0750, where it is not there. Raises SettingsError."""
+    """Create it with mode 0750 if it is missing. Raises SettingsError."""
     try:
         state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     except OSError as exc:
@@ -25,9 +25,9 @@ def make(state_dir: Path) -> None:
 
 @contextmanager
 def held(state_dir: Path) -> Iterator[None]:
-    """Lock it for this process. Raises StateDirectoryUsed, and SettingsError where no file can be made in it."""
+    """Lock it for this process. Raises StateDirectoryUsed, and SettingsError where no file can be created in it."""
     try:
-        # never removed: that would race with whoever locks it next
+        # never removed: that would race with the next process that locks it
         lock = os.open(state_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
         raise _unusable(state_dir, exc) from exc

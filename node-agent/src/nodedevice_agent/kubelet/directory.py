@@ -6,8 +6,8 @@ Source: kubelet pkg/kubelet/cm/devicemanager and pkg/kubelet/apis/podresources @
 
 from pathlib import Path
 
+from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import decode
-from nodedevice_agent.checkpoint.regular_file import read_regular
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.lib.deviceplugin_server.names import socket_name
@@ -15,8 +15,6 @@ from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 PLUGIN_DIR = "device-plugins"
 CHECKPOINT = "kubelet_internal_checkpoint"
 _OURS = "nodedevice-"
-# a hundred times the checkpoint of a full node
-_MAX_BYTES = 64 * 1024**2
 
 
 class KubeletDirectory:
@@ -42,13 +40,11 @@ class KubeletDirectory:
 def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
     """The kubelet's checkpoint; empty where there is none yet. Raises CheckpointCorrupt."""
     try:
-        return decode(read_regular(kubelet_dir / PLUGIN_DIR / CHECKPOINT, _MAX_BYTES).decode("utf-8"))
+        return decode(read_regular(kubelet_dir / PLUGIN_DIR / CHECKPOINT))
     except (FileNotFoundError, NotADirectoryError):
         return Checkpoint()
     except OSError as exc:
         raise CheckpointCorrupt(f"cannot be read: {exc.strerror}") from exc
-    except UnicodeDecodeError as exc:
-        raise CheckpointCorrupt(f"not UTF-8 text (byte {exc.start})") from exc
 
 
 def endpoint_name(resource_name: str) -> str:

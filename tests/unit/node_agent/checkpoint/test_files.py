@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint import journal_file as checkpoint_journal
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.checkpoint.journal import difference, encode_line
+from nodedevice_agent.checkpoint.journal import encode_change
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.errors import SettingsError
@@ -28,9 +27,9 @@ def written(uid: str, sequence: int) -> str:
 
 
 def line(before: str, after: str, sequence: int) -> bytes:
-    change = difference(held_by(before), held_by(after))
-    assert change is not None
-    return encode_line(JournalMark("ours", sequence), change)
+    encoded = encode_change(held_by(before), held_by(after), JournalMark("ours", sequence))
+    assert encoded is not None
+    return encoded
 
 
 def holder(state_dir: Path) -> str:
@@ -91,7 +90,7 @@ class TestReading:
 
         monkeypatch.setattr(os, "replace", read_only)
         with pytest.raises(
-            SettingsError, match=rf"--state-dir .*{FILE_NAME} cannot be believed.*Read-only.*move the file"
+            SettingsError, match=rf"--state-dir .*{FILE_NAME} is invalid and cannot be moved.*Read-only.*move the file"
         ):
             checkpoint_file.set_aside(tmp_path)
 
@@ -131,7 +130,7 @@ class TestReading:
     ) -> None:
         (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
         (tmp_path / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
-        read = checkpoint_journal.read
+        read = checkpoint_file._read_journal
 
         def overtaken(path: Path) -> bytes:
             if holder_alone(tmp_path) == "uid-a":
@@ -139,7 +138,7 @@ class TestReading:
                 (tmp_path / JOURNAL).write_bytes(line("uid-b", "uid-c", 4))
             return read(path)
 
-        monkeypatch.setattr(checkpoint_journal, "read", overtaken)
+        monkeypatch.setattr(checkpoint_file, "_read_journal", overtaken)
         assert holder(tmp_path) == "uid-c"
 
     def test_a_line_that_is_read_while_it_is_written_is_read_again(
@@ -150,14 +149,56 @@ class TestReading:
         (tmp_path / JOURNAL).write_bytes(whole)
         # the beginning was looked at before it was there, and the rest after
         looks = iter([bytes(20) + whole[20:]])
-        read = checkpoint_journal.read
-        monkeypatch.setattr(checkpoint_journal, "read", lambda path: next(looks, None) or read(path))
+        read = checkpoint_file._read_journal
+        monkeypatch.setattr(checkpoint_file, "_read_journal", lambda path: next(looks, None) or read(path))
         assert holder(tmp_path) == "uid-b"
 
 
 def holder_alone(state_dir: Path) -> str:
     """Without the journal."""
     return decode((state_dir / FILE_NAME).read_text()).allocations[0].pod_uid
+
+
+class TestRestoring:
+    """What the agent starts from."""
+
+    def left_with_a_journal(self, state_dir: Path) -> None:
+        (state_dir / FILE_NAME).write_text(written("uid-a", 1))
+        (state_dir / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
+
+    def test_a_journal_of_an_earlier_process_is_folded_into_the_file(self, tmp_path: Path) -> None:
+        self.left_with_a_journal(tmp_path)
+        restored = checkpoint_file.restore(tmp_path)
+        assert restored.checkpoint is not None
+        assert (restored.checkpoint.allocations[0].pod_uid, restored.note) == ("uid-b", "")
+        assert holder_alone(tmp_path) == "uid-b"
+        assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+    def test_a_disk_that_cannot_be_written_keeps_the_journal(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.left_with_a_journal(tmp_path)
+
+        def read_only(*_: object) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        monkeypatch.setattr(checkpoint_file, "write", read_only)
+        restored = checkpoint_file.restore(tmp_path)
+        assert restored.checkpoint is not None
+        assert holder(tmp_path) == restored.checkpoint.allocations[0].pod_uid == "uid-b"
+
+    def test_there_is_none(self, tmp_path: Path) -> None:
+        assert checkpoint_file.restore(tmp_path) == checkpoint_file.Restored(None)
+
+    def test_an_invalid_one_is_kept_aside_and_logged(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        self.left_with_a_journal(tmp_path)
+        (tmp_path / FILE_NAME).write_text("broken")
+        restored = checkpoint_file.restore(tmp_path)
+        (aside,) = tmp_path.glob("*Z")
+        assert restored.checkpoint is None
+        assert f"it is kept as {aside.name}" in restored.note
+        assert sorted(tmp_path.iterdir()) == [aside, checkpoint_file.journal_path(aside)]
+        assert [(record.levelname, record.__dict__["path"]) for record in caplog.records] == [("ERROR", str(aside))]
 
 
 class TestWriting:

@@ -8,13 +8,14 @@ import string
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.checkpoint.checksum import checksum
-from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.checkpoint.checksum import Data, checksum
+from nodedevice_agent.checkpoint.format import Encoder, decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, PluginSocket
 
 SAMPLES = Path(__file__).parent / "checkpoints"
 VERSION_2 = ["v2-no-pods", "v2-one-pod-no-numa", "v2-two-gpus-numa1"]
@@ -25,9 +26,14 @@ def sample(name: str) -> str:
     return (SAMPLES / f"{name}.json").read_text(encoding="utf-8").rstrip("\n")
 
 
+def checksum_of(data: dict[str, Any]) -> int:
+    """Raises ValueError for what has none."""
+    return checksum(msgspec.json.decode(json.dumps(data), type=Data))
+
+
 def of(data: dict[str, Any], **more: Any) -> str:
     """A file with the right checksum, whatever is in it."""
-    return json.dumps({"Data": data, "Checksum": checksum(data), **more})
+    return json.dumps({"Data": data, "Checksum": checksum_of(data), **more})
 
 
 def entry(uid: str = "uid-a", ids: Any = None, **more: Any) -> dict[str, Any]:
@@ -44,7 +50,7 @@ def entry(uid: str = "uid-a", ids: Any = None, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_checksum_is_the_kubelets(name: str) -> None:
     whole = json.loads(sample(name))
-    assert checksum(whole["Data"]) == whole["Checksum"]
+    assert checksum_of(whole["Data"]) == whole["Checksum"]
 
 
 @pytest.mark.kubelet("scenario 17")
@@ -96,11 +102,12 @@ def test_every_digit_changed_is_refused(name: str) -> None:
     [
         pytest.param("", "not JSON", id="empty"),
         pytest.param("\x00" * 512, "not JSON", id="zeros, as after a power cut"),
-        pytest.param("[" * 100_000, "not JSON", id="nested without end"),
-        pytest.param("9" * 10_000, "not", id="a number without end"),
-        pytest.param("null", "Data is missing", id="null"),
-        pytest.param("[]", "Data is missing", id="a list"),
-        pytest.param('{"Data":[],"Checksum":1}', "Data is missing", id="data of the wrong kind"),
+        pytest.param("[" * 100_000, "Expected `object`", id="nested without end"),
+        pytest.param('{"x":' + "[" * 100_000, "not JSON", id="an unknown field, nested without end"),
+        pytest.param("9" * 10_000, "out of range", id="a number without end"),
+        pytest.param("null", "Expected `object`", id="null"),
+        pytest.param("[]", "Expected `object`", id="a list"),
+        pytest.param('{"Data":[],"Checksum":1}', "at `$.Data`", id="data of the wrong kind"),
         pytest.param('{"Data":{},"Checksum":1}', "PodDeviceEntries", id="no entries"),
         pytest.param('{"Data":{"PodDeviceEntries":{"a":1},"RegisteredDevices":null}}', "field", id="entries as a map"),
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":[1]}}', "field", id="names as a list"),
@@ -109,10 +116,14 @@ def test_every_digit_changed_is_refused(name: str) -> None:
             '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"\\ud800":[]}}}', "", id="half a character"
         ),
         pytest.param(
-            '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}', "checksum is None", id="no checksum"
+            '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}',
+            "missing required field `Checksum`",
+            id="no checksum",
         ),
         pytest.param(
-            of({"PodDeviceEntries": None, "RegisteredDevices": None})[:-1] + ',"Checksum":"x"}', "is x", id="word"
+            of({"PodDeviceEntries": None, "RegisteredDevices": None})[:-1] + ',"Checksum":"x"}',
+            "at `$.Checksum`",
+            id="word",
         ),
     ],
 )
@@ -171,8 +182,8 @@ def test_refuses_two_entries_of_one_container() -> None:
 def test_refuses_a_checksum_of_another_kind(kind: Any) -> None:
     data = {"PodDeviceEntries": [entry()], "RegisteredDevices": {}}
     assert decode(of(data)).allocations
-    with pytest.raises(CheckpointCorrupt, match="checksum is"):
-        decode(json.dumps({"Data": data, "Checksum": kind(checksum(data))}))
+    with pytest.raises(CheckpointCorrupt, match=r"Expected `int`.* at `\$\.Checksum`"):
+        decode(json.dumps({"Data": data, "Checksum": kind(checksum_of(data))}))
 
 
 def test_escapes_as_gos_encoder_does() -> None:
@@ -250,3 +261,66 @@ def test_no_json_raises_anything_but_corrupt(
         said = str(exc)
     assert len(said) <= 512
     assert all(isinstance(i, str) for allocation in allocations for i in allocation.device_ids)
+
+
+# -- an encoder that is used again
+
+POOL = [Allocation(f"uid-{n}", "main", "r/r", {0: (f"d{n}",)}, bytes([n]) * n) for n in range(6)]
+ORDERS = st.lists(st.sampled_from(POOL), unique_by=lambda a: a.pod_uid).map(tuple)
+REGISTERED = st.dictionaries(st.sampled_from(["r/r", "r/é", "r/<s>"]), st.lists(st.text("ab", max_size=2)).map(tuple))
+REPEATED = st.builds(Checkpoint, ORDERS, REGISTERED, st.sampled_from(["", "boot-1"]))
+
+
+@given(st.lists(REPEATED, max_size=8))
+def test_an_encoder_that_is_used_again_writes_what_a_new_one_writes(checkpoints: list[Checkpoint]) -> None:
+    encoder = Encoder()
+    for checkpoint in checkpoints:
+        written = encoder.encode(checkpoint)
+        assert written == encode(checkpoint)
+        whole = json.loads(written)
+        assert whole["Checksum"] == checksum_of(whole["Data"])
+
+
+def test_pods_that_come_and_go_with_the_same_devices_listed() -> None:
+    """Every low byte of the hash before the list of devices, many of them twice."""
+    encoder = Encoder()
+    registered = {"r/r": ("d0", "d1", "d2")}
+    for number in range(600):
+        allocation = Allocation(f"uid-{number % 300}", "main", "r/r", {0: ("d0",)}, b"answer")
+        checkpoint = Checkpoint((allocation,), registered)
+        assert decode(encoder.encode(checkpoint)) == checkpoint
+
+
+# -- sockets of connected plugins: never a reason to refuse a file
+
+GPU = "example.com/gpu"
+GOOD = {"ResourceName": GPU, "Endpoint": "gpu.sock"}
+
+
+def test_sockets_survive_and_are_outside_the_checksum() -> None:
+    sockets = (PluginSocket(GPU, "gpu.sock"), PluginSocket("example.com/nic", ".kept-nic.sock"))
+    text = encode(Checkpoint(registered={GPU: ("a",)}, sockets=sockets))
+    assert decode(text).sockets == sockets
+    without = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
+    assert "Endpoints" not in without
+    assert json.loads(text)["Checksum"] == without["Checksum"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        pytest.param(None, 0, id="null"),
+        pytest.param("gpu.sock", 0, id="not a list"),
+        pytest.param([1, None, [], "x", {}], 0, id="not objects"),
+        pytest.param([{"ResourceName": GPU}], 0, id="a field is missing"),
+        pytest.param([{**GOOD, "Endpoint": 7}], 0, id="not a string"),
+        pytest.param([{**GOOD, "Endpoint": "../gpu.sock"}], 0, id="leads out of the directory"),
+        pytest.param([{**GOOD, "Endpoint": "a\0b"}], 0, id="not a file name"),
+        pytest.param([{**GOOD, "ResourceName": "gpu"}], 0, id="not a resource name"),
+        pytest.param([{"ResourceName": "gpu"}, GOOD], 1, id="what is wrong takes nothing along"),
+        pytest.param([GOOD] * 1000, 256, id="a bound"),
+    ],
+)
+def test_invalid_sockets_are_ignored(written: Any, read: int) -> None:
+    document = {**json.loads(encode(Checkpoint(registered={GPU: ("a",)}))), "Endpoints": written}
+    assert decode(json.dumps(document)).sockets == (PluginSocket(GPU, "gpu.sock"),) * read

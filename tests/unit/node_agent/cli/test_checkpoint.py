@@ -44,7 +44,7 @@ def test_show_for_people(file: Path) -> None:
     shown = command("show", file)
     assert shown.exit_code == 0
     assert shown.stdout.splitlines() == [
-        "Checkpoint version 2, checksum right, boot boot-1",
+        "Checkpoint version 2, checksum valid, boot boot-1",
         "",
         "RESOURCE         HEALTHY  SOCKET    DEVICES",
         "example.com/gpu  2        gpu.sock  a b",
@@ -98,7 +98,7 @@ def test_kubelets_own_files(name: str, version: int, allocations: int) -> None:
     path = SAMPLES / f"{name}.json"
     verified = command("verify", path)
     assert (verified.exit_code, verified.stderr) == (0, "")
-    assert f"fine; version {version}, allocations: {allocations}, resources: 1" in verified.stdout
+    assert f"valid; version {version}, allocations: {allocations}, resources: 1" in verified.stdout
     document = json.loads(command("show", path, "-o", "json").stdout)
     assert document["version"] == version
     assert [a["answer"] is not None for a in document["allocations"]] == [True] * allocations
@@ -122,13 +122,13 @@ def corrupted(change: dict[str, Any]) -> str:
     [
         pytest.param(b"", "not JSON", id="empty"),
         pytest.param(b'{"Data":', "not JSON", id="cut off"),
-        pytest.param(b"[]", "Data is missing", id="something else"),
+        pytest.param(b"[]", "Expected `object`", id="something else"),
         pytest.param(b"\x7fELF\x80", "not UTF-8 text (byte 4)", id="binary"),
         pytest.param(corrupted({"Checksum": 1}).encode(), "checksum is 1, but the content's is", id="checksum"),
         pytest.param(
             corrupted({"Data": {"PodDeviceEntries": [{}], "RegisteredDevices": {}}}).encode(), "missing", id="a field"
         ),
-        pytest.param(b"[" * 100_000, "not JSON", id="too deep"),
+        pytest.param(b'{"x":' + b"[" * 100_000, "not JSON", id="too deep"),
     ],
 )
 @pytest.mark.parametrize("subcommand", ["show", "verify"])
@@ -158,7 +158,7 @@ def test_an_answer_that_cannot_be_decoded_is_found(file: Path) -> None:
     verified = command("verify", file)
     assert verified.exit_code == 1
     assert "example.com/gpu of container main of pod uid-1: AllocResp cannot be decoded (2 bytes)" in verified.stderr
-    assert "  answer: AllocResp cannot be decoded (2 bytes)" in command("show", file).stdout
+    assert "  response: AllocResp cannot be decoded (2 bytes)" in command("show", file).stdout
     (entry,) = json.loads(command("show", file, "-o", "json").stdout)["allocations"]
     assert (entry["answer"], entry["problem"]) == (None, "AllocResp cannot be decoded (2 bytes)")
 
@@ -167,7 +167,7 @@ def test_what_no_plugin_can_have_listed_is_found_and_shown(file: Path) -> None:
     file.write_text(encode(holding(None, device_ids=("a\n",))))
     verified = command("verify", file)
     assert verified.exit_code == 1
-    assert verified.stderr == f"Error: {file}: example.com/gpu: 'a\\n' can be no device ID\n"
+    assert verified.stderr == f"Error: {file}: example.com/gpu: invalid device ID 'a\\n'\n"
     assert command("show", file).exit_code == 0
 
 
@@ -184,7 +184,7 @@ def test_a_pipe_is_not_waited_for(file: Path) -> None:
 def test_an_answer_that_was_lost_is_no_fault(file: Path) -> None:
     file.write_text(encode(holding(None)))
     assert command("verify", file).exit_code == 0
-    assert "  answer: lost; the plugin will be asked again" in command("show", file).stdout
+    assert "  response: lost; the plugin will be called again" in command("show", file).stdout
 
 
 def test_nothing_in_a_file_reaches_the_terminal_raw(file: Path) -> None:
@@ -207,19 +207,19 @@ class TestJournal:
 
     def test_it_is_shown(self, file: Path) -> None:
         first, *others = command("show", file).stdout.splitlines()
-        assert first == "Checkpoint version 2, checksum right, boot boot-1, with 1 line of its journal"
+        assert first == "Checkpoint version 2, checksum valid, boot boot-1, with 1 line of its journal"
         assert "  NUMA node 0: b c" in others
         shown = json.loads(command("show", file, "-o", "json").stdout)
         assert (shown["journalLines"], shown["allocations"][0]["deviceIDs"]) == (1, ["b", "c"])
 
     def test_it_is_verified(self, file: Path) -> None:
         assert command("verify", file).stdout == (
-            f"{file}: fine; version 2, allocations: 1, resources: 1, lines of its journal: 1\n"
+            f"{file}: valid; version 2, allocations: 1, resources: 1, journal lines: 1\n"
         )
         (file.parent / f"{file.name}.journal").write_bytes(b"?" + (file.parent / f"{file.name}.journal").read_bytes())
         damaged = command("verify", file)
         assert (damaged.exit_code, damaged.stdout) == (1, "")
-        assert damaged.stderr == f"Error: {file}: corrupt: the journal is damaged before its line 2\n"
+        assert damaged.stderr == f"Error: {file}: corrupt: line 2 of the journal is damaged\n"
 
     def test_a_flipped_bit_in_its_last_line_is_told(self, file: Path) -> None:
         journal = file.parent / f"{file.name}.journal"
@@ -233,7 +233,7 @@ class TestJournal:
     def test_a_last_line_that_was_never_finished_is_nothing(self, file: Path) -> None:
         journal = file.parent / f"{file.name}.journal"
         journal.write_bytes(journal.read_bytes().rstrip(b"\0")[:-2])
-        assert command("verify", file).stdout == f"{file}: fine; version 2, allocations: 1, resources: 1\n"
+        assert command("verify", file).stdout == f"{file}: valid; version 2, allocations: 1, resources: 1\n"
 
 
 class TestContainers:
@@ -259,7 +259,7 @@ class TestContainers:
     def test_a_conflict_is_told(self, file: Path) -> None:
         file.write_text(encode(self.checkpoint()))
         assert command("show", file).stdout.splitlines()[-1] == (
-            "CONFLICT in container main of pod uid-1: env GPUS: example.com/gpu's is used, example.com/nic's is left out"
+            "CONFLICT in container main of pod uid-1: env GPUS: example.com/gpu's is used, example.com/nic's is ignored"
         )
 
     def test_a_removed_pod_has_none(self, file: Path) -> None:

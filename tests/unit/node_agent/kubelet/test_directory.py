@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+from nodedevice_agent.checkpoint import files
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.kubelet import directory
 from nodedevice_agent.kubelet.directory import CHECKPOINT, endpoint_name, read_checkpoint
 
 GOOD = (
@@ -36,7 +36,7 @@ def test_no_file_or_no_directory_is_a_kubelet_that_has_written_nothing(plugin_di
     [
         (b"", "not JSON"),
         (b"\xff", "not UTF-8 text"),
-        (b"[]", "Data is missing"),
+        (b"[]", "Expected `object`"),
         (GOOD.replace("3952659280", "1").encode(), "checksum is 1, but"),
     ],
 )
@@ -47,7 +47,7 @@ def test_what_cannot_be_believed_says_why(plugin_dir: Path, content: bytes, why:
 
 
 def test_a_file_without_end_is_not_read_to_its_end(plugin_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "_MAX_BYTES", len(GOOD) - 1)
+    monkeypatch.setattr(files, "MAX_BYTES", len(GOOD) - 1)
     (plugin_dir / CHECKPOINT).write_text(GOOD)
     with pytest.raises(CheckpointCorrupt, match="cannot be read: bigger than"):
         read_checkpoint(plugin_dir.parent)

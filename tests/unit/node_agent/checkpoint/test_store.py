@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint import store as checkpoint_store
@@ -83,6 +83,7 @@ LIVES = st.lists(
 )
 
 
+@settings(deadline=None)  # each example flushes a dozen files, which takes a busy disk a second
 @given(LIVES)
 def test_a_kill_at_any_step_loses_nothing_that_was_saved(lives: list[tuple[list[bool], int, float]]) -> None:
     patched = pytest.MonkeyPatch()

@@ -28,7 +28,7 @@ _NODE = "gpu-node"
 _NODE_DEVICE = f"{_NODE}.nvidia.com.gpu"
 _NAMESPACE = "demo"
 # of the agent's log
-_IDLE = "no GPU here"
+_IDLE = "no GPU found"
 
 
 class Broken(Exception):

@@ -115,7 +115,7 @@ async def test_a_uuid_that_is_none_costs_its_gpu(
 
     async with node(tmp_path, "t4-pair", monkeypatch, spoil) as here:
         found = await here.until(lambda r: r.available == 1)
-        assert f"GPU 1 cannot be named: {said}" in found.plugin_message
+        assert f"GPU 1 cannot be identified: {said}" in found.plugin_message
 
 
 async def test_a_gpu_may_lose_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

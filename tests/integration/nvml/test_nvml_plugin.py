@@ -76,7 +76,9 @@ async def test_what_is_no_word_of_an_administrator_stops_nothing(
         await here.until_unhealthy({1: "Xid48"})
         (clear / here.uuids[1]).touch()
         await here.until(lambda r: r.available == 2)
-    assert [record.message for record in caplog.records].count("GPU is not cleared: remove this by hand") == 1
+    assert [record.message for record in caplog.records].count(
+        "cannot remove the clear request; remove the file by hand"
+    ) == 1
 
 
 async def test_ecc_errors_that_came_while_the_agent_was_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

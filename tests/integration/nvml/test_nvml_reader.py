@@ -45,7 +45,7 @@ async def test_a_driver_that_hangs_from_the_start_is_said(tmp_path: Path, monkey
     async with node(tmp_path, "t4-pair", monkeypatch, lambda gpus: gpus.hang("*", "nvmlDeviceGetCount")) as here:
         found = await here.until(lambda r: bool(r.plugin_message))
         assert found.total == 0
-        assert "nvmlDeviceGetCount does not come back" in found.plugin_message
+        assert "nvmlDeviceGetCount hangs" in found.plugin_message
         here.gpus.repair("*", "nvmlDeviceGetCount")
         found = await here.until(lambda r: r.available == 2)
         assert not found.plugin_message
@@ -94,13 +94,13 @@ async def test_looks_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.M
 
 async def test_no_xid_is_missed_while_a_lost_gpu_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begins = asyncio.Event()
-    look_anew = Succession.look_anew
+    rescan = Succession.rescan
 
     def noted(readers: Succession) -> None:
         begins.set()
-        look_anew(readers)
+        rescan(readers)
 
-    monkeypatch.setattr(Succession, "look_anew", noted)
+    monkeypatch.setattr(Succession, "rescan", noted)
     async with node(tmp_path, "dgx-h100", monkeypatch) as here:
         await here.until(lambda r: r.available == 8)
         here.gpus.lose(0)
@@ -124,7 +124,7 @@ async def test_a_gpu_that_does_not_tell_its_name_holds_up_nobody(
         # the next reader, which looks for this one, meets the one that hangs
         here.gpus.lose(0)
         found = await here.until(lambda r: bool(r.plugin_message))
-        assert "GPU 4 does not answer" in found.plugin_message
+        assert "GPU 4 does not respond" in found.plugin_message
         await here.until_unhealthy({0: "GpuLost", 4: "Xid119"})
         here.gpus.xid(2, 48)
         await here.until_unhealthy({0: "GpuLost", 2: "Xid48", 4: "Xid119"})
@@ -151,7 +151,7 @@ async def test_all_gpus_may_hang_when_they_are_named(tmp_path: Path, monkeypatch
         await here.until(lambda r: r.available == 2)
         here.gpus.hang("*", "nvmlDeviceGetUUID")
         os.kill(here.reader_pid(), signal.SIGKILL)
-        found = await here.until(lambda r: "GPU 1 does not answer" in r.plugin_message)
+        found = await here.until(lambda r: "GPU 1 does not respond" in r.plugin_message)
         assert {d.reason for d in found.devices} == {"DriverHangs"}
 
 
@@ -193,13 +193,13 @@ async def test_nor_are_its_links_unknown_for_good(tmp_path: Path, monkeypatch: p
 async def test_nothing_of_it_comes_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_MODULE", "nodedevice_agent.no_such_module")
     missed = asyncio.Event()
-    miss = GpuWatch._miss
+    miss = GpuWatch._begin_grace
 
     def noted(its: GpuWatch) -> None:
         miss(its)
         missed.set()
 
-    monkeypatch.setattr(GpuWatch, "_miss", noted)
+    monkeypatch.setattr(GpuWatch, "_begin_grace", noted)
     with FileWatcher() as files:
         gpus = GpuWatch(NvmlSettings(), str(tmp_path), tmp_path, files)
         running = asyncio.create_task(gpus.run())

@@ -61,10 +61,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, caplog: pytest.LogC
     refused = run(tmp_path, "show")
     assert refused.exit_code == 1
     assert str(path) in refused.output
-    # the agent says so, goes on, and writes it anew
+    # the agent logs it, goes on, and writes the file again
     store = Memory(tmp_path)
     assert store.read() == ()
-    assert "forgotten" in caplog.text
+    assert "GPU state file is corrupt" in caplog.text
     assert path.with_name("remembered.json.unreadable").read_bytes() == content
     store.write((WELL,))
     assert Memory(tmp_path).read() == (WELL,)

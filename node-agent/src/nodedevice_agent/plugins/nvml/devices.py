@@ -1,6 +1,6 @@
-"""What is a device of a GPU: the whole of it. The one place that knows; shares and slices of a GPU would be made here.
+"""Devices of a GPU, and what a container gets for them. A device is a whole GPU; shares or slices of one would be made here.
 
-Device IDs are the GPUs' UUIDs: they stay over reboots, and are what CUDA and the container toolkits take.
+Device IDs are the GPUs' UUIDs: they survive reboots, and CUDA and the container toolkits take them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,9 +15,15 @@ from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health.health import Trouble
 from nodedevice_agent.plugins.nvml.links import Pair
 
+ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+# besides each GPU's own; every CUDA program needs the first two, and the others where the driver has them
+CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
 
 def devices_of(gpu: Gpu, trouble: Trouble | None) -> tuple[PluginDevice, ...]:
-    """What is listed for this GPU."""
+    """The devices to list for this GPU."""
     return (
         PluginDevice(
             gpu.uuid,
@@ -31,26 +37,21 @@ def devices_of(gpu: Gpu, trouble: Trouble | None) -> tuple[PluginDevice, ...]:
 
 
 def gpu_uuid(device_id: str) -> str:
-    """The GPU that a device is of."""
+    """The GPU of a device."""
     return device_id
 
 
 def device_scores(gpu_scores: Mapping[Pair, int]) -> Mapping[Pair, int]:
-    """The scores of pairs of devices, of those of pairs of GPUs."""
+    """Scores of pairs of devices, from scores of pairs of GPUs."""
     return gpu_scores
-
-
-ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
-
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-# beside each GPU's own; the first two are needed by every CUDA program, the others where the driver has them
-CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
 
 def allocation(
     resource_name: str, gpus: Iterable[Gpu], ways: Collection[str], cdi_kind: str, control_nodes: Iterable[str]
 ) -> ContainerAllocation:
-    """ways: of ENV, DEVICE_NODES and CDI. control_nodes: those of CONTROL_NODES that exist on this node.
+    """What a container with these GPUs gets.
+
+    ways: of ENV, DEVICE_NODES and CDI. control_nodes: the CONTROL_NODES that exist on this node.
 
     Raises AllocationRefused.
     """
@@ -61,7 +62,7 @@ def allocation(
         if unnumbered:
             raise AllocationRefused(
                 resource_name,
-                f"the driver does not tell the device file of {', '.join(unnumbered)}; let handOver be env or cdi",
+                f"the driver does not report the device file of {', '.join(unnumbered)}; set handOver to env or cdi",
             )
         nodes = [*(f"/dev/nvidia{gpu.minor}" for gpu in wanted), *control_nodes]
     return ContainerAllocation(

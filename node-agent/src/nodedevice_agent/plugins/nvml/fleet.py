@@ -1,7 +1,7 @@
-"""All GPUs of a node and their health, from what is read of them: the state of the nvml plugin.
+"""All GPUs of a node and their health: the state of the nvml plugin.
 
-A GPU that was listed once stays listed, as not healthy, when its driver no longer lists it: one that has fallen off the bus must be
-seen. It is forgotten when another UUID appears at its place on the bus, or when an administrator says so.
+A GPU that was listed once stays listed, as unhealthy, when the driver no longer lists it: a GPU that fell off the bus must stay
+visible. It is forgotten when another UUID appears at its bus ID, or when an administrator clears it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,9 +17,9 @@ from nodedevice_agent.plugins.nvml.links import Link, Pair, scores
 class Inventory:
     """What one start of the reader found.
 
-    lost: how many GPUs the driver lists and says are lost; such a one tells nothing, so which it is has to be worked out.
-    unnamed: a sentence for each GPU that does not even tell its UUID for another reason. is_partial: what joins some GPU to the
-    others could not be found out, because a call hung.
+    lost: how many GPUs the driver lists and reports as lost; it does not report which ones, so that has to be inferred.
+    unnamed: a sentence for each GPU whose UUID cannot be read for another reason. is_partial: links of some GPU are unknown because
+    a call hung.
     """
 
     gpus: tuple[Gpu, ...]
@@ -31,7 +31,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Of one GPU, for the log. trouble: None for one that is well again. how: how it was seen to be."""
+    """A change of one GPU, for the log. trouble: None when it is healthy again. how: what showed that."""
 
     uuid: str
     trouble: Trouble | None
@@ -40,9 +40,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What has to outlive a restart of the agent within one boot.
+    """What has to survive a restart of the agent within one boot.
 
-    ecc_uncorrected: as last read, so that errors that nobody was there to see are news all the same.
+    ecc_uncorrected: as last read, so that errors while no agent ran are noticed.
     """
 
     gpu: Gpu
@@ -53,13 +53,13 @@ class Remembered:
 
 
 class Fleet:
-    """Mutable; each event answers what changed by it."""
+    """Mutable state; each event returns the changes that it caused."""
 
     def __init__(self, health_rules: HealthRules, remembered: Iterable[Remembered] = ()) -> None:
         self._rules = health_rules
         self._gpus: dict[str, Gpu] = {}
         self._health: dict[str, GpuHealth] = {}
-        self._unread: Trouble | None = None
+        self._driver_trouble: Trouble | None = None
         self.unnamed: tuple[str, ...] = ()
         self.is_partial = False
         self.scores: Mapping[Pair, int] = {}
@@ -73,13 +73,13 @@ class Fleet:
     # -- events ----------------------------------------------------------------------------------------------------------
 
     def found(self, inventory: Inventory) -> list[Change]:
-        """The reader has started and looked at everything."""
+        """The reader has started and reported its inventory."""
         changes = []
         found = {gpu.uuid: gpu.completed(self._gpus.get(gpu.uuid, gpu)) for gpu in inventory.gpus}
         places = {gpu.pci_bus_id for gpu in found.values() if gpu.pci_bus_id}
         for uuid in [uuid for uuid in self._gpus if uuid not in found]:
             if self._gpus[uuid].pci_bus_id in places:
-                changes.append(Change(uuid, None, "another UUID has its place on the bus"))
+                changes.append(Change(uuid, None, "another UUID has its bus ID"))
                 self._forget(uuid)
         changes += self._miss([uuid for uuid in self._gpus if uuid not in found], inventory)
         for uuid, gpu in found.items():
@@ -90,16 +90,16 @@ class Fleet:
         return changes
 
     def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:
-        """What each GPU was found not to support. Returns whether that is news."""
-        is_news = False
+        """What each GPU does not support. Returns whether that changed anything."""
+        has_changed = False
         for uuid in not_supported.keys() & self._gpus.keys():
             before = self._gpus[uuid]
             self._gpus[uuid] = replace(before, not_supported=not_supported[uuid])
-            is_news |= self._gpus[uuid] != before
-        return is_news
+            has_changed |= self._gpus[uuid] != before
+        return has_changed
 
     def read(self, readings: Mapping[str, Reading]) -> list[Change]:
-        """GPUs were looked at. One that is not known is left to the next inventory."""
+        """GPUs were read. An unknown GPU waits for the next inventory."""
         changes = []
         for uuid, reading in readings.items():
             if uuid in self._health:
@@ -108,7 +108,7 @@ class Fleet:
         return changes
 
     def xid(self, uuid: str, xid: int) -> list[Change]:
-        """uuid: "" for one that the driver did not tell the GPU of; then it says nothing of any."""
+        """The driver reported an Xid. uuid: "" when it did not report which GPU; then no GPU is affected."""
         if uuid not in self._health:
             return []
         return self._set(uuid, rules.with_xid(self._health[uuid], xid, self._rules))
@@ -120,22 +120,22 @@ class Fleet:
         return self._set(uuid, rules.with_ecc_event(self._health[uuid], self._rules))
 
     def unread(self, trouble: Trouble | None) -> bool:
-        """Nobody reads the driver, because of this; None: it is read again. Returns whether that is news."""
-        is_news = trouble != self._unread
-        self._unread = trouble
-        return is_news
+        """The driver cannot be read because of this; None: it is read again. Returns whether that changed."""
+        has_changed = trouble != self._driver_trouble
+        self._driver_trouble = trouble
+        return has_changed
 
     def cleared(self, uuid: str) -> list[Change]:
-        """An administrator says that this GPU is well, or is no more."""
+        """An administrator marked this GPU as healthy, or as removed for good."""
         health = self._health.get(uuid)
         if health is None:
             return []
         if health.passing == rules.GONE:
             self._forget(uuid)
-            return [Change(uuid, None, "an administrator says that it is gone for good")]
-        return self._set(uuid, rules.cleared(health), "an administrator says so")
+            return [Change(uuid, None, "an administrator removed it")]
+        return self._set(uuid, rules.cleared(health), "an administrator cleared it")
 
-    # -- what is --------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def gpus(self) -> Mapping[str, Gpu]:
@@ -143,30 +143,30 @@ class Fleet:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What is wrong with the whole: the driver is not read, or a GPU cannot be named."""
-        if self._unread is not None or not self.unnamed:
-            return self._unread
+        """What is wrong with the node's GPUs as a whole: the driver cannot be read, or a GPU cannot be identified."""
+        if self._driver_trouble is not None or not self.unnamed:
+            return self._driver_trouble
         return Trouble("GpuUnreadable", "; ".join(self.unnamed))
 
     @property
     def is_whole(self) -> bool:
-        """Every GPU that was ever seen answers; else it is worth looking for them anew."""
+        """Whether every GPU ever seen can be reached; if not, a rescan may help."""
         return not self.unnamed and not any(health.is_unreachable for health in self._health.values())
 
     def trouble_of(self, uuid: str) -> Trouble | None:
-        """Why this GPU is not healthy. A mark says more than that nobody can look."""
+        """Why this GPU is unhealthy. A mark says more than an unreadable driver."""
         health = self._health[uuid]
-        return health.mark or self._unread or health.passing
+        return health.mark or self._driver_trouble or health.passing
 
     def remembered(self) -> tuple[Remembered, ...]:
-        """Sorted, so that equal state is equally written."""
+        """Sorted, so that equal state gives an equal file."""
         return tuple(
             Remembered(self._gpus[uuid], health.mark, health.is_away, health.marked_at, health.read.ecc_uncorrected)
             for uuid, health in sorted(self._health.items())
         )
 
     def _miss(self, missing: list[str], inventory: Inventory) -> list[Change]:
-        """GPUs that were known and were not found: lost ones first, those that are known to be lost first among them."""
+        """Known GPUs that were not found: assign the lost ones first, beginning with GPUs already known as lost."""
         changes = []
         lost = inventory.lost
         for uuid in sorted(missing, key=lambda uuid: self._health[uuid].passing != rules.LOST):
@@ -175,9 +175,9 @@ class Fleet:
                 lost -= 1
                 changes += self._set(uuid, rules.lost(health))
             else:
-                # one that does not tell its name may be this one: then it is not gone, and its return is no reset
+                # an unidentified GPU may be this one: then it is not gone, and its return is no reset
                 changes += self._set(uuid, rules.silent(health) if inventory.unnamed else rules.gone(health))
-        self.unnamed = (*inventory.unnamed, *["a GPU is lost that never told which it is"] * lost)
+        self.unnamed = (*inventory.unnamed, *["a lost GPU was never identified"] * lost)
         return changes
 
     def _set(self, uuid: str, health: GpuHealth, how: str = "") -> list[Change]:

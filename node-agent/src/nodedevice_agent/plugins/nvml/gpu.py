@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-# it becomes a device ID, a file name and a word in NVIDIA_VISIBLE_DEVICES
+# becomes a device ID, a file name and an item of NVIDIA_VISIBLE_DEVICES
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # far more than any machine has
 _MOST_NUMA_NODES = 1 << 16
@@ -11,10 +11,10 @@ _MOST_NUMA_NODES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What does not change while the driver runs. What a GPU or driver does not tell is empty or None.
+    """Properties that do not change while the driver runs. Empty or None: not reported by the GPU or the driver.
 
-    pci_bus_id: domain:bus:device.function, as sysfs spells it. minor: the N of /dev/nvidiaN. not_supported: what of the plugin's
-    work has to do without this GPU's word, in one word each, sorted (docs/gpu.md has them).
+    pci_bus_id: domain:bus:device.function, as in sysfs. minor: the N of /dev/nvidiaN. not_supported: features of the plugin
+    that this GPU does not support, sorted (docs/gpu.md lists them).
     """
 
     uuid: str
@@ -27,11 +27,11 @@ class Gpu:
 
     @property
     def is_plausible(self) -> bool:
-        """Whether it can be offered as a device."""
+        """Whether it can be listed as a device."""
         return is_uuid(self.uuid) and 0 <= (self.numa_node or 0) < _MOST_NUMA_NODES
 
     def completed(self, before: "Gpu") -> "Gpu":
-        """With what an earlier description of the same GPU told and this one does not: a call may fail once."""
+        """A copy with properties that only an earlier description has: a call may fail once."""
         return replace(
             self,
             model=self.model or before.model,
@@ -43,27 +43,27 @@ class Gpu:
         )
 
     def numa_nodes(self) -> tuple[int, ...]:
-        """As a device list tells it; empty where it is not known."""
+        """As in a device list; empty when unknown."""
         return () if self.numa_node is None else (self.numa_node,)
 
     def attributes(self) -> dict[str, str]:
-        """What an administrator reads beside the device, only what is known."""
-        told = {
+        """Attributes of the device for administrators; only known ones."""
+        known = {
             "model": self.model,
             "memoryBytes": "" if self.memory_bytes is None else str(self.memory_bytes),
             "pciBusID": self.pci_bus_id,
             "notSupported": ",".join(self.not_supported),
         }
-        return {key: value for key, value in told.items() if value}
+        return {key: value for key, value in known.items() if value}
 
 
 def is_uuid(text: str) -> bool:
-    """Whether a GPU can be known by this."""
+    """Whether this can identify a GPU."""
     return _UUID.fullmatch(text) is not None
 
 
 def sysfs_bus_id(nvml_bus_id: str) -> str:
-    """`00000000:1B:00.0`, as the driver has it, is `0000:1b:00.0` in sysfs; anything else is kept in small letters."""
+    """The driver's `00000000:1B:00.0` is `0000:1b:00.0` in sysfs; other forms are only lower-cased."""
     domain, colon, rest = nvml_bus_id.strip().lower().partition(":")
     if colon and len(domain) == 8 and domain.startswith("0000"):
         domain = domain[4:]

@@ -1,12 +1,12 @@
-"""How near two GPUs are to each other, as one number: the pair's score.
+"""How close two GPUs are, as one number: the score of the pair.
 
-`100 x NVLinks + proximity`: an NVLink is worth more than any place on the PCI tree, two links more than one. Proximity only
-tells apart what NVLink leaves equal:
+`100 x NVLinks + proximity`: one NVLink counts more than any position in the PCI tree, and two links more than one. Proximity
+decides between pairs with equal NVLinks:
 
     60  one board            40  several PCIe switches between them      20  one NUMA node
-    50  one PCIe switch      30  one PCIe host bridge                    10  different NUMA nodes, or not known
+    50  one PCIe switch      30  one PCIe host bridge                    10  different NUMA nodes, or unknown
 
-GPUs on NVSwitches have no link to each other but each to the switches: they count as joined by as many as the one with fewer has.
+GPUs on NVSwitches have no links to each other, only to the switches: the smaller number of the two GPUs counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ _APART = 10
 
 
 class Ancestor(IntEnum):
-    """What the paths of two GPUs through PCI have in common; the numbers are NVML's (nvmlGpuTopologyLevel_t)."""
+    """The common ancestor of two GPUs in the PCI tree; the numbers are NVML's (nvmlGpuTopologyLevel_t)."""
 
     BOARD = 0
     SWITCH = 10
@@ -54,19 +54,19 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The NVLinks of one GPU by what is at their other end: how many go to each other GPU, how many to switches."""
+    """The NVLinks of one GPU: how many lead to each other GPU, and how many to switches."""
 
     peers: Mapping[str, int] = field(default_factory=dict)
     to_switches: int = 0
 
 
 def pair(one: str, other: str) -> Pair:
-    """The same for both orders."""
+    """The pair in either order."""
     return (one, other) if one <= other else (other, one)
 
 
 def links(ports: Mapping[str, Ports], ancestors: Mapping[Pair, Ancestor]) -> dict[Pair, Link]:
-    """How each two GPUs are joined. One side may not know its links (a GPU that is ill): the other's word counts."""
+    """The link of each pair. A broken GPU may not report its links: the other side's count is used."""
     uuids = sorted(ports)
     return {
         (one, other): Link(_nvlinks(one, ports[one], other, ports[other]), ancestors.get((one, other)))
@@ -91,11 +91,11 @@ def scores(gpus: Iterable[Gpu], known: Mapping[Pair, Link]) -> dict[Pair, int]:
 
 
 def score(link: Link, one: Gpu, other: Gpu) -> int:
-    """Of one pair; see the head of this file."""
+    """The score of one pair; see the docstring of the module."""
     if link.ancestor is not None:
         proximity = _PROXIMITY[link.ancestor]
     elif one.numa_node is not None and one.numa_node == other.numa_node:
-        # virtual machines hide the PCI tree and still tell NUMA nodes
+        # virtual machines hide the PCI tree but report NUMA nodes
         proximity = _SAME_NUMA_NODE
     else:
         proximity = _APART

@@ -1,9 +1,9 @@
-"""Which of the free GPUs to hand out together: the set whose pairs have the highest score, by trying all sets.
+"""Which of the free GPUs to allocate together: the set whose pairs have the highest total score.
 
-Among sets of equal score the one that leaves the best behind: that cuts the least score between it and what stays free. Then the
-one on fewer NUMA nodes, then the lowest IDs in natural order; so equal inputs give an equal answer.
-Exact wherever all sets can be tried in some tens of milliseconds, which 16 GPUs can; beyond that (hundreds of shares of GPUs) a set
-grown one by one and then improved by exchanges.
+Of sets with equal scores, the one with the lowest score between it and the GPUs that stay free: it leaves the best rest. Then the
+one on fewer NUMA nodes, then the lowest IDs in natural order; so the choice is deterministic.
+Exact where all sets can be tried in some tens of milliseconds, as with 16 GPUs; beyond that (hundreds of shares of GPUs) a greedy
+choice, improved by exchanges.
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 
@@ -19,7 +19,7 @@ from nodedevice_agent.plugins.nvml.links import Pair, pair
 MOST_SETS = 13_000
 
 NumaNodes = Mapping[str, tuple[int, ...]]
-# less is better: minus the set's score, the score it cuts, its NUMA nodes, then the places of its IDs
+# lower is better: minus the set's score, its score with the rest, its NUMA nodes, the positions of its IDs
 Rank = tuple[int, int, int, tuple[int, ...]]
 
 
@@ -33,7 +33,7 @@ def preferred(
 ) -> tuple[str, ...]:
     """Choose `size` device IDs: must_include first, the rest in natural order.
 
-    scores: of pairs of devices; one that is not there counts nothing. available: a superset of must_include, or it is made one.
+    scores: of pairs of devices; a missing pair counts 0. available: must_include is added to it.
     Raises AllocationRefused when `available` holds too few, or `size` is too small for must_include.
     """
     must = sorted(set(must_include), key=natural_key)
@@ -42,7 +42,7 @@ def preferred(
     if wanted < 0 or wanted > len(free):
         raise AllocationRefused(
             resource_name,
-            f"{size} GPUs asked for, of {len(free)} available and {len(must)} that must be among them",
+            f"{size} GPUs requested, but {len(free)} are available and {len(must)} must be included",
         )
     board = _Board(scores, numa_nodes, must, free)
     if comb(len(free), wanted) <= MOST_SETS:
@@ -53,17 +53,17 @@ def preferred(
 
 
 def set_score(scores: Mapping[Pair, int], device_ids: Collection[str]) -> int:
-    """The sum over all pairs of a set."""
+    """The total score of the pairs of a set."""
     return sum(scores.get(pair(one, other), 0) for one, other in combinations(sorted(device_ids), 2))
 
 
 class _Board:
-    """The scores as rows of numbers: sets are compared ten thousand times for one answer."""
+    """The scores as rows of numbers: one choice compares some ten thousand sets."""
 
     def __init__(self, scores: Mapping[Pair, int], numa_nodes: NumaNodes, must: list[str], free: list[str]) -> None:
         self.free_count = len(free)
         self._rows = [[scores.get(pair(one, other), 0) if one != other else 0 for other in free] for one in free]
-        # what each one gains with those that are chosen anyway
+        # each one's score with must_include
         self._anyway = [sum(scores.get(pair(one, other), 0) for other in must) for one in free]
         self._degrees = [sum(row) for row in self._rows]
         nodes = sorted({node for device_id in (*must, *free) for node in numa_nodes.get(device_id, ())})
@@ -75,7 +75,7 @@ class _Board:
                 self._nodes_anyway |= bits[node]
 
     def rank(self, chosen: tuple[int, ...]) -> Rank:
-        """chosen: places in the list of free devices, rising."""
+        """chosen: positions in the list of free devices, ascending."""
         inside = anyway = degrees = 0
         nodes = self._nodes_anyway
         for place, index in enumerate(chosen):
@@ -85,7 +85,7 @@ class _Board:
             nodes |= self._nodes[index]
             for other in chosen[place + 1 :]:
                 inside += row[other]
-        # of what a set's members have with all that is free, the part within the set was counted from both ends
+        # degrees count pairs within the set from both ends
         return (-inside - anyway, degrees - 2 * inside, nodes.bit_count(), chosen)
 
 
@@ -98,7 +98,7 @@ def _grown(board: _Board, wanted: int) -> tuple[int, ...]:
 
 
 def _improved(board: _Board, chosen: tuple[int, ...]) -> tuple[int, ...]:
-    """Exchange one for another as long as that is better; each exchange lowers the rank, so this ends."""
+    """Exchange one for another while that is better."""
     for place in range(len(chosen)):
         others = (index for index in range(board.free_count) if index not in chosen)
         candidates = (tuple(sorted((*chosen[:place], index, *chosen[place + 1 :]))) for index in others)

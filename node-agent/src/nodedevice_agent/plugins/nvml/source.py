@@ -1,4 +1,4 @@
-"""The GPUs of one resource name, as the plugin host serves them. Its list is kept right by the watch."""
+"""The GPUs of one resource name as a DeviceSource; the watch publishes its list."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 
 
 class NvmlSource:
-    """is_wanted: set once there is something to serve; a node without GPUs has no such resource."""
+    """is_wanted: set once there is something to serve; a node without GPUs does not register the resource."""
 
     prefers = True
 
@@ -27,22 +27,22 @@ class NvmlSource:
         self._fleet = fleet
 
     def refresh(self) -> None:
-        """The list is what the reader told last."""
+        """The list is what the reader reported last."""
 
     async def run(self) -> None:
-        """Nothing to do: the watch publishes."""
+        """The watch publishes."""
         await asyncio.Event().wait()
 
     def publish(self) -> bool:
-        """The fleet may have changed. Returns whether the list has."""
-        mine = [gpu for gpu in self._fleet.gpus.values() if self._is_mine(gpu)]
-        listed = [device for gpu in mine for device in devices_of(gpu, self._fleet.trouble_of(gpu.uuid))]
-        whole = self._fleet.trouble
-        trouble = (whole.reason, whole.message) if whole is not None else ("", "")
+        """Publish the list for the current fleet. Returns whether it changed."""
+        own = [gpu for gpu in self._fleet.gpus.values() if self._is_own(gpu)]
+        listed = [device for gpu in own for device in devices_of(gpu, self._fleet.trouble_of(gpu.uuid))]
+        overall = self._fleet.trouble
+        trouble = (overall.reason, overall.message) if overall is not None else ("", "")
         return self.devices.publish(sorted(listed, key=lambda device: device.id), trouble)
 
     def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
-        """Raises AllocationRefused. A GPU that is not healthy is given all the same: the device manager decides who gets what."""
+        """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
         wanted = sorted(set(device_ids))
         listed = {device.id for device in self.devices.latest}
         unknown = tuple(device_id for device_id in wanted if device_id not in listed)
@@ -60,9 +60,9 @@ class NvmlSource:
         unknown = tuple(sorted(set(wanted) - set(numa_nodes)))
         if unknown:
             raise UnknownDevices(self.resource_name, unknown)
-        # the asker's list may be a moment older than ours: what is gone is not preferred
+        # the caller's list may be older than ours: ignore devices that were removed meanwhile
         free = set(available) & set(numa_nodes)
         return preferred(self.resource_name, device_scores(self._fleet.scores), numa_nodes, free, wanted, size)
 
-    def _is_mine(self, gpu: Gpu) -> bool:
+    def _is_own(self, gpu: Gpu) -> bool:
         return self._settings.resource_of(gpu.model) == self.resource_name

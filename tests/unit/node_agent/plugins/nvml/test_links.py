@@ -4,7 +4,7 @@ import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation
 from nodedevice_agent.plugins.nvml.gpu import Gpu, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.health.xids import XidStorms
+from nodedevice_agent.plugins.nvml.health.xids import XidLogLimiter
 from nodedevice_agent.plugins.nvml.links import Ancestor, Link, Ports, links, pair, score
 
 NEAR, NEAR_TOO, FAR, NOWHERE = Gpu("a", numa_node=0), Gpu("b", numa_node=0), Gpu("c", numa_node=1), Gpu("d")
@@ -61,7 +61,7 @@ def test_what_a_container_gets_by_each_way() -> None:
 
 
 def test_a_storm_is_told_at_once_and_then_once_a_minute() -> None:
-    storms = XidStorms()
+    storms = XidLogLimiter()
     told = [storms.seen("a", 31, 10, now=second * 0.1) for second in range(1000)]
     assert told[0] == 10
     assert [count for count in told if count] == [10, 10 * 600]

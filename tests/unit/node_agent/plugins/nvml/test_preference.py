@@ -96,5 +96,5 @@ def test_too_many_sets_are_still_answered_well(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_refused(available: list[str], must: list[str], size: int) -> None:
-    with pytest.raises(AllocationRefused, match="GPUs asked for"):
+    with pytest.raises(AllocationRefused, match="GPUs requested"):
         preferred("a.b/c", {}, {}, available, must, size)

@@ -1,7 +1,7 @@
-"""What outlives a restart of the agent: GPUs that were seen since the node booted, and which of them have to be reset.
+"""State that survives a restart of the agent: the GPUs seen since the node booted, and which of them need a reset.
 
-`<state-dir>/gpus/remembered.json`. A boot resets every GPU, so what another boot wrote is forgotten. Also the place where the `gpu`
-command leaves word: a file named after the UUID in `<state-dir>/gpus/clear/`.
+`<state-dir>/gpus/remembered.json`. A boot resets every GPU, so the file of another boot is ignored. The command `gpu clear` leaves
+its requests beside it: a file named after the UUID in `<state-dir>/gpus/clear/`.
 """
 
 import logging
@@ -21,11 +21,11 @@ _MAX_BYTES = 1024 * 1024
 
 
 class MemoryUnreadable(Exception):
-    """The file is not what an agent writes; the text names it."""
+    """The file cannot be read; the text names it."""
 
 
-class MemoryDamaged(MemoryUnreadable):
-    """It can be opened, and its content makes no sense."""
+class MemoryCorrupt(MemoryUnreadable):
+    """The content of the file is invalid."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -46,7 +46,7 @@ def clear_dir(state_dir: Path) -> Path:
 
 
 def read(state_dir: Path) -> tuple[Remembered, ...]:
-    """What this boot remembers. Raises MemoryUnreadable."""
+    """The GPUs remembered since this boot. Raises MemoryUnreadable."""
     path = gpu_dir(state_dir) / "remembered.json"
     try:
         with path.open("rb") as file:
@@ -57,37 +57,37 @@ def read(state_dir: Path) -> tuple[Remembered, ...]:
     except OSError as error:
         raise MemoryUnreadable(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MemoryDamaged(path, str(error)) from error
+        raise MemoryCorrupt(path, str(error)) from error
     odd = [known.gpu.uuid for known in found.gpus if not known.gpu.is_plausible]
     if odd:
-        raise MemoryDamaged(path, f"there is no GPU like {odd[0][:128]!r}")
+        raise MemoryCorrupt(path, f"implausible GPU {odd[0][:128]!r}")
     return tuple(found.gpus) if found.boot_id == _boot_id() else ()
 
 
 class Memory:
-    """Writes only what is new. Trouble with the file is told once and harms nothing but the next start."""
+    """Writes only changes. A problem with the file is logged once, and matters only at the next start."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
         self._written: tuple[Remembered, ...] | None = None
-        self._said = ""
+        self._logged = ""
 
     def read(self) -> tuple[Remembered, ...]:
-        """What is written, or nothing where that cannot be read; a damaged file is kept aside."""
+        """The content of the file, or nothing when it cannot be read; a corrupt file is renamed and kept."""
         try:
             self._written = read(self._state_dir)
-        except MemoryDamaged as error:
-            self._say("which GPUs have to be reset is forgotten: the file is damaged", str(error))
+        except MemoryCorrupt as error:
+            self._log("GPU state file is corrupt; GPUs that need a reset are no longer known", str(error))
             with suppress(OSError):
                 error.path.replace(error.path.with_name(f"{error.path.name}.unreadable"))
             return ()
         except MemoryUnreadable as error:
-            self._say("which GPUs have to be reset is forgotten: the file cannot be read", str(error))
+            self._log("GPU state file is unreadable; GPUs that need a reset are no longer known", str(error))
             return ()
         return self._written
 
     def write(self, remembered: tuple[Remembered, ...]) -> None:
-        """Replace the file in one step, if that changes it."""
+        """Replace the file atomically, if it changes."""
         if remembered == self._written:
             return
         folder = gpu_dir(self._state_dir)
@@ -97,14 +97,14 @@ class Memory:
             temporary.write_bytes(msgspec.json.encode(_File(_boot_id(), list(remembered))))
             temporary.replace(folder / "remembered.json")
         except OSError as error:
-            self._say("GPUs that have to be reset cannot be written down", str(error))
+            self._log("cannot save which GPUs need a reset", str(error))
             return
-        self._written, self._said = remembered, ""
+        self._written, self._logged = remembered, ""
 
-    def _say(self, event: str, error: str) -> None:
-        if error != self._said:
+    def _log(self, event: str, error: str) -> None:
+        if error != self._logged:
             log.error(event, extra={"error": error})
-        self._said = error
+        self._logged = error
 
 
 def _boot_id() -> str:
@@ -114,32 +114,32 @@ def _boot_id() -> str:
         return ""
 
 
-log = logging.getLogger(__name__)
-
-
-class Clears:
-    """folder: see memory.clear_dir."""
+class ClearRequests:
+    """Requests of administrators to mark GPUs as healthy: files named after their UUIDs. folder: see clear_dir."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # what could not be taken away, as was said
+        # files that could not be removed; logged once each
         self._refused: set[str] = set()
 
     def take(self) -> list[str]:
-        """The UUIDs, each once. What cannot be taken away counts for nothing, or it would count again and again."""
+        """The UUIDs, each once. A file that cannot be removed is ignored: it would clear the GPU again and again."""
         try:
             left = sorted(path for path in self.folder.iterdir() if not path.name.startswith("."))
         except OSError:
             return []
-        refused = {path.name for path in left if not self._take_away(path)}
+        refused = {path.name for path in left if not self._remove(path)}
         self._refused = refused
         return [path.name for path in left if path.name not in refused]
 
-    def _take_away(self, path: Path) -> bool:
+    def _remove(self, path: Path) -> bool:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             if path.name not in self._refused:
-                log.error("GPU is not cleared: remove this by hand", extra={"path": str(path), "error": str(error)})
+                log.error(
+                    "cannot remove the clear request; remove the file by hand",
+                    extra={"path": str(path), "error": str(error)},
+                )
             return False
         return True

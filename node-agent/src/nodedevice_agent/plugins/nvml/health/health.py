@@ -1,17 +1,17 @@
 """The health of one GPU: what takes it out of service, and what brings it back.
 
-Two kinds of trouble. A *mark* (a critical Xid, an uncorrectable ECC error) says that the GPU has to be reset, and stays until it
-was, or until an administrator says that all is well. A *passing* trouble (lost, a call that hangs, a reset that the driver asks
-for) holds as long as the GPU is read so. The mark is what is shown when there are both: it was first and says more.
-A reset shows by any of: the GPU was lost or gone and is back; its energy counter or its volatile ECC counter, which both begin
-anew with the driver, has gone back; the driver asked for a reset or a reboot and asks for nothing any more.
+Two kinds of trouble. A *mark* (a critical Xid, an uncorrectable ECC error) means that the GPU has to be reset; it stays until a
+reset, or until an administrator clears it. A *passing* trouble (lost, a call that hangs, a reset that the driver requests) lasts
+as long as the readings show it. With both, the mark is reported: it came first and says more.
+A reset is detected by any of: the GPU was lost or gone and is back; its energy counter or its volatile ECC counter, which both
+restart with the driver, has decreased; the driver requested a reset or a reboot and no longer requests any.
 """
 
 from dataclasses import dataclass, field, replace
 
 from nodedevice_agent.plugins.nvml.health.xids import XidPolicy, meaning
 
-# What the driver wants done for a GPU to work again.
+# What the driver requests so that a GPU works again.
 # Source: NVML API reference, nvmlDeviceGpuRecoveryAction_t; the numbers are NVML's.
 NO_RECOVERY = 0
 RESET = 1
@@ -30,7 +30,7 @@ RESETS = frozenset({RESET, 2, 4, 6, 7})
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """reason: one word for machines; message: a sentence with the remedy."""
+    """reason: one CamelCase word; message: a sentence with the remedy."""
 
     reason: str
     message: str
@@ -38,11 +38,11 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at a GPU. What it cannot tell is None.
+    """One reading of a GPU. None: not supported.
 
-    hung_call: the driver's function that does not come back; failure: why the GPU does not even tell its UUID; with either,
-    nothing else is known. energy_mj: used since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
-    recovery_action: what the driver wants done, see RECOVERY_ACTIONS.
+    hung_call: the NVML function that hangs; failure: why the UUID cannot be read; with either, nothing else is known.
+    energy_mj: consumed since the driver was loaded, millijoules. ecc_uncorrected: since the driver was loaded.
+    recovery_action: what the driver requests, see RECOVERY_ACTIONS.
     """
 
     hung_call: str = ""
@@ -55,9 +55,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class GpuHealth:
-    """is_away: it was lost or gone when last looked at. read: the last reading of the GPU itself.
+    """is_away: it was lost or gone at the last reading. read: the last reading of the GPU itself.
 
-    marked_at: the last reading before it was marked, by which a reset shows also to who was not there meanwhile.
+    marked_at: the last reading before it was marked, which shows a reset even if no agent ran meanwhile.
     """
 
     mark: Trouble | None = None
@@ -68,12 +68,12 @@ class GpuHealth:
 
     @property
     def trouble(self) -> Trouble | None:
-        """Why it is not healthy; None when it is."""
+        """Why it is unhealthy; None when it is healthy."""
         return self.mark or self.passing
 
     @property
     def is_unreachable(self) -> bool:
-        """Away, or it answers in no sense: whoever starts anew may reach it."""
+        """Away or unreadable: a new reader may reach it."""
         return self.is_away or (self.passing is not None and self.passing.reason == _UNREADABLE)
 
 
@@ -85,24 +85,24 @@ class HealthRules:
     ecc_marks: bool = True
 
 
-_REMEDY = "reset it (nvidia-smi --gpu-reset) or reboot; or say that it is well: nodedevice-agent gpu clear"
+_REMEDY = "reset it (nvidia-smi --gpu-reset) or reboot; if it is healthy: nodedevice-agent gpu clear"
 LOST = Trouble("GpuLost", "the GPU has fallen off the bus or no longer answers; reset it, or reboot the node")
 GONE = Trouble(
     "GpuGone",
-    "the driver no longer lists this GPU; it counts again when it is back; if it was removed for good: nodedevice-agent gpu clear",
+    "the driver no longer lists this GPU; it is used again when it is back; if it was removed for good: nodedevice-agent gpu clear",
 )
 _UNREADABLE = "GpuUnreadable"
-SILENT = Trouble(_UNREADABLE, "the driver lists a GPU that does not tell which it is; look at the kernel log")
+SILENT = Trouble(_UNREADABLE, "the driver lists a GPU without a readable UUID; see the kernel log")
 ECC = Trouble("EccUncorrectable", f"uncorrectable ECC errors in its memory; {_REMEDY}")
 
 
 def with_xid(health: GpuHealth, xid: int, rules: HealthRules) -> GpuHealth:
-    """The driver reported this Xid. Only the first critical one marks: what follows is mostly its consequence."""
+    """The driver reported this Xid. Only the first critical one marks: later ones are mostly its consequences."""
     if health.mark is not None or not rules.xids.is_critical(xid):
         return health
     words = meaning(xid)
-    said = f"Xid {xid} ({words})" if words else f"Xid {xid}"
-    return _marked(health, Trouble(f"Xid{xid}", f"{said}; {_REMEDY}"))
+    named = f"Xid {xid} ({words})" if words else f"Xid {xid}"
+    return _marked(health, Trouble(f"Xid{xid}", f"{named}; {_REMEDY}"))
 
 
 def with_ecc_event(health: GpuHealth, rules: HealthRules) -> GpuHealth:
@@ -111,12 +111,14 @@ def with_ecc_event(health: GpuHealth, rules: HealthRules) -> GpuHealth:
 
 
 def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tuple[GpuHealth, str]:
-    """The GPU was looked at. Returns its health, and how it was seen to have been reset ("" when it was not)."""
+    """The GPU was read. Returns its health, and what showed a reset ("" without one)."""
     if reading.hung_call:
-        hung = Trouble("DriverHangs", f"{reading.hung_call} does not come back for this GPU; look at the kernel log")
+        hung = Trouble("DriverHangs", f"{reading.hung_call} hangs for this GPU; see the kernel log")
         return replace(health, passing=hung), ""
     if reading.failure:
-        mute = Trouble(_UNREADABLE, f"the GPU no longer tells its UUID ({reading.failure}); look at the kernel log")
+        mute = Trouble(
+            _UNREADABLE, f"the UUID of the GPU can no longer be read ({reading.failure}); see the kernel log"
+        )
         return replace(health, passing=mute), ""
     if reading.is_lost:
         return lost(health), ""
@@ -125,7 +127,7 @@ def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tup
         health = cleared(health)
     elif rules.ecc_marks and _has_risen(health.read.ecc_uncorrected, reading.ecc_uncorrected):
         health = _marked(health, ECC)
-    return replace(health, passing=_asked_for(reading), is_away=False, read=_merged(health.read, reading)), how
+    return replace(health, passing=_requested(reading), is_away=False, read=_merged(health.read, reading)), how
 
 
 def lost(health: GpuHealth) -> GpuHealth:
@@ -139,12 +141,12 @@ def gone(health: GpuHealth) -> GpuHealth:
 
 
 def silent(health: GpuHealth) -> GpuHealth:
-    """It is perhaps the one that does not even tell its UUID."""
+    """It may be the GPU whose UUID cannot be read."""
     return replace(health, passing=SILENT)
 
 
 def cleared(health: GpuHealth) -> GpuHealth:
-    """An administrator says that it is well. What the driver itself still says of it holds."""
+    """An administrator marked it as healthy. What the driver reports still counts."""
     return replace(health, mark=None, marked_at=Reading())
 
 
@@ -155,20 +157,20 @@ def _marked(health: GpuHealth, mark: Trouble) -> GpuHealth:
 def _reset_seen(health: GpuHealth, reading: Reading) -> str:
     before = health.read
     if health.is_away:
-        return "it was away and is back"
+        return "it was unreachable and is back"
     if _has_risen(reading.energy_mj, before.energy_mj):
-        return "its energy counter began anew"
+        return "its energy counter restarted"
     if _has_risen(reading.ecc_uncorrected, before.ecc_uncorrected):
-        return "its volatile ECC counter began anew"
+        return "its volatile ECC counter restarted"
     if before.recovery_action in RESETS and reading.recovery_action == NO_RECOVERY:
-        return f"the driver no longer asks for: {recovery_words(before.recovery_action)}"
+        return f"the driver no longer requests {recovery_words(before.recovery_action)}"
     return ""
 
 
-def _asked_for(reading: Reading) -> Trouble | None:
+def _requested(reading: Reading) -> Trouble | None:
     if not reading.recovery_action:
         return None
-    return Trouble("ResetRequired", f"the driver asks for: {recovery_words(reading.recovery_action)}")
+    return Trouble("ResetRequired", f"the driver requests {recovery_words(reading.recovery_action)}")
 
 
 def _has_risen(before: int | None, after: int | None) -> bool:
@@ -176,7 +178,7 @@ def _has_risen(before: int | None, after: int | None) -> bool:
 
 
 def _merged(before: Reading, after: Reading) -> Reading:
-    """A counter that could not be read once is not forgotten."""
+    """Keep the last value of a counter that could not be read this time."""
     return Reading(
         energy_mj=before.energy_mj if after.energy_mj is None else after.energy_mj,
         ecc_uncorrected=before.ecc_uncorrected if after.ecc_uncorrected is None else after.ecc_uncorrected,
@@ -185,5 +187,5 @@ def _merged(before: Reading, after: Reading) -> Reading:
 
 
 def recovery_words(action: int) -> str:
-    """For people; newer drivers may ask for what is not known here."""
+    """In words; newer drivers may request unknown actions."""
     return RECOVERY_ACTIONS.get(action, f"recovery action {action}")

@@ -1,14 +1,19 @@
-"""Xids, the error numbers of NVIDIA's driver: which say that the GPU itself can no longer be trusted, and which do not.
+"""Xids, the error numbers of NVIDIA's driver: which ones mean a broken GPU, and how often they are logged.
 
-Every number that is not listed here counts as critical: new ones come with new drivers, and a GPU that is taken out in vain is
-cheaper than one that is given out broken. Both ways can be overridden by a setting.
+Unlisted numbers are critical: new drivers have new ones, and taking out a healthy GPU costs less than allocating a broken one.
+Settings override both ways.
 Source: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors) and the practice of NVIDIA's own device plugin.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# The program on the GPU is at fault and was ended, or the driver tells of something it has already dealt with.
+# between two log lines about one Xid of one GPU
+_LOG_SECONDS = 60.0
+# of one GPU and one Xid; far more kinds than exist
+_MAX_KINDS = 1000
+
+# Faults of the program on the GPU, which was ended, or events that the driver has already handled.
 APPLICATION_XIDS = {
     8: "GPU stopped processing: a program's work timed out",
     13: "Graphics engine exception: a program accessed memory or used instructions wrongly",
@@ -21,7 +26,7 @@ APPLICATION_XIDS = {
     154: "The action for the GPU's recovery changed; which one it is, is read from the GPU",
 }
 
-# For people only: what the more common critical ones mean.
+# For messages only: the more common critical ones.
 CRITICAL_XIDS = {
     32: "Invalid or corrupted push buffer stream",
     38: "Driver firmware error",
@@ -51,7 +56,7 @@ class XidPolicy:
 
     @classmethod
     def of(cls, critical: Iterable[int], harmless: Iterable[int]) -> "XidPolicy":
-        """The default list, changed by an administrator's."""
+        """The default list with an administrator's changes."""
         return cls((frozenset(APPLICATION_XIDS) - frozenset(critical)) | frozenset(harmless))
 
     def is_critical(self, xid: int) -> bool:
@@ -59,37 +64,32 @@ class XidPolicy:
 
 
 def meaning(xid: int) -> str:
-    """In a few words; empty for one that is not known here."""
+    """In a few words; empty when unknown."""
     return CRITICAL_XIDS.get(xid) or APPLICATION_XIDS.get(xid, "")
-
-
-_PAUSE_SECONDS = 60.0
-# of one GPU and one Xid; far more kinds than there are
-_MOST_KINDS = 1000
 
 
 @dataclass(slots=True)
 class _Kind:
-    told_at: float
-    untold: int = 0
+    logged_at: float
+    withheld: int = 0
 
 
-class XidStorms:
-    """Pure: time comes in."""
+class XidLogLimiter:
+    """Limits the log of Xids: each kind is logged at once, then at most once a minute with its count. Pure."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, int], _Kind] = {}
 
     def seen(self, uuid: str, xid: int, count: int, now: float) -> int:
-        """How many to tell of now, those that were not told of before included; 0: none."""
+        """How many to log now, including those withheld before; 0: none."""
         kind = self._kinds.get((uuid, xid))
         if kind is None:
-            if len(self._kinds) >= _MOST_KINDS:
+            if len(self._kinds) >= _MAX_KINDS:
                 del self._kinds[next(iter(self._kinds))]
             self._kinds[(uuid, xid)] = _Kind(now)
             return count
-        kind.untold += count
-        if now - kind.told_at < _PAUSE_SECONDS:
+        kind.withheld += count
+        if now - kind.logged_at < _LOG_SECONDS:
             return 0
-        told, kind.told_at, kind.untold = kind.untold, now, 0
-        return told
+        count, kind.logged_at, kind.withheld = kind.withheld, now, 0
+        return count

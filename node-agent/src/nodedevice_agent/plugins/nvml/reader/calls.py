@@ -1,7 +1,7 @@
-"""Calls to the driver in a thread of their own, each with a deadline: a call that hangs holds up its thread and nobody else.
+"""Calls to the driver in a thread of their own, each with a deadline, so that a hanging call blocks only its thread.
 
-Nothing can end a hanging call from outside. Its thread is left to it, the next call gets a new one, and who made the call can
-see whether it has come back.
+Nothing can end a hanging call from outside. Its thread is abandoned, the next call gets a new one, and the caller can check
+later whether it has returned.
 """
 
 import threading
@@ -9,24 +9,24 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-Answer = TypeVar("Answer")
+_T = TypeVar("_T")
 
 
 class CallHangs(Exception):
-    """Not back within its deadline. job: to ask later."""
+    """The call missed its deadline. job: to check later."""
 
     def __init__(self, job: "Job[Any]") -> None:
         super().__init__("no answer within the deadline")
         self.job = job
 
 
-class Job(Generic[Answer]):
-    """One call under way."""
+class Job(Generic[_T]):
+    """One running call."""
 
-    def __init__(self, function: Callable[[], Answer]) -> None:
+    def __init__(self, function: Callable[[], _T]) -> None:
         self._function = function
         self._done = threading.Event()
-        self._answer: Answer | None = None
+        self._result: _T | None = None
         self._error: Exception | None = None
 
     @property
@@ -34,33 +34,33 @@ class Job(Generic[Answer]):
         return self._done.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has come back by then."""
+        """Whether it returned in this time."""
         return self._done.wait(seconds)
 
     def run(self) -> None:
         try:
-            self._answer = self._function()
+            self._result = self._function()
         except Exception as error:
-            # it is raised where the answer is waited for
+            # raised by result()
             self._error = error
         finally:
             self._done.set()
 
-    def result(self) -> Answer:
-        """Of a job that is done. Raises what the call raised."""
+    def result(self) -> _T:
+        """The result of a job that is done. Raises what the call raised."""
         if self._error is not None:
             raise self._error
-        return self._answer  # type: ignore[return-value]  # None is then the answer itself
+        return self._result  # type: ignore[return-value]  # None may be the result itself
 
 
 class Calls:
-    """Used by one thread. seconds: the deadline of each call."""
+    """For one calling thread. seconds: the deadline of each call."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._worker: SimpleQueue[Job[Any] | None] | None = None
 
-    def do(self, function: Callable[[], Answer]) -> Answer:
+    def do(self, function: Callable[[], _T]) -> _T:
         """Raises CallHangs, or what the function raises."""
         job = Job(function)
         if self._worker is None:
@@ -68,7 +68,7 @@ class Calls:
             threading.Thread(target=_work, args=(self._worker,), daemon=True, name="nvml calls").start()
         self._worker.put(job)
         if not job.wait(self._seconds):
-            # it ends with this call, should that ever come back
+            # the thread ends when the call returns, if it ever does
             self._worker.put(None)
             self._worker = None
             raise CallHangs(job)

@@ -1,7 +1,7 @@
 """NVIDIA's driver through NVML, as far as this plugin needs it: pynvml's calls in, values out.
 
-Runs in the reader's process alone, and every call may hang. What a GPU or an older driver does not support is left out and noted
-for that GPU; a GPU that is lost is a reading; only a driver that does not work at all is an error.
+Runs only in the reader's process, and every call may hang. Features that a GPU or an older driver does not support are left out and
+noted for that GPU; a lost GPU is a reading; only a driver that does not work at all is an error.
 Source: NVML API reference; pynvml of the distribution nvidia-ml-py.
 """
 
@@ -17,9 +17,30 @@ from nodedevice_agent.plugins.nvml.health.health import RESET, Reading
 from nodedevice_agent.plugins.nvml.links import Ancestor
 from nodedevice_agent.plugins.nvml.reader.messages import Problem
 
+_WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
+_LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
+_BROKEN = (
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+)
+# names in Gpu.not_supported
+_FEATURES = {
+    "nvmlDeviceGetMemoryInfo": "memory",
+    "nvmlDeviceGetMinorNumber": "minor",
+    "nvmlDeviceGetTotalEnergyConsumption": "energy",
+    "nvmlDeviceGetTotalEccErrors": "ecc",
+    "nvmlDeviceGetFieldValues": "recoveryAction",
+}
+MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
+SWITCH = "switch"
+_SWITCH_TYPE = 2
+_NUMA_WORDS = 16
+_WORD_BITS = 64
+
 
 class DriverProblem(Exception):
-    """NVML failed as a whole. problem: what is told of it."""
+    """NVML failed as a whole. problem: the message to report."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -51,19 +72,19 @@ _PROBLEMS = {
         TOO_OLD, "the NVIDIA driver is too old to be read (NVML v2 is missing): install a newer one"
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: Problem(
-        FAILED, "the NVIDIA driver refuses this process: it needs access to /dev/nvidiactl and /dev/nvidia*"
+        FAILED, "the NVIDIA driver denies access: this process needs /dev/nvidiactl and /dev/nvidia*"
     ),
 }
 
 
 def problem_of(error: pynvml.NVMLError) -> DriverProblem:
-    """The table's words, or NVML's own."""
+    """The text of the table, or NVML's own."""
     known = _PROBLEMS.get(error.value)
     return DriverProblem(known or Problem(FAILED, f"the NVIDIA driver cannot be read: {error}"))
 
 
-def words_of(error: pynvml.NVMLError) -> str:
-    """Of one GPU's trouble: the table's words, or NVML's own."""
+def text_of(error: pynvml.NVMLError) -> str:
+    """For one GPU: the text of the table, or NVML's own."""
     known = _PROBLEMS.get(error.value)
     return known.message if known is not None else str(error)
 
@@ -73,47 +94,26 @@ def no_gpu() -> Problem:
 
 
 def hangs(call: str) -> Problem:
-    return Problem(HANGS, f"the NVIDIA driver does not answer ({call} does not come back): look at the kernel log")
-
-
-_WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
-_LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
-_BROKEN = (
-    pynvml.NVML_ERROR_UNINITIALIZED,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-)
-# what a GPU that does not support it is told to lack
-_FEATURES = {
-    "nvmlDeviceGetMemoryInfo": "memory",
-    "nvmlDeviceGetMinorNumber": "minor",
-    "nvmlDeviceGetTotalEnergyConsumption": "energy",
-    "nvmlDeviceGetTotalEccErrors": "ecc",
-    "nvmlDeviceGetFieldValues": "recoveryAction",
-}
-MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
-SWITCH = "switch"
-_SWITCH_TYPE = 2
-_NUMA_WORDS = 16
+    return Problem(HANGS, f"the NVIDIA driver does not respond ({call} hangs): see the kernel log")
 
 
 class GpuLost(Exception):
-    """The GPU no longer answers."""
+    """The GPU no longer responds."""
 
 
 class NeedsReset(Exception):
-    """The GPU answers nothing else until it is reset."""
+    """The GPU answers no call until it is reset."""
 
 
-class GpuMute(Exception):
-    """The GPU is there and does not tell its UUID; the text says why."""
+class GpuUnidentified(Exception):
+    """The UUID of a GPU cannot be read; the text names the reason."""
 
 
 @dataclass(slots=True)
 class Handle:
-    """A GPU as NVML is asked about it.
+    """A GPU and its NVML handle.
 
-    calling: the function under way, to be named when it hangs. is_stale: it has another UUID than when it was found.
+    calling: the running function, reported when it hangs. is_stale: its UUID has changed since the inventory.
     """
 
     nvml: Any
@@ -123,7 +123,7 @@ class Handle:
 
 
 class Driver:
-    """NVML, open. calling: the function under way, to be named when it hangs."""
+    """An NVML session. calling: the running function, reported when it hangs."""
 
     def __init__(self, host_root: str) -> None:
         self._sysfs = Path(host_root) / "sys/bus/pci/devices"
@@ -133,7 +133,7 @@ class Driver:
         self.calling = ""
 
     def open(self) -> str:
-        """Load the library and start it. Returns the driver's version, "" where it does not tell. Raises DriverProblem."""
+        """Load and initialize the library. Returns the driver's version, "" if unknown. Raises DriverProblem."""
         self.calling = "nvmlInit"
         try:
             pynvml.nvmlInit()
@@ -154,7 +154,7 @@ class Driver:
             raise problem_of(error) from error
 
     def describe(self, index: int) -> Handle:
-        """Raises GpuLost, and GpuMute when this GPU does not tell its UUID for another reason."""
+        """The GPU at this index. Raises GpuLost, or GpuUnidentified when its UUID cannot be read for another reason."""
         self.calling = "nvmlDeviceGetHandleByIndex"
         try:
             handle = Handle(pynvml.nvmlDeviceGetHandleByIndex(index), Gpu(""))
@@ -163,15 +163,15 @@ class Driver:
         except pynvml.NVMLError as error:
             if error.value in _LOST:
                 raise GpuLost from error
-            raise GpuMute(words_of(error)) from error
+            raise GpuUnidentified(text_of(error)) from error
         handle.gpu = Gpu(uuid)
-        pci = self._told(handle, pynvml.nvmlDeviceGetPciInfo)
+        pci = self._ask_or_none(handle, pynvml.nvmlDeviceGetPciInfo)
         bus_id = _bus_id(pci)
-        memory = self._told(handle, pynvml.nvmlDeviceGetMemoryInfo)
-        minor = self._told(handle, pynvml.nvmlDeviceGetMinorNumber)
+        memory = self._ask_or_none(handle, pynvml.nvmlDeviceGetMemoryInfo)
+        minor = self._ask_or_none(handle, pynvml.nvmlDeviceGetMinorNumber)
         handle.gpu = Gpu(
             uuid,
-            model=_text(self._told(handle, pynvml.nvmlDeviceGetName) or ""),
+            model=_text(self._ask_or_none(handle, pynvml.nvmlDeviceGetName) or ""),
             memory_bytes=int(memory.total) if memory is not None else None,
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
@@ -180,28 +180,28 @@ class Driver:
         return handle
 
     def link_end(self, handle: Handle, link: int, uuid_by_bus_id: Mapping[str, str]) -> str:
-        """Where this NVLink leads: the UUID of a GPU, SWITCH, or "" for nowhere that matters."""
-        if self._told(handle, pynvml.nvmlDeviceGetNvLinkState, link) != pynvml.NVML_FEATURE_ENABLED:
+        """The other end of this NVLink: the UUID of a GPU, SWITCH, or "" for anything else."""
+        if self._ask_or_none(handle, pynvml.nvmlDeviceGetNvLinkState, link) != pynvml.NVML_FEATURE_ENABLED:
             return ""
-        remote = self._told(handle, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, link)
+        remote = self._ask_or_none(handle, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, link)
         peer = uuid_by_bus_id.get(_bus_id(remote))
         if peer is not None and peer != handle.gpu.uuid:
             return peer
-        # drivers from before that call know links to GPUs and to switches only
-        kind = self._told(handle, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link)
+        # older drivers lack this call and know only links to GPUs and to switches
+        kind = self._ask_or_none(handle, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link)
         return SWITCH if kind in (_SWITCH_TYPE, None) else ""
 
     def ancestor(self, one: Handle, other: Handle) -> Ancestor | None:
-        """What the PCI paths of two GPUs have in common."""
-        level = self._told(one, pynvml.nvmlDeviceGetTopologyCommonAncestor, other.nvml)
+        """The common ancestor of two GPUs in the PCI tree."""
+        level = self._ask_or_none(one, pynvml.nvmlDeviceGetTopologyCommonAncestor, other.nvml)
         return Ancestor(level) if level in set(Ancestor) else None
 
     def reading(self, handle: Handle) -> Reading:
-        """Raises DriverProblem when it is the driver itself that does not work."""
+        """One reading of the GPU. Raises DriverProblem when the driver itself does not work."""
         try:
             if self._uuid(handle) != handle.gpu.uuid:
                 handle.is_stale = True
-                # nobody can use what has another name by now
+                # no longer the GPU that was listed
                 return Reading(is_lost=True)
             energy = self._ask(handle, pynvml.nvmlDeviceGetTotalEnergyConsumption)
             ecc = self._ask(
@@ -211,7 +211,7 @@ class Driver:
                 pynvml.NVML_VOLATILE_ECC,
             )
             return Reading(energy_mj=energy, ecc_uncorrected=ecc, recovery_action=self._recovery_action(handle))
-        except GpuMute as error:
+        except GpuUnidentified as error:
             return Reading(failure=str(error))
         except GpuLost:
             return Reading(is_lost=True)
@@ -219,18 +219,18 @@ class Driver:
             return Reading(recovery_action=RESET)
 
     def not_supported(self, uuid: str) -> list[str]:
-        """What this GPU was asked for in vain so far, sorted."""
-        # a copy: a call that hung may come back in its thread just now
+        """Features that turned out to be unsupported so far, sorted."""
+        # a copy: a call that hung may return in its thread at any time
         return sorted(feature for of, feature in list(self._not_supported) if of == uuid)
 
     def _uuid(self, handle: Handle) -> str:
-        """As it is now: some resets change it. Raises GpuLost, NeedsReset, GpuMute and DriverProblem."""
+        """The current UUID: some resets change it. Raises GpuLost, NeedsReset, GpuUnidentified and DriverProblem."""
         handle.calling = self.calling = "nvmlDeviceGetUUID"
         try:
             return _uuid_of(handle)
         except pynvml.NVMLError as error:
-            _raise_grave(error)
-            raise GpuMute(words_of(error)) from error
+            _raise_fatal(error)
+            raise GpuUnidentified(text_of(error)) from error
         finally:
             handle.calling = ""
 
@@ -246,23 +246,25 @@ class Driver:
         return int(values[0].value.uiVal)
 
     def _numa_node(self, handle: Handle, bus_id: str) -> int | None:
-        """From sysfs, which says -1 on machines with one node; else from the driver."""
+        """From sysfs, which has -1 on machines with one node; else from the driver."""
         try:
             node = int((self._sysfs / (bus_id or "-") / "numa_node").read_text(encoding="ascii"))
         except (OSError, ValueError):
-            words = self._told(handle, pynvml.nvmlDeviceGetMemoryAffinity, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
+            words = self._ask_or_none(
+                handle, pynvml.nvmlDeviceGetMemoryAffinity, _NUMA_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE
+            )
             return _first_bit(words) if words is not None else None
         return node if node >= 0 else None
 
-    def _told(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
-        """As _ask; None as well from a GPU that is lost or has to be reset, which the next reading tells."""
+    def _ask_or_none(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Like _ask, but None for a GPU that is lost or needs a reset; the next reading reports that."""
         try:
             return self._ask(handle, function, *arguments)
         except (GpuLost, NeedsReset):
             return None
 
     def _ask(self, handle: Handle, function: Callable[..., Any], *arguments: Any) -> Any:
-        """None for what this GPU or driver does not have. Raises GpuLost, NeedsReset and DriverProblem."""
+        """None for a function that this GPU or driver does not support. Raises GpuLost, NeedsReset and DriverProblem."""
         name = function.__name__
         if (handle.gpu.uuid, name) in self._not_again:
             return None
@@ -270,27 +272,27 @@ class Driver:
         try:
             return function(handle.nvml, *arguments)
         except pynvml.NVMLError as error:
-            _raise_grave(error)
+            _raise_fatal(error)
             if error.value in _WITHOUT:
                 self._note(handle, name)
-                # but not for what fails for one link or one other GPU only
+                # but not a function that may fail for one link or one other GPU
                 if len(arguments) == 0:
                     self._not_again.add((handle.gpu.uuid, name))
             return None
         except UnicodeDecodeError:
-            # a text that is none, from firmware that is damaged
+            # invalid text, from corrupt firmware
             return None
         finally:
             handle.calling = ""
 
     def _note(self, handle: Handle, name: str) -> None:
-        """It does not support this function."""
+        """Note that the GPU does not support this function."""
         if name in _FEATURES:
             self._not_supported.add((handle.gpu.uuid, _FEATURES[name]))
 
 
-def _raise_grave(error: pynvml.NVMLError) -> None:
-    """What says more than that this call has no answer. Raises GpuLost, NeedsReset and DriverProblem."""
+def _raise_fatal(error: pynvml.NVMLError) -> None:
+    """Translate errors about the whole GPU or driver. Raises GpuLost, NeedsReset and DriverProblem."""
     if error.value in _LOST:
         raise GpuLost from error
     if error.value == pynvml.NVML_ERROR_RESET_REQUIRED:
@@ -300,35 +302,32 @@ def _raise_grave(error: pynvml.NVMLError) -> None:
 
 
 def _uuid_of(handle: Handle) -> str:
-    """Raises GpuMute for one that cannot be used, and NVMLError."""
+    """Raises GpuUnidentified for an unusable UUID, and NVMLError."""
     try:
         uuid = _text(pynvml.nvmlDeviceGetUUID(handle.nvml))
     except UnicodeDecodeError as error:
-        raise GpuMute("its UUID is not text") from error
+        raise GpuUnidentified("its UUID is not text") from error
     if not is_uuid(uuid):
-        raise GpuMute(f"its UUID is {uuid[:128]!r}")
+        raise GpuUnidentified(f"its UUID is {uuid[:128]!r}")
     return uuid
 
 
-_WORD_BITS = 64
-
-
 def _text(value: Any) -> str:
-    """Older bindings answer bytes."""
+    """Older bindings return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _bus_id(pci_info: Any) -> str:
-    """As sysfs spells it; empty where there is none to be had. None is an answer that did not come."""
+    """The bus ID as in sysfs; empty if unknown. pci_info: None if the call failed."""
     try:
-        # the binding decodes when it is read
+        # the binding decodes the attribute on access
         return sysfs_bus_id(_text(pci_info.busId)) if pci_info is not None else ""
     except UnicodeDecodeError:
         return ""
 
 
 def _first_bit(words: Any) -> int | None:
-    """The lowest that is set in a mask of several words."""
+    """The lowest set bit of a mask of several words."""
     return next(_bits(words), None)
 
 

@@ -1,4 +1,4 @@
-"""The driver's events, waited for in a thread of their own and counted until somebody takes them: a storm stays a few numbers."""
+"""The driver's events, received in a thread of their own and counted until they are taken: a storm becomes a few numbers."""
 
 import ctypes
 import threading
@@ -14,12 +14,12 @@ from nodedevice_agent.plugins.nvml.reader.driver import Handle
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 DOUBLE_BIT_ECC = pynvml.nvmlEventTypeDoubleBitEccError
-# say only that the GPUs have to be looked at
-_LOOK = pynvml.nvmlEventTypeGpuUnavailableError | pynvml.nvmlEventTypeGpuRecoveryAction
-_WANTED = XID | DOUBLE_BIT_ECC | _LOOK
+# mean only that the GPUs have to be read
+_POLL = pynvml.nvmlEventTypeGpuUnavailableError | pynvml.nvmlEventTypeGpuRecoveryAction
+_WANTED = XID | DOUBLE_BIT_ECC | _POLL
 _WAIT_MS = 1000
 _AFTER_ERROR_SECONDS = 1.0
-# of a driver that cannot be waited for, ever
+# of a driver without events
 _WITHOUT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
@@ -34,16 +34,16 @@ class Event:
 
 @dataclass(slots=True)
 class Taken:
-    """What has happened since the last time. look: the GPUs should be looked at."""
+    """Events since the last time. should_poll: the GPUs should be read now."""
 
     counts: Counter[Event] = field(default_factory=Counter)
-    look: bool = False
+    should_poll: bool = False
 
 
 class EventWatch:
-    """happened: set when there is something to take.
+    """happened: set when there are events to take.
 
-    One thread opens, registers and starts; a registration that hangs may come back at any time later.
+    One thread opens, registers and starts; a registration that hangs may return at any later time.
     """
 
     def __init__(self) -> None:
@@ -52,47 +52,47 @@ class EventWatch:
         self._taken = Taken()
         self._uuids: dict[Any, str] = {}
         self._set: Any = None
-        # UUIDs of GPUs that were asked for events, and of those that tell any
-        self._asked: set[str] = set()
-        self._telling: set[str] = set()
+        # UUIDs of GPUs whose registration was tried, and of those that report events
+        self._tried: set[str] = set()
+        self._registered: set[str] = set()
         self._is_waiting = False
-        self._is_deaf = False
+        self._has_failed = False
 
     def open(self) -> None:
-        """Some virtual machines have no events; then no GPU offers any."""
+        """Some virtual machines have no events."""
         with suppress(pynvml.NVMLError):
             self._set = pynvml.nvmlEventSetCreate()
 
     def register(self, handle: Handle) -> None:
-        """This GPU's events too, as many kinds as it has."""
+        """Receive this GPU's events of all wanted kinds that it supports."""
         uuid = handle.gpu.uuid
-        # first: an event may be there before the call is back
+        # first: an event may come before the call returns
         self._uuids[_key(handle.nvml)] = uuid
         handle.calling = "nvmlDeviceRegisterEvents"
         if self._set is not None:
             with suppress(pynvml.NVMLError):
                 offered = pynvml.nvmlDeviceGetSupportedEventTypes(handle.nvml)
                 pynvml.nvmlDeviceRegisterEvents(handle.nvml, offered & _WANTED, self._set)
-                self._telling.add(uuid)
+                self._registered.add(uuid)
         handle.calling = ""
-        self._asked.add(uuid)
+        self._tried.add(uuid)
 
-    def was_asked(self, uuid: str) -> bool:
-        """Whether it is known if this GPU tells events."""
-        return uuid in self._asked
+    def was_tried(self, uuid: str) -> bool:
+        """Whether it is known if this GPU reports events."""
+        return uuid in self._tried
 
-    def tells(self, uuid: str) -> bool:
-        """Whether what happens to this GPU is told at once."""
-        return uuid in self._telling and not self._is_deaf
+    def reports(self, uuid: str) -> bool:
+        """Whether this GPU reports events."""
+        return uuid in self._registered and not self._has_failed
 
     def start(self) -> None:
-        """Wait for events from now on, as soon as there is a GPU that tells any."""
-        if self._telling and not self._is_waiting:
+        """Receive events from now on, if any GPU reports them."""
+        if self._registered and not self._is_waiting:
             self._is_waiting = True
             threading.Thread(target=self._wait, daemon=True, name="nvml events").start()
 
     def take(self) -> Taken:
-        """What has happened, once."""
+        """The events so far, once."""
         with self._lock:
             self.happened.clear()
             taken, self._taken = self._taken, Taken()
@@ -106,10 +106,10 @@ class EventWatch:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
                     continue
                 if error.value in _WITHOUT:
-                    self._is_deaf = True
+                    self._has_failed = True
                     self._count(None)
                     return
-                # one GPU that is lost fails the wait for all, again and again
+                # one lost GPU fails the wait for all GPUs, again and again
                 self._count(None)
                 time.sleep(_AFTER_ERROR_SECONDS)
                 continue
@@ -117,13 +117,13 @@ class EventWatch:
 
     def _count(self, event: Event | None) -> None:
         with self._lock:
-            if event is None or event.kind & _LOOK:
-                self._taken.look = True
+            if event is None or event.kind & _POLL:
+                self._taken.should_poll = True
             else:
                 self._taken.counts[event] += 1
             self.happened.set()
 
 
 def _key(device: Any) -> Any:
-    """A device handle's address: handles are pointers, and two of one GPU are different objects."""
+    """The address in a handle: two handles of one GPU are different objects with equal pointers."""
     return ctypes.cast(device, ctypes.c_void_p).value

@@ -1,4 +1,4 @@
-"""What the reader tells, one JSON object a line. Both processes are of one version: nothing here has to be kept compatible."""
+"""The reader's messages, one JSON object per line. Both processes have one version: no compatibility needed."""
 
 import msgspec
 from msgspec import Struct, field
@@ -10,7 +10,7 @@ from nodedevice_agent.plugins.nvml.links import Ancestor, Pair, Ports, links
 
 
 class ReaderOptions(Struct):
-    """What the reader is told when it starts, as its only argument. Seconds."""
+    """The reader's only argument. Seconds."""
 
     poll_seconds: float
     call_seconds: float
@@ -18,14 +18,14 @@ class ReaderOptions(Struct):
 
 
 class FoundGpu(Struct):
-    """A GPU with the links that it has itself."""
+    """A GPU and its own links."""
 
     gpu: Gpu
     ports: Ports = field(default_factory=Ports)
 
 
 class FoundAncestor(Struct):
-    """Of two GPUs; level: see links.Ancestor."""
+    """The common ancestor of two GPUs; level: see links.Ancestor."""
 
     one: str
     other: str
@@ -33,7 +33,7 @@ class FoundAncestor(Struct):
 
 
 class Found(Struct, tag="found"):
-    """The driver answered: all there is. unnamed, lost, is_partial: see fleet.Inventory."""
+    """The inventory. unnamed, lost, is_partial: see fleet.Inventory."""
 
     driver_version: str
     gpus: list[FoundGpu]
@@ -43,14 +43,14 @@ class Found(Struct, tag="found"):
     is_partial: bool = False
 
     def inventory(self) -> Inventory:
-        ancestors: dict[Pair, Ancestor] = {(told.one, told.other): told.level for told in self.ancestors}
+        ancestors: dict[Pair, Ancestor] = {(each.one, each.other): each.level for each in self.ancestors}
         joined = links({found.gpu.uuid: found.ports for found in self.gpus}, ancestors)
         gpus = tuple(found.gpu for found in self.gpus)
         return Inventory(gpus, joined, tuple(self.unnamed), self.lost, self.is_partial)
 
 
 class Problem(Struct, tag="problem"):
-    """The driver cannot be read, and why. is_absent: there may well be no GPU here at all."""
+    """Why the driver cannot be read. is_absent: the node may well have no GPU."""
 
     reason: str
     message: str
@@ -58,13 +58,13 @@ class Problem(Struct, tag="problem"):
 
 
 class Readings(Struct, tag="readings"):
-    """A look at the GPUs, by UUID."""
+    """One reading of each GPU, by UUID."""
 
     readings: dict[str, Reading]
 
 
 class Xid(Struct, tag="xid"):
-    """So often since the last time that it was told. uuid: "" where the driver did not say."""
+    """count: since the last such message. uuid: "" where the driver did not report the GPU."""
 
     uuid: str
     xid: int
@@ -78,17 +78,17 @@ class EccError(Struct, tag="ecc"):
 
 
 class Changed(Struct, tag="changed"):
-    """The GPUs are no longer those that were found; NVML tells which only to who starts anew."""
+    """The GPUs differ from the inventory; only a new NVML session shows how."""
 
 
 class Lacking(Struct, tag="lacking"):
-    """What each GPU was found not to support, by UUID; see gpu.Gpu."""
+    """Features that each GPU does not support, by UUID; see gpu.Gpu."""
 
     not_supported: dict[str, tuple[str, ...]]
 
 
 class Alive(Struct, tag="alive"):
-    """Nothing new, but not hanging either."""
+    """Nothing new; the reader does not hang."""
 
 
 Message = Found | Problem | Readings | Xid | EccError | Changed | Lacking | Alive

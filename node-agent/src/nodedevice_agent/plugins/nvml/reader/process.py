@@ -1,4 +1,4 @@
-"""The reader as a child process: started, listened to, and ended. A reader that is silent for too long is ended too."""
+"""The reader as a child process. A reader that is silent for too long is killed."""
 
 import asyncio
 import os
@@ -17,16 +17,16 @@ _KILL_SECONDS = 5.0
 
 
 class ReaderFailed(Exception):
-    """The reader ended by itself, was silent for too long, or said something that is no message."""
+    """The reader exited, was silent for too long, or sent an invalid message."""
 
 
 class ReaderProcess:
-    """One start of the reader. Call end() in any case."""
+    """One reader process. Always call end()."""
 
     def __init__(self, process: asyncio.subprocess.Process, silence_seconds: float) -> None:
         self._process = process
         self._silence_seconds = silence_seconds
-        self._said = b""
+        self._stderr = b""
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -34,7 +34,7 @@ class ReaderProcess:
         """Raises OSError."""
         environment = dict(os.environ)
         if library_dir:
-            # read by the loader when the process starts; setting it in a running one changes nothing
+            # the loader reads it only when the process starts
             others = environment.get("LD_LIBRARY_PATH", "")
             environment["LD_LIBRARY_PATH"] = f"{library_dir}:{others}" if others else library_dir
         process = await asyncio.create_subprocess_exec(
@@ -51,33 +51,33 @@ class ReaderProcess:
         return cls(process, silence_seconds)
 
     async def next_message(self) -> Message | None:
-        """None once it has ended in order. Raises ReaderFailed."""
+        """None once it has exited normally. Raises ReaderFailed."""
         output = self._process.stdout
         if output is None:
-            raise ReaderFailed("it has no output")
+            raise ReaderFailed("no standard output")
         try:
             async with asyncio.timeout(self._silence_seconds):
                 line = await output.readline()
         except TimeoutError:
-            raise ReaderFailed(f"it has said nothing for {self._silence_seconds:g} s") from None
+            raise ReaderFailed(f"silent for {self._silence_seconds:g} s") from None
         except ValueError:
-            raise ReaderFailed("it said more than any reader has to say") from None
+            raise ReaderFailed("message too long") from None
         if not line:
             await self._check_end()
             return None
         try:
             return decode(line)
         except msgspec.DecodeError as error:
-            raise ReaderFailed(f"it said what is no message: {error}") from None
+            raise ReaderFailed(f"invalid message: {error}") from None
 
     async def _check_end(self) -> None:
         await self._process.wait()
         await asyncio.wait([self._listening])
         if self._process.returncode:
-            raise ReaderFailed(f"it ended with status {self._process.returncode}: {self._last_words()}")
+            raise ReaderFailed(f"exited with status {self._process.returncode}: {self._last_line()}")
 
     async def end(self) -> bool:
-        """Whether it has ended; one that hangs in the kernel ends only when its call does, however it is killed."""
+        """Kill it. Returns whether it has exited: one that hangs in the kernel exits only when its call returns."""
         with suppress(ProcessLookupError):
             self._process.kill()
         try:
@@ -90,15 +90,15 @@ class ReaderProcess:
         return True
 
     async def ended(self) -> None:
-        """Wait for one that end() could not end."""
+        """Wait for the exit of a process that end() could not kill."""
         await self._process.wait()
 
-    def _last_words(self) -> str:
-        text = self._said.decode(errors="replace").strip()
-        return text.splitlines()[-1] if text else "without a word"
+    def _last_line(self) -> str:
+        text = self._stderr.decode(errors="replace").strip()
+        return text.splitlines()[-1] if text else "no output on standard error"
 
     async def _listen(self) -> None:
-        """What it writes to standard error: a crash of ours or of the library's. Read always, or it would block."""
+        """Keep the end of its standard error, for crashes of ours or of the library; unread, it would block the process."""
         errors = self._process.stderr
         while errors is not None and (chunk := await errors.read(_SHOWN_BYTES)):
-            self._said = (self._said + chunk)[-_SHOWN_BYTES:]
+            self._stderr = (self._stderr + chunk)[-_SHOWN_BYTES:]

@@ -1,7 +1,7 @@
-"""The reader at work and the one that takes over from it.
+"""The active reader and its successor.
 
-NVML tells of GPUs that came back, or changed, only to who starts anew. So another reader starts while the first goes on, and takes
-over once it has found what there is: no event is missed in between, and one that cannot read the driver takes nothing over.
+Only a new NVML session sees GPUs that came back or changed. So a second reader starts while the first one goes on, and takes over
+once it has its inventory: no event is missed in between, and a reader that cannot read the driver never takes over.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Successor = tuple[ReaderProcess, Found]
 
 
 class Succession:
-    """Begins with start(); call end() in any case."""
+    """Begins with start(); always call end()."""
 
     def __init__(self, options: ReaderOptions, library_dir: str) -> None:
         self._options = options
@@ -28,7 +28,7 @@ class Succession:
         self._silence_seconds = options.poll_seconds + 3 * options.call_seconds + _SILENCE_SECONDS
         self._reader: ReaderProcess | None = None
         self._successor: asyncio.Task[Successor | None] | None = None
-        # waits for a reader that cannot be killed; until then no other is added to it
+        # waits for a reader that cannot be killed; no further one is started meanwhile
         self._stuck: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -36,15 +36,15 @@ class Succession:
         self._reader = await self._new()
 
     @property
-    def may_look_anew(self) -> bool:
+    def may_rescan(self) -> bool:
         return self._successor is None and (self._stuck is None or self._stuck.done())
 
-    def look_anew(self) -> None:
-        """Let another reader find what there is."""
+    def rescan(self) -> None:
+        """Start a second reader, which takes over once it has an inventory."""
         self._successor = asyncio.create_task(self._succeed())
 
     async def messages(self) -> AsyncGenerator[Message, None]:
-        """Of the reader at work, whichever that is, until it ends in order. Raises ReaderFailed and OSError."""
+        """Messages of the active reader, until it exits normally. Raises ReaderFailed and OSError."""
         while self._reader is not None:
             listening = asyncio.create_task(self._reader.next_message())
             try:
@@ -62,7 +62,7 @@ class Succession:
                 listening.cancel()
 
     async def end(self) -> bool:
-        """Whether all have ended; one that hangs in the kernel ends only when its call does."""
+        """Kill all readers. Returns whether all have exited: one that hangs in the kernel exits only when its call returns."""
         if self._successor is not None:
             self._successor.cancel()
             (ready,) = await asyncio.gather(self._successor, return_exceptions=True)
@@ -75,12 +75,12 @@ class Succession:
         return self._stuck is None or self._stuck.done()
 
     async def ended(self) -> None:
-        """Wait for one that end() could not end."""
+        """Wait for a reader that end() could not kill."""
         if self._stuck is not None:
             await self._stuck
 
     async def _listen(self, listening: "asyncio.Task[Message | None]") -> Successor | None:
-        """Until there is a message, or a successor that has found what there is. Raises OSError."""
+        """Wait for a message (None), or for a successor with an inventory. Raises OSError."""
         while self._successor is not None:
             await asyncio.wait({listening, self._successor}, return_when=asyncio.FIRST_COMPLETED)
             if not self._successor.done():
@@ -92,7 +92,7 @@ class Succession:
     async def _hand_over(
         self, listening: "asyncio.Task[Message | None]", successor: ReaderProcess, found: Found
     ) -> AsyncGenerator[Message, None]:
-        """First what the old one had still said, then what the new one found."""
+        """The remaining messages of the old reader, then the inventory of the new one."""
         old, self._reader = self._reader, successor
         if old is not None and await self._end_one(old):
             with suppress(ReaderFailed):
@@ -103,14 +103,14 @@ class Succession:
         yield found
 
     async def _succeed(self) -> Successor | None:
-        """None for one that cannot read the driver. Raises OSError."""
+        """None when it cannot read the driver. Raises OSError."""
         reader = await self._new()
         try:
             message = await reader.next_message()
             while isinstance(message, Alive):
                 message = await reader.next_message()
         except ReaderFailed as error:
-            log.warning("GPUs cannot be looked for anew", extra={"error": str(error)})
+            log.warning("cannot rescan GPUs; keeping the current reader", extra={"error": str(error)})
             message = None
         except BaseException:
             await self._end_one(reader)

@@ -1,13 +1,16 @@
-"""The operator put together: edges built, tasks started, kopf run again when it fails, and all of it ended on a signal."""
+"""The operator put together. kopf runs its life: start-up, log-in, signals, and a shut-down that gives up the lead first.
+
+kopf watches no kind: see docs/decisions/0009. It is given connections of ours, and makes no write.
+"""
 
 import asyncio
 import logging
-import signal
-from collections.abc import Coroutine
+import random
+from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
+import kopf
 from nodedevice_api import names
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator import probes as http
 from nodedevice_operator.agents.api import AgentsApi
@@ -16,15 +19,12 @@ from nodedevice_operator.capacity.api import CapacityApi
 from nodedevice_operator.capacity.reconciler import CapacityReconciler
 from nodedevice_operator.conditions.api import ConditionsApi
 from nodedevice_operator.conditions.reconciler import ConditionsReconciler
-from nodedevice_operator.errors import ApiError, NotFound, OperatorError, TaskEnded
+from nodedevice_operator.errors import OperatorError, TaskEnded
 from nodedevice_operator.events.api import EventsApi
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.evictions.api import EvictionsApi
 from nodedevice_operator.evictions.controller import EvictionController
-from nodedevice_operator.informers.informer import RecordWatch
-from nodedevice_operator.informers.intake import Intake
-from nodedevice_operator.informers.kopf_nodes import Watch
-from nodedevice_operator.informers.relist import Sync
+from nodedevice_operator.informers.informer import KINDS, Informer
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube import credentials
@@ -51,7 +51,8 @@ from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-_LONGEST_DELAY_SECONDS: Final = 15.0
+# Our name among kopf's peers, of which there are none. Unnamed it would ask for its user's name, and an image's number has none.
+_PEER: Final[Any] = "nodedevice-operator"
 _BEAT_SECONDS: Final = 1.0
 # Longer than nearly every write takes; whoever takes over need not wait for longer ones.
 _SETTLE_SECONDS: Final = 0.3
@@ -129,40 +130,61 @@ class Operator:
             taint=settings.node_taint,
             labels=settings.node_labels,
         )
+        self._informers = {kind: Informer(kind, self._cache, self._cluster, self._client) for kind in KINDS}
         self._subscribe()
-        self._sync = Sync(self._cache, self._cluster, self._queue.enqueue)
-        intake = Intake(self._cache)
-        self._watch = Watch(self._sync, intake, login, self._api_health)
-        self._record_watch = RecordWatch(self._sync, intake, self._client)
         self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
+        self._running: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT.
+        """Work until SIGTERM or SIGINT, which kopf takes.
 
         Raises SettingsError when the HTTP address cannot be had, Behind when the watch fails to bring what there is, and TaskEnded
         for what can only be a bug.
         """
-        self._take_signals()
         host, port = http.serve(self._settings.http_endpoint, self._health, self._metrics.registry)
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
-        # these exist before kopf runs, which ends every task that came after it
-        tasks = [asyncio.create_task(work, name=name) for name, work in self._tasks().items()]
-        stopped = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            if not self._stop.is_set():
-                _raise_for(next(task for task in tasks if task.done()))
-        finally:
-            if self._election is not None:
-                # first of all: another operator waits for it
-                await self._election.end(lambda: self._client.settle(_SETTLE_SECONDS))
-            for task in (stopped, *tasks):
-                task.cancel()
-            await asyncio.gather(*tasks, stopped, return_exceptions=True)
-            for client in self._clients:
-                await client.close()
+        await kopf.operator(
+            registry=self._registry(),
+            settings=kopf_settings(),
+            identity=_PEER,
+            clusterwide=True,
+            standalone=True,
+            stop_flag=self._stop,
+        )
+        for task in self._running:
+            _raise_failure(task)
         log.info("stopped")
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        # neither is tried a second time
+        kopf.on.startup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._start)
+        kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._log_in)
+        kopf.on.cleanup(registry=registry, errors=kopf.ErrorsMode.PERMANENT)(self._clean_up)
+        return registry
+
+    async def _start(self, **_: Any) -> None:
+        for name, work in self._tasks().items():
+            task = asyncio.create_task(work, name=name)
+            # none of them ever ends
+            task.add_done_callback(lambda _: self._stop.set())
+            self._running.append(task)
+
+    async def _log_in(self, **_: Any) -> kopf.AiohttpSession:
+        return kopf.AiohttpSession(server=self._api_health.server, aiohttp_session=self._client.lend_session())
+
+    async def _clean_up(self, **_: Any) -> None:
+        if self._election is not None:
+            # first of all: another operator waits for it
+            await self._election.end(lambda: self._client.settle(_SETTLE_SECONDS))
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for client in self._clients:
+            await client.close()
+        # kopf would wait 5 s for its own task that waits for this
+        self._stop.set()
 
     def _candidacy(self, login: credentials.Credentials) -> Election | None:
         """Our part in the election, with connections of its own: a crowd of other requests must not hold it up."""
@@ -184,19 +206,18 @@ class Operator:
             **election,
             "watchdog": self._watchdog.work(),
             "events": self._recorder.work(),
-            "sync": self._sync.work(),
             "leases": self._agents.work(),
-            "watch": self._watch_until_stopped(),
             "policy": self._required_plugins.work(),
             "evictions": self._evictions.work(),
             "marks": self._node_labels.work(),
-            **{f"watch-{kind}": self._record_watch.work(kind) for kind in (names.NODE_DEVICES, names.POD_DEVICES)},
+            **{f"watch-{kind}": informer.work() for kind, informer in self._informers.items()},
             **{f"watch-{kind}": self._required_plugins.watch(kind) for kind in (POLICIES, BINDINGS)},
             **{f"reconcile-{number}": self._queue.work(self._nodes.reconcile) for number in range(CONCURRENT_REQUESTS)},
         }
 
     def _subscribe(self) -> None:
-        """Each change that a watch brings enqueues its node; the features that need to know of a NodeDevice are called."""
+        """Each change that a watch or a list brings enqueues its node; features get each watched NodeDevice."""
+        self._cache.on_list(self._queue.enqueue)
         self._cache.nodes.on_update(self._queue.on_update)
         self._cache.pod_devices.on_update(self._queue.on_update)
         for handler in (
@@ -222,43 +243,35 @@ class Operator:
     async def _beat(self) -> None:
         while True:
             self._health.turned()
-            # kopf takes the signals for itself when it starts; ours give up the lead at once, and end kopf as well
-            self._take_signals()
             await asyncio.sleep(_BEAT_SECONDS)
 
-    async def _watch_until_stopped(self) -> None:
-        await self._wait_for_api()
-        await self._watch.work()
-        self._stop.set()  # kopf took the signal
 
-    async def _wait_for_api(self) -> None:
-        """Return when the API server serves our kinds; kopf looks only once which there are."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(ApiError),
-            wait=wait_random_exponential(0.25, _LONGEST_DELAY_SECONDS),
-            before_sleep=_tell_missing_kinds,
-        ):
-            with attempt:
-                missing = {names.NODE_DEVICES, names.POD_DEVICES} - await self._cluster.served_kinds()
-                if missing:
-                    raise NotFound("get", ", ".join(sorted(missing)), "not served yet")
+class _Backoffs:
+    """Seconds between kopf's attempts while the API server is unreachable: without end."""
 
-    def _take_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+    def __iter__(self) -> Iterator[float]:
+        yield 0.2
+        while True:
+            yield random.uniform(0.7, 1.0)
 
 
-def _raise_for(task: asyncio.Task[Any]) -> None:
-    """Raise what ended that task, one of those that never end."""
+def kopf_settings() -> kopf.OperatorSettings:
+    """Settings of kopf that writes nothing and watches nothing."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.networking.error_backoffs = _Backoffs()
+    # it asks once which kinds there are; watching for new ones would need rights that nothing else does
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    return settings
+
+
+def _raise_failure(task: asyncio.Task[Any]) -> None:
+    """Raise what ended that task, one of those that never end; nothing where it was cancelled at the end."""
+    if task.cancelled():
+        return
     failure = task.exception()
     if isinstance(failure, OperatorError):
         raise failure
     log.error("a task that never ends has ended", extra={"task": task.get_name()}, exc_info=failure)
     raise TaskEnded(task.get_name(), f"{type(failure).__name__}: {failure}" if failure else "it returned") from failure
-
-
-def _tell_missing_kinds(state: RetryCallState) -> None:
-    failure = state.outcome.exception() if state.outcome else None
-    if isinstance(failure, NotFound) and state.attempt_number == 1:
-        log.error("the kinds of nodedevice.io are not served; install the CRDs, it goes on by itself then")

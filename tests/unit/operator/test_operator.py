@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from nodedevice_operator.errors import Behind, TaskEnded
-from nodedevice_operator.operator import _raise_for
+from nodedevice_operator.operator import _raise_failure
 
 
 async def _ended(failure: Exception | None) -> asyncio.Task[None]:
@@ -26,7 +26,7 @@ async def _ended(failure: Exception | None) -> asyncio.Task[None]:
 )
 async def test_a_bug_is_one_line(failure: Exception | None, said: str, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(TaskEnded) as ended:
-        _raise_for(await _ended(failure))
+        _raise_failure(await _ended(failure))
     assert str(ended.value).startswith(said)
     assert "\n" not in str(ended.value)
     assert [record.message for record in caplog.records] == ["a task that never ends has ended"]
@@ -34,4 +34,4 @@ async def test_a_bug_is_one_line(failure: Exception | None, said: str, caplog: p
 
 async def test_what_was_raised_on_purpose_is_passed_on() -> None:
     with pytest.raises(Behind):
-        _raise_for(await _ended(Behind("NodeDevice", "a", 7, 10.0)))
+        _raise_failure(await _ended(Behind("NodeDevice", "a", 7, 10.0)))

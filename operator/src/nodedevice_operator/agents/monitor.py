@@ -83,7 +83,7 @@ class AgentMonitor:
 
     async def work(self) -> None:
         """Poll, wait, and so on, for ever."""
-        await self._cache.whole.wait()
+        await self._cache.synced.wait()
         while True:
             try:
                 await self._poll()

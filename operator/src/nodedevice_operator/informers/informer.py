@@ -1,127 +1,278 @@
-"""Our own watch of the kinds that are many: each listed whole in pages, then followed from that list's version.
+"""Keeps the stores equal to what the API server has: each kind is listed whole in pages, then followed from that list's version.
 
-No object is ever held as JSON: a line of the watch is decoded into the few fields that are needed, and becomes a record. What is
-gone since the last list is found by the next one, so nothing is lost whatever happened in between. Writes nothing.
+No object is ever held as JSON: a line of a watch is decoded once, into the few fields that are needed, and becomes a record. A
+watch that is cut goes on from the last version; one whose version is too old begins with a new list, which finds what is gone, so
+nothing is lost whatever happened in between. Writes nothing.
 """
 
+import asyncio
+import gc
 import logging
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from nodedevice_api import names
+from nodedevice_common.backoff import Backoff
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, NotUnderstood, Unavailable
-from nodedevice_operator.informers.intake import Intake
-from nodedevice_operator.informers.pauses import Pauses
-from nodedevice_operator.informers.relist import Sync
+from nodedevice_operator.errors import ApiError, Forbidden, NotFound, NotUnderstood, Unavailable, Unreachable
+from nodedevice_operator.informers.store import Cache, Store
+from nodedevice_operator.kube.api import CORE, OWN, Cluster, Listed
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.decode import item, understood
-from nodedevice_operator.objects.meta import Versioned, WatchEvent
-from nodedevice_operator.objects.nodedevice import NodeDevice
-from nodedevice_operator.objects.poddevice import PodDevice
+from nodedevice_operator.kube.decode import VALUE_ERRORS, item, key_of, tell_not_understood, understood
+from nodedevice_operator.objects.meta import Metadata, RawWatchEvent, Versioned, WatchEvent
+from nodedevice_operator.objects.node import Node, NodeMetadata, node_record
+from nodedevice_operator.objects.nodedevice import NodeDevice, node_device_record
+from nodedevice_operator.objects.poddevice import PodDevice, pod_device_record
 
 log = logging.getLogger(__name__)
 
+NODES: Final = "nodes"
 _BUSY: Final = 429
 # the version is too old, or the kind itself went away, with all objects
-_NOT_FROM_HERE: Final = frozenset({404, 410})
+_EXPIRED: Final = frozenset({404, 410})
+_LONGEST_LIST_DELAY_SECONDS: Final = 15.0
+_list_delay: Final = wait_random_exponential(0.2, _LONGEST_LIST_DELAY_SECONDS)
+# After an outage nobody knows what changed until a watch is open again, and one attempt a second costs an API server nothing.
+_FIRST_WATCH_DELAY_SECONDS: Final = 0.1
+LONGEST_WATCH_DELAY_SECONDS: Final = 1.0
+_SPREAD: Final = 0.2
 
 
-class _Take(Protocol):
-    def __call__(self, line: msgspec.Raw, *, is_end: bool) -> None: ...
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind that is watched. `name` is its plural, `path` where all its objects are.
+
+    is_usable_without_status: an object whose status cannot be decoded is taken in without it. A Node without its status would look
+    like one that has lost all its capacity; what is known of it stays instead.
+    """
+
+    name: str
+    path: str
+    schema: Any
+    record: Callable[[Any], Any]
+    decoder: msgspec.json.Decoder[WatchEvent[Any]]
+    is_usable_without_status: bool
 
 
-class _ListAnew(Exception):
-    """The API server cannot go on from the version that we know."""
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind
+    for kind in (
+        Kind(NODES, f"{CORE}/{NODES}", Node, node_record, msgspec.json.Decoder(WatchEvent[Node]), False),
+        Kind(
+            names.NODE_DEVICES,
+            f"{OWN}/{names.NODE_DEVICES}",
+            NodeDevice,
+            node_device_record,
+            msgspec.json.Decoder(WatchEvent[NodeDevice]),
+            True,
+        ),
+        Kind(
+            names.POD_DEVICES,
+            f"{OWN}/{names.POD_DEVICES}",
+            PodDevice,
+            pod_device_record,
+            msgspec.json.Decoder(WatchEvent[PodDevice]),
+            True,
+        ),
+    )
+}
+
+
+class _Expired(Exception):
+    """The API server cannot go on from the version that is known."""
 
 
 @dataclass(slots=True)
-class _Place:
-    """Up to which version everything is known (None: a list is due), and how long the next pause is."""
+class _Position:
+    """Up to which version everything is known (None: a list is due), and how long the next delay is."""
 
     version: int | None = None
-    pauses: Pauses = field(default_factory=Pauses)
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_WATCH_DELAY_SECONDS, LONGEST_WATCH_DELAY_SECONDS))
+
+    def delay_seconds(self, at_least_seconds: float = 0.0) -> float:
+        """How long to wait before the next attempt; at_least_seconds: as long as the API server asks for."""
+        return max(self.backoff.next() * random.uniform(1 - _SPREAD, 1 + _SPREAD), at_least_seconds)
 
 
-class RecordWatch:
-    """NodeDevices and PodDevices, one task each."""
+class Informer:
+    """Lists one kind into its store, follows it, and notifies the handlers of the store."""
 
-    def __init__(self, sync: Sync, intake: Intake, client: Client) -> None:
-        self._sync = sync
-        self._intake = intake
+    def __init__(self, kind: str, cache: Cache, cluster: Cluster, client: Client) -> None:
+        self._kind = KINDS[kind]
+        self._cache = cache
+        self._cluster = cluster
         self._client = client
-        self._takes: Mapping[str, _Take] = {
-            names.NODE_DEVICES: self._take_node_device,
-            names.POD_DEVICES: self._take_pod_device,
+        stores: Mapping[str, Store[Any, Any]] = {
+            NODES: cache.nodes,
+            names.NODE_DEVICES: cache.node_devices,
+            names.POD_DEVICES: cache.pod_devices,
         }
+        self._store = stores[kind]
 
-    async def work(self, kind: str) -> None:
-        """List that kind (its plural) and follow it, for ever."""
-        place = _Place()
+    async def work(self) -> None:
+        """List and follow, for ever."""
+        position = _Position()
         while True:
-            if place.version is None:
-                place.version = await self._sync.list_whole(kind)
-            try:
-                if not await self._follow(kind, place.version, place):
-                    await place.pauses.pause()
-            except _ListAnew:
-                log.info("watch begins anew with a list", extra={"kind": kind})
-                place.version = None
-                await place.pauses.pause()
-            except NotUnderstood as error:
-                # the same line again would be no better
-                log.warning("watch brings what is not understood", extra={"kind": kind, "problem": error.problem})
-                place.version = None
-                await place.pauses.pause()
-            except ApiError as error:
-                if error.status in _NOT_FROM_HERE:
-                    place.version = None
-                log.debug("watch cannot be had", extra={"kind": kind, "problem": error.problem})
-                await place.pauses.pause(_asked_for(error))
+            if position.version is None:
+                position.version = await self.list_all()
+            await asyncio.sleep(await self._follow(position))
 
-    async def _follow(self, kind: str, version: int, place: _Place) -> bool:
-        """One watch from that version on, until the API server ends it; whether it brought anything.
+    async def list_all(self) -> int:
+        """Store all objects, and notify of what has changed; the version of the list. Retries until it is done."""
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(ApiError), wait=_delay_seconds, before_sleep=self._log_failed_list
+        ):
+            with attempt:
+                return await self._list()
+        raise AssertionError("a retry without end has ended")
 
-        Raises ApiError or _ListAnew.
-        """
+    async def _list(self) -> int:
+        was_complete = self._cache.is_complete
+        listed = await self._request_list()
+        changed = self._store.replace(listed.records, listed.version, listed.left_out)
+        fields = {"kind": self._kind.name, "objects": len(listed.records), "changed_nodes": len(changed)}
+        log.info("list is complete", extra=fields)
+        if self._cache.is_complete:
+            self._cache.synced.set()
+            if not was_complete:
+                # these records stay: looking through all of them again and again would hold up the loop for a tenth of a second
+                gc.collect()
+                gc.freeze()
+            # until every list was complete no node was reconciled, so all are to be
+            self._cache.notify_listed(changed if was_complete else self._cache.names_of_nodes())
+        return listed.version
+
+    async def _request_list(self) -> Listed[Any]:
+        if self._kind.name == NODES:
+            return await self._cluster.list_nodes()
+        if self._kind.name == names.NODE_DEVICES:
+            return await self._cluster.list_node_devices()
+        return await self._cluster.list_pod_devices()
+
+    def _log_failed_list(self, state: RetryCallState) -> None:
+        """Once: what is forbidden, and an API server that is unreachable, is logged by kube.health."""
+        failure = state.outcome.exception() if state.outcome else None
+        if state.attempt_number > 1 or isinstance(failure, Forbidden | Unreachable):
+            return
+        if isinstance(failure, NotFound):
+            log.error(
+                "custom resource is not served; waiting until its CRD is installed", extra={"kind": self._kind.name}
+            )
+        else:
+            log.warning("list failed; retrying", extra={"kind": self._kind.name, "error": str(failure)})
+
+    async def _follow(self, position: _Position) -> float:
+        """One watch, until it ends; how long to wait before the next, in seconds."""
+        assert position.version is not None
+        query = {"resourceVersion": str(position.version)}
         has_brought = False
-        query = {"resourceVersion": str(version)}
-        async with aclosing(self._client.watch(kind, f"/apis/{names.API_VERSION}/{kind}", query)) as lines:
-            async for line in lines:
-                self._take(kind, line, place)
-                place.pauses.over()
-                has_brought = True
-        return has_brought
+        try:
+            async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
+                async for line in lines:
+                    position.version = self._take(line)
+                    position.backoff.reset()
+                    has_brought = True
+        except NotUnderstood as error:
+            # the same line again would be no better
+            position.version = None
+            seconds = position.delay_seconds()
+            self._log_relist(logging.WARNING, "invalid watch event; relisting", seconds, error=error.problem)
+            return seconds
+        except (_Expired, ApiError) as error:
+            if isinstance(error, _Expired) or error.status in _EXPIRED:
+                position.version = None
+                seconds = position.delay_seconds()
+                self._log_relist(logging.INFO, "watch expired; relisting", seconds)
+                return seconds
+            log.debug("watch failed; reconnecting", extra={"kind": self._kind.name, "error": error.problem})
+            return position.delay_seconds(_asked_seconds(error))
+        return 0.0 if has_brought else position.delay_seconds()
 
-    def _take(self, kind: str, line: bytes, place: _Place) -> None:
-        """Raises NotUnderstood, or _ListAnew."""
-        event = understood("watch", kind, line, WatchEvent)
-        if event.type == "ERROR":
-            # its version is too old, or something that another try from there would not change
-            raise _ListAnew
-        version = understood("watch", kind, event.object, Versioned).metadata.resource_version
-        if not version.isdecimal():
-            raise NotUnderstood("watch", kind, f"an object has the resource version {version!r}")
+    def _log_relist(self, level: int, message: str, seconds: float, **fields: str) -> None:
+        log.log(level, message, extra={"kind": self._kind.name, "retry_in_seconds": round(seconds, 3), **fields})
+
+    def _take(self, line: bytes) -> int:
+        """Store what a line of the watch says; its version. Raises NotUnderstood or _Expired."""
+        try:
+            event = self._kind.decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._take_odd(line)
+        version = self._checked_version(event.type, event.object.metadata.resource_version)
         if event.type != "BOOKMARK":
-            self._takes[kind](event.object, is_end=event.type == "DELETED")
-        place.version = int(version)
+            self._store_object(event.object, is_end=event.type == "DELETED")
+        return version
 
-    def _take_node_device(self, line: msgspec.Raw, *, is_end: bool) -> None:
-        form = item(names.NODE_DEVICE, line, NodeDevice)
-        if form is not None:
-            self._intake.node_device(form, is_end=is_end)
+    def _take_odd(self, line: bytes) -> int:
+        """The same for a line without an object of the kind: a bookmark, an error, an object with an invalid value."""
+        event = understood("watch", self._kind.name, line, RawWatchEvent)
+        metadata = understood("watch", self._kind.name, event.object, Versioned).metadata
+        version = self._checked_version(event.type, metadata.resource_version)
+        if event.type == "BOOKMARK":
+            return version
+        if event.type == "DELETED":
+            self._delete(metadata)
+        elif self._kind.is_usable_without_status:
+            form = item(self._kind.name, event.object, self._kind.schema)
+            if form is not None:
+                self._store_object(form, is_end=False)
+        else:
+            try:
+                self._store_object(msgspec.json.decode(event.object, type=self._kind.schema), is_end=False)
+            except msgspec.ValidationError as exc:
+                self._mark_invalid(metadata, exc)
+        return version
 
-    def _take_pod_device(self, line: msgspec.Raw, *, is_end: bool) -> None:
-        form = item(names.POD_DEVICE, line, PodDevice)
-        if form is not None:
-            self._intake.pod_device(form, is_end=is_end)
+    def _checked_version(self, event_type: str, version: str) -> int:
+        if event_type == "ERROR":
+            # its version is too old, or something that another attempt from there would not change
+            raise _Expired
+        if not version.isdecimal():
+            raise NotUnderstood("watch", self._kind.name, f"an object has the resource version {version!r}")
+        return int(version)
+
+    def _store_object(self, form: Any, *, is_end: bool) -> None:
+        try:
+            record = self._kind.record(form)
+        except VALUE_ERRORS as exc:
+            # no value of an object that is gone matters but its name
+            if is_end:
+                self._delete(form.metadata)
+            else:
+                self._mark_invalid(form.metadata, exc)
+            return
+        if is_end:
+            self._store.delete(record.key, record.uid, record.node)
+        else:
+            self._store.update(record)
+
+    def _delete(self, metadata: Metadata | NodeMetadata) -> None:
+        key = key_of(metadata.name, getattr(metadata, "namespace", ""))
+        held = self._store.get(key)
+        if self._kind.name == NODES or held is not None:
+            self._store.delete(key, metadata.uid, metadata.name if held is None else held.node)
+        else:
+            self._store.remove(key, metadata.uid)
+
+    def _mark_invalid(self, metadata: Metadata | NodeMetadata, problem: Exception) -> None:
+        key = key_of(metadata.name, getattr(metadata, "namespace", ""))
+        if key is None or self._store.mark_invalid(key):
+            tell_not_understood(self._kind.name, metadata.name, problem)
 
 
-def _asked_for(error: ApiError) -> float:
-    """Seconds that one which is busy asks for. One that starts asks for five, of all, and serves a moment later."""
+def _delay_seconds(state: RetryCallState) -> float:
+    """Seconds until the next attempt at a list: as long as the API server asks for, where that is longer."""
+    failure = state.outcome.exception() if state.outcome else None
+    asked = failure.retry_after_seconds if isinstance(failure, Unavailable) else None
+    return max(_list_delay(state), asked or 0.0)
+
+
+def _asked_seconds(error: ApiError) -> float:
+    """Seconds that a busy API server asks for. One that starts asks for five with each response, and serves a moment later."""
     if isinstance(error, Unavailable) and error.status == _BUSY:
         return error.retry_after_seconds or 0.0
     return 0.0

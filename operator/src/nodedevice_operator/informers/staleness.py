@@ -15,7 +15,7 @@ from typing import Any, Final
 from nodedevice_api import names
 
 from nodedevice_operator.errors import ApiError, Behind
-from nodedevice_operator.informers.relist import NODES
+from nodedevice_operator.informers.informer import NODES
 from nodedevice_operator.informers.store import Cache, Store
 from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.health import ApiHealth
@@ -63,7 +63,7 @@ class Watchdog:
         """Check, for ever. Raises Behind."""
         if not self._interval_seconds:
             return await _for_ever()
-        await self._cache.whole.wait()
+        await self._cache.synced.wait()
         while True:
             await asyncio.sleep(self._interval_seconds)
             try:
@@ -96,7 +96,7 @@ class Watchdog:
 
     def _is_unseen(self, item: _Unseen) -> bool:
         store = self._stores[item.kind]
-        if store.is_gone(item.uid) or store.is_left_alone(item.key):
+        if store.is_gone(item.uid) or store.is_invalid(item.key):
             return False
         held = store.get(item.key)
         return held is None or held.resource_version < item.version

@@ -1,8 +1,8 @@
-"""What is known of the cluster: slim records, filled by lists and by the watch, newest first.
+"""What is known of the cluster: slim records, filled by lists and watches, newest first, and the handlers of what changes.
 
 Each kind is a store. A record older than the one held is ignored, so the echo of our own write never looks like a change,
 and neither does an event that was overtaken. A store is complete once a whole list has gone into it: before that nothing
-may be concluded from what is not there. An object that is there and not understood is left alone: what was known of it stays.
+may be concluded from what is absent. An object that exists and cannot be decoded is invalid: what was known of it stays.
 """
 
 import asyncio
@@ -41,7 +41,11 @@ UpdateHandler = Callable[[str, R | None, R | None], None]
 
 
 class Store(Generic[K2, R]):
-    """Records of one kind, by key and by node."""
+    """Records of one kind, by key and by node.
+
+    What a watch shows goes in by `update` and `delete`, which call the handlers. A list goes in by `replace`, and responses to our
+    own writes by `put` and `remove`: these call none.
+    """
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -49,7 +53,7 @@ class Store(Generic[K2, R]):
         # a node has few of each kind, and a tuple of keys is a fifth of a dictionary
         self._by_node: dict[str, tuple[K2, ...]] = {}
         self._gone: dict[str, None] = {}
-        self._left_alone: set[K2] = set()
+        self._invalid: set[K2] = set()
         self._handlers: list[UpdateHandler[R]] = []
 
     def on_update(self, handler: UpdateHandler[R]) -> None:
@@ -98,7 +102,7 @@ class Store(Generic[K2, R]):
         return frozenset(self._by_node)
 
     def put(self, record: R) -> bool:
-        """Take in a record unless a newer one is held; whether that changed what is known."""
+        """Store a record unless a newer one is held; whether that changed what is known."""
         # which kind of key a kind of record has is known where a store is made, and cannot be said in types
         key: K2 = record.key  # type: ignore[assignment]
         held = self._by_key.get(key)
@@ -109,19 +113,19 @@ class Store(Generic[K2, R]):
         self._by_key[key] = record
         if held is None or held.node != record.node:
             self._by_node[record.node] = (*self._by_node.get(record.node, ()), key)
-        was_left_alone = self.is_left_alone(key)
-        self._left_alone.discard(key)
-        return was_left_alone or held is None or held != record
+        was_invalid = self.is_invalid(key)
+        self._invalid.discard(key)
+        return was_invalid or held is None or held != record
 
-    def leave_alone(self, key: K2) -> bool:
-        """The object of that key is there, and is not understood; whether that is news."""
-        is_news = key not in self._left_alone
-        self._left_alone.add(key)
-        return is_news
+    def mark_invalid(self, key: K2) -> bool:
+        """The object of that key exists and cannot be decoded; whether that was not known."""
+        is_new = key not in self._invalid
+        self._invalid.add(key)
+        return is_new
 
-    def is_left_alone(self, key: K2) -> bool:
-        """Whether that object is there and not understood, so that nothing may be concluded from what is known of it."""
-        return key in self._left_alone
+    def is_invalid(self, key: K2) -> bool:
+        """Whether that object exists and cannot be decoded, so that nothing may be concluded from what is known of it."""
+        return key in self._invalid
 
     def is_gone(self, uid: str) -> bool:
         """Whether the object of that uid was removed, as far as that is remembered."""
@@ -132,27 +136,27 @@ class Store(Generic[K2, R]):
         self._gone[uid] = None
         if len(self._gone) > _REMEMBERED_GONE:
             del self._gone[next(iter(self._gone))]
-        was_left_alone = self.is_left_alone(key)
-        self._left_alone.discard(key)
+        was_invalid = self.is_invalid(key)
+        self._invalid.discard(key)
         held = self._by_key.get(key)
         if held is None or held.uid != uid:
-            return was_left_alone
+            return was_invalid
         del self._by_key[key]
         self._unlink(key, held)
         return True
 
     def replace(
-        self, listed: Iterable[R], resource_version: int, left_out: Collection[K2 | None] = ()
+        self, listed: Iterable[R], resource_version: int, undecoded: Collection[K2 | None] = ()
     ) -> frozenset[str]:
-        """Take in a whole list, as of that version; the nodes about which anything changed.
+        """Store a whole list, as of that version; the nodes about which anything changed.
 
-        What the list lacks is gone, unless it is newer than the list. left_out: keys of what is in it and was not understood;
-        with None among them it may be any, and then nothing is gone.
+        What the list lacks is gone, unless it is newer than the list. undecoded: keys of objects in it that cannot be decoded; with
+        None among them it may be any, and then nothing is gone.
         """
         changed: set[str] = set()
-        named = {key for key in left_out if key is not None}
-        is_all_named = len(named) == len(left_out)
-        self._left_alone = named if is_all_named else self._left_alone | named
+        named = {key for key in undecoded if key is not None}
+        is_all_named = len(named) == len(undecoded)
+        self._invalid = named if is_all_named else self._invalid | named
         keys: set[Hashable] = {*named}
         for record in listed:
             keys.add(record.key)
@@ -180,11 +184,22 @@ class Cache:
         self.nodes: Store[str, NodeRecord] = Store()
         self.node_devices: Store[str, NodeDeviceRecord] = Store()
         self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
-        # set once every list has come in for the first time
-        self.whole = asyncio.Event()
+        self._list_handlers: list[Callable[[str], None]] = []
+        # set once every list is complete for the first time
+        self.synced = asyncio.Event()
+
+    def on_list(self, handler: Callable[[str], None]) -> None:
+        """Call `handler` with the name of each node about which a list changes something, once every list is complete."""
+        self._list_handlers.append(handler)
+
+    def notify_listed(self, nodes: Iterable[str]) -> None:
+        """Call the handlers for nodes about which a list has changed something."""
+        for node in nodes:
+            for handler in self._list_handlers:
+                handler(node)
 
     def waits_for(self) -> tuple[str, ...]:
-        """Which lists are not whole yet, in words."""
+        """Which lists are not complete yet, in words."""
         complete = {
             "Nodes": self.nodes.is_complete,
             "NodeDevices": self.node_devices.is_complete,
@@ -194,7 +209,7 @@ class Cache:
 
     @property
     def is_complete(self) -> bool:
-        """Whether absence means anything yet."""
+        """Whether every list is complete, so that absence means something."""
         return self.nodes.is_complete and self.node_devices.is_complete and self.pod_devices.is_complete
 
     def knows(self, node: str) -> bool:

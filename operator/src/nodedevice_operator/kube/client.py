@@ -168,6 +168,35 @@ class Client:
             return False
         return True
 
+    def lend_session(self) -> aiohttp.ClientSession:
+        """A session for a library, on the same connections; closing it leaves them open.
+
+        Each of its requests gets the current token. A refusal looks like a broken connection there, so that the library retries
+        instead of giving up.
+        """
+        return aiohttp.ClientSession(
+            connector=self._session.connector,
+            connector_owner=False,
+            headers=_HEADERS,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            middlewares=(self._authorize,),
+        )
+
+    async def _authorize(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        try:
+            authorization = self._credentials.authorization()
+        except CredentialsError as exc:
+            raise aiohttp.ClientConnectionError(str(exc)) from exc
+        if authorization:
+            request.headers["Authorization"] = authorization
+        response = await handler(request)
+        if response.status in (401, 403):
+            response.close()
+            raise aiohttp.ClientConnectionError(f"HTTP {response.status}")
+        return response
+
     async def close(self) -> None:
         if self._opened is not None:
             await self._opened.close()

@@ -102,7 +102,7 @@ def item(kind: str, data: msgspec.Raw, form: type[Item]) -> Item | None:
 
 def tell_not_understood(kind: str, name: Any, problem: Exception) -> None:
     """Log that an object of that kind is skipped."""
-    fields = {"kind": kind, "object": name, "problem": str(problem)}
+    fields = {"kind": kind, "object": name, "error": str(problem)}
     log.error("cannot decode object; skipping it", extra=fields)
 
 

@@ -91,7 +91,7 @@ class NodeLabelController:
 
     def _is_to_wait(self, node: NodeRecord, desired: TaintAndLabels) -> bool:
         denied, until = self._denied.get(node.uid, (None, 0.0))
-        return self._cache.nodes.is_left_alone(node.name) or (denied == desired and self._clock() < until)
+        return self._cache.nodes.is_invalid(node.name) or (denied == desired and self._clock() < until)
 
     def _desired(self, node: NodeRecord) -> TaintAndLabels:
         if not (self._taint or self._labels):

@@ -3,7 +3,11 @@
 Decoding skips all other fields. Absent fields have the API's own defaults.
 """
 
+from typing import Generic, TypeVar
+
 from msgspec import Raw, Struct, field
+
+T = TypeVar("T")
 
 
 class Schema(Struct, rename="camel", gc=False):
@@ -30,11 +34,15 @@ class Versioned(Schema):
     metadata: Metadata = field(default_factory=Metadata)
 
 
-class WatchEvent(Schema):
-    """A line of a watch; its object is decoded when it is known what it is."""
+class WatchEvent(Schema, Generic[T]):
+    """A line of a watch, decoded with its object."""
 
     type: str
-    object: Raw
+    object: T
+
+
+# The same where the object is decoded afterwards: what it is, the type tells.
+RawWatchEvent = WatchEvent[Raw]
 
 
 class ListMetadata(Schema):

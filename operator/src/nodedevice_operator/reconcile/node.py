@@ -71,7 +71,7 @@ class NodeReconciler:
             self._takeover.skip(node)
             return None
         is_ready = self._cache.is_complete and self._agents.has_listed
-        if not is_ready or self._cache.nodes.is_left_alone(node):
+        if not is_ready or self._cache.nodes.is_invalid(node):
             return None
         if not self._cache.knows(node):
             self._memories.pop(node, None)

@@ -19,7 +19,7 @@ from nodedevice_operator.objects.node import NodeRecord
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
-from tests.unit.operator.informers.test_relist import running
+from tests.unit.operator.informers.test_lists import running
 
 
 @dataclass
@@ -49,7 +49,7 @@ def watched(time: list[float]) -> Callable[..., Watched]:
         for name in nodes:
             record = node_device(node=name, uid=f"uid-of-{name}")
             cache.node_devices.put(replace(record, conditions={**record.conditions, **(told or {})}))
-        cache.whole.set()
+        cache.synced.set()
         seconds = {"interval_seconds": 0.01} if soon else {}
         monitor = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=lambda: time[0], **seconds)
         return Watched(cluster, cache, queue, metrics, recorder.posted, monitor)
@@ -179,10 +179,10 @@ async def test_nodes_without_nodedevices_are_touched_at_the_first_look(watched: 
 
 async def test_nothing_is_looked_at_before_all_nodedevices_are_known(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
-    made.cache.whole.clear()
+    made.cache.synced.clear()
     async with running(made.monitor.work()):
         assert not made.monitor.has_listed
-        made.cache.whole.set()
+        made.cache.synced.set()
         await made.queue.next()
         assert made.monitor.has_listed
 

@@ -1,4 +1,4 @@
-"""Our own watch against a server that says what it is told to: what it takes in, where it goes on, when it lists anew."""
+"""The informer against a server with canned responses: what it stores, where it resumes, when it lists again."""
 
 import asyncio
 import json
@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from nodedevice_api import names
-from nodedevice_operator.errors import CredentialsError
-from nodedevice_operator.informers.informer import RecordWatch
-from nodedevice_operator.informers.intake import Intake
-from nodedevice_operator.informers.pauses import Pauses
-from nodedevice_operator.informers.relist import Sync
+from nodedevice_operator.errors import CredentialsError, NotUnderstood
+from nodedevice_operator.informers.informer import NODES, Informer, _Position
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
@@ -95,8 +92,8 @@ class Watched:
         self.client = Client(self.credentials, self.health, Metrics().writes)
         self.cache.node_devices.on_update(self._hear)
         self.cache.pod_devices.on_update(lambda node, _, __: self.touched.append(node))
-        intake = Intake(self.cache)
-        self.watch = RecordWatch(Sync(self.cache, self.cluster, lambda _: None), intake, self.client)
+        self.cache.nodes.on_update(lambda node, _, __: self.touched.append(node))
+        self.informer = Informer(KIND, self.cache, self.cluster, self.client)
 
     def _hear(self, node: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
         if now is None:
@@ -106,7 +103,7 @@ class Watched:
         self.changed.set()
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self.watch.work(KIND))
+        self._task = asyncio.create_task(self.informer.work())
 
     async def close(self) -> None:
         if self._task is not None:
@@ -209,10 +206,13 @@ async def test_the_more_watches_brought_nothing_the_longer_the_pause_and_never_l
 ) -> None:
     pauses: list[float] = []
 
-    async def pause(self: Pauses, at_least_seconds: float = 0.0) -> None:
-        pauses.append(max(self.next_seconds(), at_least_seconds))
+    delay_seconds = _Position.delay_seconds
 
-    monkeypatch.setattr(Pauses, "pause", pause)
+    def delay(self: _Position, at_least_seconds: float = 0.0) -> float:
+        pauses.append(delay_seconds(self, at_least_seconds))
+        return 0.0
+
+    monkeypatch.setattr(_Position, "delay_seconds", delay)
     monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
     # one that ends in order, with nothing in it, is no better than one that is refused; one that is busy is waited for as it asks
     watched.server.answers = [503, 410, [ERROR], [], 503, 429, [event(205, 1)], 503, [LAST]]
@@ -271,14 +271,80 @@ async def test_an_end_is_heard_once(watched: Watched) -> None:
     assert watched.cache.node_devices.nodes() == {"node-z"}
 
 
-async def test_poddevices_touch_the_node_they_are_on_and_were_on(watched: Watched) -> None:
+def informer_of(watched: Watched, kind: str) -> Informer:
+    return Informer(kind, watched.cache, watched.cluster, watched.client)
+
+
+def a_line(kind: str, body: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": body}).encode()
+
+
+async def test_poddevices_notify_of_the_node_they_are_on_and_were_on(watched: Watched) -> None:
+    informer = informer_of(watched, names.POD_DEVICES)
     for node, uid, version in (("node-a", "p1", "1"), ("node-b", "p2", "2")):
         body = {
             "metadata": {"name": "pod-a", "namespace": "default", "uid": uid, "resourceVersion": version},
             "spec": {"nodeName": node, "podUID": uid},
         }
-        watched.watch._take_pod_device(json.dumps(body).encode(), is_end=False)  # type: ignore[arg-type]
+        informer._take(a_line("MODIFIED", body))
     assert watched.touched == ["node-a", "node-b", "node-a"]
+
+
+async def test_a_node_is_notified_of_when_what_matters_of_it_changed(watched: Watched) -> None:
+    informer = informer_of(watched, NODES)
+    metadata = {"name": "node-a", "uid": "u", "resourceVersion": "1"}
+    informer._take(a_line("ADDED", {"metadata": metadata}))
+    beat = {"metadata": {**metadata, "resourceVersion": "2"}, "status": {"capacity": {"cpu": "3"}}}
+    assert informer._take(a_line("MODIFIED", beat)) == 2
+    assert watched.touched == ["node-a"]
+    informer._take(a_line("DELETED", beat))
+    assert watched.touched == ["node-a", "node-a"]
+    assert watched.cache.nodes.values() == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(
+            {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "2"}, "status": []}, id="no status"
+        ),
+        pytest.param(
+            {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "2"}, "status": {"capacity": {"a.b/c": 1}}},
+            id="a number",
+        ),
+    ],
+)
+async def test_a_node_that_cannot_be_decoded_is_logged_once_until_it_can(
+    watched: Watched, body: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    informer = informer_of(watched, NODES)
+    informer._take(a_line("ADDED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}}))
+    for _ in range(3):
+        informer._take(a_line("MODIFIED", body))
+    assert watched.cache.nodes.get("node-a") is not None
+    assert watched.cache.nodes.is_invalid("node-a")
+    assert watched.touched == ["node-a"]
+    assert [record.message for record in caplog.records] == ["cannot decode object; skipping it"]
+    informer._take(a_line("MODIFIED", {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "3"}}))
+    assert not watched.cache.nodes.is_invalid("node-a")
+    assert watched.touched == ["node-a", "node-a"]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_node_that_is_deleted_needs_no_more_than_its_name(watched: Watched, is_known: bool) -> None:
+    informer = informer_of(watched, NODES)
+    body: dict[str, Any] = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}}
+    informer._take(a_line("ADDED", body if is_known else {**body, "status": []}))
+    watched.touched.clear()
+    informer._take(a_line("DELETED", {**body, "status": []}))
+    assert watched.cache.nodes.values() == []
+    assert watched.touched == ["node-a"]
+
+
+@pytest.mark.parametrize("metadata", [{"name": 3}, []])
+async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metadata: Any) -> None:
+    with pytest.raises(NotUnderstood):
+        informer_of(watched, NODES)._take(a_line("ADDED", {"metadata": metadata}))
 
 
 @pytest.mark.parametrize(
@@ -300,5 +366,5 @@ async def test_a_line_that_no_api_server_writes_is_told_and_a_list_made(
     await watched.until(2)
     assert [node for node, *_ in watched.news] == ["node-a", "node-z"]
     told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert told == ["watch brings what is not understood"]
+    assert told == ["invalid watch event; relisting"]
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "102"]

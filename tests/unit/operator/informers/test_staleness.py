@@ -11,7 +11,7 @@ from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.health import ApiHealth
 
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.operator.informers.test_relist import running
+from tests.unit.operator.informers.test_lists import running
 
 KIND = "nodedevices"
 
@@ -107,9 +107,9 @@ async def test_what_is_not_understood_is_told_elsewhere(guarded: Guarded) -> Non
     await guarded.watchdog._check()
 
 
-async def test_what_is_left_alone_is_no_reason(guarded: Guarded) -> None:
+async def test_what_is_invalid_is_no_reason(guarded: Guarded) -> None:
     guarded.there_is(RECORD.name, "uid-a", 6)
-    guarded.cache.node_devices.leave_alone(RECORD.name)
+    guarded.cache.node_devices.mark_invalid(RECORD.name)
     await guarded.watchdog._check()
 
 
@@ -123,7 +123,7 @@ async def test_an_outage_is_no_reason(guarded: Guarded) -> None:
 async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_failure(guarded: Guarded) -> None:
     working = guarded.watchdog.work()
     guarded.there_is(RECORD.name, "uid-a", 6)
-    guarded.cache.whole.set()
+    guarded.cache.synced.set()
     with pytest.raises(Behind):
         await working
 
@@ -142,6 +142,6 @@ async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_fai
 
 async def test_without_an_interval_it_never_looks(guarded: Guarded) -> None:
     watchdog = Watchdog(guarded.cache, guarded.cluster, guarded.health, 0)
-    guarded.cache.whole.set()
+    guarded.cache.synced.set()
     async with running(watchdog.work()):
         assert guarded.cluster.lists == 0

@@ -94,8 +94,8 @@ class TestNotUnderstood:
         store = store_with(odd, gone)
         assert store.replace([], 9, {odd.key}) == {"b"}
         assert store.get(odd.key) == odd
-        assert store.is_left_alone(odd.key)
-        assert not store.is_left_alone(gone.key)
+        assert store.is_invalid(odd.key)
+        assert not store.is_invalid(gone.key)
 
     def test_nothing_is_gone_where_it_is_not_known_what_was_left_out(self) -> None:
         record = at(5)
@@ -106,23 +106,23 @@ class TestNotUnderstood:
 
     def test_it_is_a_change_when_it_is_understood_again(self) -> None:
         store = store_with(at(5))
-        assert store.leave_alone(at(5).key)
-        assert not store.leave_alone(at(5).key)
+        assert store.mark_invalid(at(5).key)
+        assert not store.mark_invalid(at(5).key)
         assert not store.put(at(5))
-        assert store.is_left_alone(at(5).key)
+        assert store.is_invalid(at(5).key)
         assert store.put(at(6))
-        assert not store.is_left_alone(at(5).key)
+        assert not store.is_invalid(at(5).key)
         assert not store.put(at(7))
 
     def test_its_end_is_a_change_though_it_was_never_known(self) -> None:
         store = store_with()
-        store.leave_alone("odd")
+        store.mark_invalid("odd")
         assert store.remove("odd", "uid-odd")
-        assert not store.is_left_alone("odd")
+        assert not store.is_invalid("odd")
         assert not store.remove("odd", "uid-odd")
 
     def test_a_list_without_it_ends_that(self) -> None:
         store = store_with()
-        store.leave_alone("odd")
+        store.mark_invalid("odd")
         store.replace([], 9)
-        assert not store.is_left_alone("odd")
+        assert not store.is_invalid("odd")

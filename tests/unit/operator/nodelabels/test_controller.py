@@ -134,5 +134,5 @@ async def test_one_that_somebody_wrote_meanwhile_is_left_for_the_next_look() -> 
 
 async def test_one_that_is_not_understood_is_not_written() -> None:
     bench = Bench()
-    bench.cache.nodes.leave_alone("b")
+    bench.cache.nodes.mark_invalid("b")
     assert await bench.asked_in(1) == ["a", "c"]

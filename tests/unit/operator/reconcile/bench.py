@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodedevice_operator.agents.monitor import AgentMonitor
-from nodedevice_operator.informers.relist import KINDS, Sync
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.takeover import Takeover
@@ -41,9 +40,11 @@ class Bench:
             conditions = {**record.conditions, **(stored.conditions if stored else {})}
             published = replace(record, resource_version=version, conditions=conditions)
             self.cluster.node_devices[record.name] = published
-        sync = Sync(self.cache, self.cluster, lambda _: None)
-        for kind in KINDS:
-            await sync._take_in(kind)
+        nodes, node_devices = await self.cluster.list_nodes(), await self.cluster.list_node_devices()
+        pod_devices = await self.cluster.list_pod_devices()
+        self.cache.nodes.replace(nodes.records, nodes.version)
+        self.cache.node_devices.replace(node_devices.records, node_devices.version)
+        self.cache.pod_devices.replace(pod_devices.records, pod_devices.version)
 
     async def reconcile(self) -> list[str]:
         """Reconcile once; return what was written."""

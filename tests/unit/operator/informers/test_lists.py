@@ -1,12 +1,14 @@
-"""When lists are read, and that nobody is judged before they are whole."""
+"""Lists: no node is reconciled before all of them are complete, and what is gone is found by the next one."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from nodedevice_operator.errors import Unavailable
-from nodedevice_operator.informers.relist import KINDS, Sync
+from nodedevice_operator.informers.informer import KINDS, Informer
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.api import Listed
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -16,7 +18,7 @@ from tests.fakes.operator.operator_model import NIC, node_device
 
 
 class Touched:
-    """Who was touched, as it comes."""
+    """Nodes about which a change is notified, in order."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
@@ -49,11 +51,23 @@ def cache() -> Cache:
     return Cache()
 
 
+@dataclass
+class Lists:
+    """Informers that list and never watch."""
+
+    cache: Cache
+    cluster: ClusterModel
+
+    async def list(self, *kinds: str) -> None:
+        for kind in kinds:
+            unused: Any = None
+            await Informer(kind, self.cache, self.cluster, unused).list_all()
+
+
 @pytest.fixture
-async def sync(cache: Cache, cluster: ClusterModel, touched: Touched) -> AsyncIterator[Sync]:
-    made = Sync(cache, cluster, touched)
-    async with running(made.work()):
-        yield made
+async def lists(cache: Cache, cluster: ClusterModel, touched: Touched) -> Lists:
+    cache.on_list(touched)
+    return Lists(cache, cluster)
 
 
 @contextlib.asynccontextmanager
@@ -65,37 +79,34 @@ async def running(work: object) -> AsyncIterator[None]:
         await task
 
 
-async def test_nobody_is_touched_before_all_lists_are_whole_and_everybody_then(
-    sync: Sync, cache: Cache, touched: Touched, cluster: ClusterModel
+async def test_no_node_is_enqueued_before_all_lists_are_complete_and_every_node_then(
+    lists: Lists, cache: Cache, touched: Touched, cluster: ClusterModel
 ) -> None:
     cluster.failures["list_pod_devices"] = [Unavailable("get", "poddevices", "later", 503)]
-    for kind in KINDS:
-        sync.begun(kind)
+    await lists.list(*KINDS)
     assert {await touched.next(), await touched.next()} == {"node-a", "node-b"}
     assert cache.is_complete
     assert touched.is_empty
 
 
-async def test_a_watch_that_began_anew_finds_what_is_gone(
-    sync: Sync, cache: Cache, touched: Touched, cluster: ClusterModel
+async def test_a_later_list_finds_what_is_gone(
+    lists: Lists, cache: Cache, touched: Touched, cluster: ClusterModel
 ) -> None:
-    for kind in KINDS:
-        sync.begun(kind)
+    await lists.list(*KINDS)
     await touched.next()
     await touched.next()
     cluster.node_devices.clear()
     added = node_device(NIC, node="node-c", resource_version=cluster.version + 1)
     cluster.node_devices[added.name] = added
-    sync.begun("nodedevices")
+    await lists.list("nodedevices")
     assert {await touched.next(), await touched.next()} == {"node-b", "node-c"}
     assert cache.node_devices.nodes() == {"node-c"}
 
 
-async def test_what_is_in_a_list_and_not_understood_is_not_gone(
-    sync: Sync, cache: Cache, touched: Touched, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
+async def test_an_object_in_a_list_that_cannot_be_decoded_is_not_gone(
+    lists: Lists, cache: Cache, touched: Touched, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for kind in KINDS:
-        sync.begun(kind)
+    await lists.list(*KINDS)
     await touched.next()
     await touched.next()
     left_out = frozenset(cluster.node_devices)
@@ -104,7 +115,7 @@ async def test_what_is_in_a_list_and_not_understood_is_not_gone(
         return Listed([node_device(NIC, node="node-c", resource_version=200)], 300, left_out)
 
     monkeypatch.setattr(cluster, "list_node_devices", with_an_odd_one)
-    sync.begun("nodedevices")
+    await lists.list("nodedevices")
     assert await touched.next() == "node-c"
     assert touched.is_empty
     assert cache.node_devices.nodes() == {"node-b", "node-c"}

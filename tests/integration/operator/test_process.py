@@ -148,9 +148,9 @@ def test_an_account_without_rights_is_told_which(
     installed.kubectl("create", "serviceaccount", "nobody", "--namespace", SYSTEM_NAMESPACE, check=False)
     installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nobody", tmp_path / "kubeconfig")
     operator.launch()
-    wait_until(lambda: "forbids list nodes" in operator.get("/healthz")[1], "/healthz tells it")
+    wait_until(lambda: "forbids GET nodes" in operator.get("/healthz")[1], "/healthz tells it")
     told = [(line["verb"], line["what"]) for line in operator.lines() if "forbids" in line["event"]]
-    assert ("list", "nodes") in told
+    assert ("GET", "nodes") in told
     assert len(told) == len(set(told))
     assert operator.get("/readyz")[0] == 503
     assert operator.stop() == 0

@@ -1,4 +1,4 @@
-"""nodedevice-agent: read settings, build the edges, run the agent; and commands to try things out with."""
+"""The command nodedevice-agent: `run` reads the settings and runs the agent; the other commands inspect and simulate."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ from nodedevice_agent.settings import Runtime, Settings, TopologyPolicy, Topolog
 
 log = logging.getLogger(__name__)
 
-_Taken = TypeVar("_Taken")
+_T = TypeVar("_T")
 _WAITING: dict[type[AgentError], str] = {
     DirectoryServed: "waiting for the plugin directory",
     StateDirectoryUsed: "waiting for the state directory",
@@ -53,7 +53,7 @@ _NODE_RETRY_SECONDS = 5.0
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="nodedevice-agent")
 def main() -> None:
-    """The nodedevice agent: device plugins of one node, and who holds which device, in the Kubernetes API."""
+    """The nodedevice agent publishes the devices of one node, and their allocations, in the Kubernetes API."""
 
 
 main.add_command(simulate)
@@ -63,7 +63,7 @@ main.add_command(runtime)
 
 
 def _setting(name: str, text: str, **options: Any) -> Callable[[Any], Any]:
-    """One flag, with its environment variable; unset flags leave the word to the file and the defaults."""
+    """One flag, with its environment variable; a flag that is not set leaves the value of the file or the default."""
     field = name.removeprefix("--").replace("-", "_")
     return click.option(
         name, field, envvar=f"NODEDEVICE_{field.upper()}", show_envvar=True, default=None, help=text, **options
@@ -79,7 +79,7 @@ _defaults = Settings()
     type=click.Path(path_type=Path),
     envvar="NODEDEVICE_CONFIG",
     show_envvar=True,
-    help="YAML file with settings: the flags' names in camelCase, and the built-in plugins. Flags and environment win.",
+    help="YAML file of settings: the flags' names in camelCase, and the built-in plugins. Flags and environment override it.",
 )
 @_setting("--node-name", "Name of the Node this agent runs on.  [required]")
 @_setting("--kubeconfig", "Kubeconfig file.  [default: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config]")
@@ -89,55 +89,54 @@ _defaults = Settings()
     "--pod-resources-socket",
     "Socket of the PodResources service; '' for none.  [default: pod-resources/kubelet.sock in --state-dir]",
 )
-@_setting("--plugins-registry-dir", "Directory where plugins announce themselves by a socket.  [default: none]")
+@_setting("--plugins-registry-dir", "Directory watched for sockets of plugins.  [default: none]")
 @_setting("--http-address", f"HOST:PORT of /healthz, /readyz, /metrics.  [default: {_defaults.http_address}]")
 @_setting("--leases-namespace", f"Namespace of the agents' Leases.  [default: {_defaults.leases_namespace}]")
 @_setting(
     "--runtime", f"How devices reach containers.  [default: {_defaults.runtime}]", type=click.Choice(get_args(Runtime))
 )
-@_setting("--kubelet-dir", f"The kubelet's own directory.  [default: {_defaults.kubelet_dir}]")
+@_setting("--kubelet-dir", f"The kubelet's root directory.  [default: {_defaults.kubelet_dir}]")
 @_setting("--nri-socket", f"The container runtime's NRI socket.  [default: {_defaults.nri_socket}]")
-@_setting("--nri-index", f"Place among the runtime's NRI plugins, two digits.  [default: {_defaults.nri_index}]")
+@_setting("--nri-index", f"Order among the runtime's NRI plugins, two digits.  [default: {_defaults.nri_index}]")
 @_setting(
     "--runtime-grace-seconds",
-    f"How long the runtime may be away before nothing is advertised.  [default: {_defaults.runtime_grace_seconds:g}]",
+    f"How long the runtime may be disconnected before no devices are advertised.  [default: {_defaults.runtime_grace_seconds:g}]",
     type=click.FloatRange(0, 3600),
 )
 @_setting(
     "--topology-policy",
-    f"Whether a container's devices have to be on NUMA nodes near each other.  [default: {_defaults.topology_policy}]",
+    f"NUMA alignment of devices.  [default: {_defaults.topology_policy}]",
     type=click.Choice(get_args(TopologyPolicy)),
 )
 @_setting(
     "--topology-scope",
-    f"Whose devices are aligned together.  [default: {_defaults.topology_scope}]",
+    f"Whether devices are aligned for each container or for the whole pod.  [default: {_defaults.topology_scope}]",
     type=click.Choice(get_args(TopologyScope)),
 )
-@_setting("--numa-nodes", "The machine's NUMA nodes, such as 0-1,4.  [default: as the kernel says]")
+@_setting("--numa-nodes", "The machine's NUMA nodes, such as 0-1,4.  [default: read from the kernel]")
 @_setting(
     "--flapping-changes",
-    f"So many changes of a device's health within the window damp it; 0: never.  [default: {_defaults.flapping_changes}]",
+    f"Damp a device whose health changes this often within the window; 0: never.  [default: {_defaults.flapping_changes}]",
     type=click.IntRange(0, 1000),
 )
 @_setting(
     "--flapping-window-seconds",
-    f"The window.  [default: {_defaults.flapping_window_seconds:g}]",
+    f"Length of the window.  [default: {_defaults.flapping_window_seconds:g}]",
     type=click.FloatRange(0, 3600, min_open=True),
 )
 @_setting(
     "--flapping-quiet-seconds",
-    f"How long a damped device has to be quiet to count again.  [default: {_defaults.flapping_quiet_seconds:g}]",
+    f"How long a damped device must not change before it counts again.  [default: {_defaults.flapping_quiet_seconds:g}]",
     type=click.FloatRange(0, 3600, min_open=True),
 )
 @_setting("--log-level", "[default: info]", type=click.Choice(["debug", "info", "warning", "error"]))
 @_setting("--log-format", "[default: text]", type=click.Choice(["text", "json"]))
 def run(config: Path | None, **flags: Any) -> None:
-    """Run the agent until it is told to stop (SIGTERM or SIGINT)."""
+    """Run the agent until SIGTERM or SIGINT."""
     try:
         settings = load(config, {field: value for field, value in flags.items() if value is not None})
         logs.set_up(settings.log_level, settings.log_format, _LIBRARIES)
-        # What is imported stays. Left out of it, a full collection no longer stops everything for the 50 ms that its 47,000
-        # objects take.
+        # Imported objects live as long as the process. Without them (47,000), a full collection no longer pauses it for 50 ms.
         gc.collect()
         gc.freeze()
         asyncio.run(_until_stopped(settings))
@@ -147,7 +146,7 @@ def run(config: Path | None, **flags: Any) -> None:
 
 
 async def _until_stopped(settings: Settings) -> None:
-    """Run until a signal comes; a second one ends at once, as the system would."""
+    """Run until the first signal; a second one ends the process immediately, by its default action."""
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(_run(settings))
 
@@ -167,7 +166,7 @@ async def _until_stopped(settings: Settings) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What broke, of a group of tasks that fell together."""
+    """The first error of a group of tasks."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -182,8 +181,8 @@ async def _run(settings: Settings) -> None:
     server = http.serve(settings.http_address, health)
     try:
         with ExitStack() as stack:
-            directory = await _take(lambda: stack.enter_context(PluginDirectory.take(plugin_dir)), health)
-            await _take(lambda: stack.enter_context(held(state_dir)), health)
+            directory = await _wait_for(lambda: stack.enter_context(PluginDirectory.take(plugin_dir)), health)
+            await _wait_for(lambda: stack.enter_context(held(state_dir)), health)
             settings = with_selected_runtime(settings)
             extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}
             log.info("starting", extra=extra)
@@ -191,7 +190,7 @@ async def _run(settings: Settings) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
                 group.create_task(_built_in_plugins(agent, settings, plugin_dir, state_dir))
-                group.create_task(_look_for_node(settings.node_name, cluster, health))
+                group.create_task(_check_node(settings.node_name, cluster, health))
     finally:
         server.shutdown()
         server.server_close()
@@ -199,37 +198,37 @@ async def _run(settings: Settings) -> None:
 
 
 async def _built_in_plugins(agent: Agent, settings: Settings, plugin_dir: Path, state_dir: Path) -> None:
-    # not before: what lies in the directory until then is of the past and is cleared away
+    # sockets that are in the directory before that are stale, and are removed
     await agent.is_serving.wait()
     await run_plugins(settings.plugins, plugin_dir, state_dir)
 
 
-async def _take(take: Callable[[], _Taken], health: Health) -> _Taken:
-    """Wait for a directory while another agent or manager has it: one that is being replaced still has it a moment."""
-    was_said = False
+async def _wait_for(take: Callable[[], _T], health: Health) -> _T:
+    """Retry while another agent or device manager uses the directory: one that is being replaced still does for a moment."""
+    is_logged = False
     while True:
         try:
             return take()
         except (DirectoryServed, StateDirectoryUsed) as exc:
-            if not was_said:
+            if not is_logged:
                 log.error(_WAITING[type(exc)], extra={"error": str(exc)})
-            was_said = True
+            is_logged = True
             health.is_missing("plugin directory", str(exc))
             health.beat()
             await asyncio.sleep(_DIRECTORY_RETRY_SECONDS)
 
 
-async def _look_for_node(node_name: str, cluster: Cluster, health: Health) -> None:
-    """Say so when there is no such Node: nothing would ever be published for it."""
-    was_said = False
+async def _check_node(node_name: str, cluster: Cluster, health: Health) -> None:
+    """Report a missing Node: nothing can be published for it."""
+    is_logged = False
     while True:
         try:
             await until_done(lambda: cluster.node_uid(node_name), but=ApiNotFound)
         except ApiNotFound:
             why = f"there is no Node {node_name!r} in the cluster; check --node-name, or wait until it has joined"
-            if not was_said:
+            if not is_logged:
                 log.error("node not found", extra={"node": node_name, "error": why})
-            was_said = True
+            is_logged = True
             health.is_missing("node", why)
             await asyncio.sleep(_NODE_RETRY_SECONDS)
         else:

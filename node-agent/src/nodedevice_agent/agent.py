@@ -53,7 +53,12 @@ class Agent:
         node_name = settings.node_name
         self._publisher = Publisher(cluster, node_name, health, settings.runtime, self._notes)
         self._host = PluginHost(
-            self._manager, state_dir, directory, self._publisher.publish, self._were_connected, self._plugins_said
+            self._manager,
+            state_dir,
+            directory,
+            self._publisher.publish,
+            self._were_connected,
+            self._report_plugin_directory,
         )
         self.is_serving = self._host.is_serving
         self._pods = PodWatch(cluster, node_name, self._host, self._publisher, health)
@@ -75,7 +80,7 @@ class Agent:
                 if self._kubelet is not None:
                     await self._kubelet.start(tasks)
                 self._publisher.publish_all()
-                # before plugins are back: what is in the checkpoint can be given at once
+                # before plugins reconnect: allocations of the checkpoint can be injected immediately
                 start(self._runtime_plugin())
                 await self._host.start(tasks)
                 if self._pod_resources is not None:
@@ -89,7 +94,7 @@ class Agent:
                 await self._pod_resources.stop()
             await self._host.drain()
 
-    def _plugins_said(self, problem: str) -> None:
+    def _report_plugin_directory(self, problem: str) -> None:
         if problem:
             self._health.is_missing("plugin directory", problem)
         else:
@@ -101,10 +106,10 @@ class Agent:
             await asyncio.sleep(_BEAT_SECONDS)
 
     def _pod_resources_server(self) -> PodResourcesServer | None:
-        said = self._settings.pod_resources_socket
-        path = self._state_dir / "pod-resources" / "kubelet.sock" if said is None else Path(said)
-        if said == "":
+        socket = self._settings.pod_resources_socket
+        if socket == "":
             return None
+        path = self._state_dir / "pod-resources" / "kubelet.sock" if socket is None else Path(socket)
         are_known = partial(self._health.is_ready, "pods")
         return PodResourcesServer(path, self._manager, are_pods_known=are_known, clock=self._host.now)
 
@@ -115,8 +120,8 @@ class Agent:
         host = self._host
         if directory.path.resolve().is_relative_to(Path(registry_dir).resolve()):
             raise SettingsError(
-                f"--plugins-registry-dir {registry_dir} contains --plugin-dir {directory.path}: its sockets announce nothing; "
-                "give the registry a directory of its own"
+                f"--plugins-registry-dir {registry_dir} contains --plugin-dir {directory.path}, which has no registration sockets; "
+                "use separate directories"
             )
         return PluginWatcher(Path(registry_dir), directory.path, host.connect, host.disconnect, host.refusals)
 
@@ -142,7 +147,7 @@ class Agent:
         )
 
     async def _runtime_plugin(self) -> None:
-        """With every runtime: a pod that is held until this plugin is there may come to any node."""
+        """With every --runtime: pods that require this NRI plugin may be scheduled to any node."""
         if self._nri is not None:
             await self._nri.run()
         else:

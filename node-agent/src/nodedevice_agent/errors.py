@@ -2,15 +2,15 @@
 # ├── SettingsError            a flag, an environment variable or the config file is wrong
 # ├── DirectoryServed          another device manager serves this plugin directory
 # ├── StateDirectoryUsed       another agent writes its checkpoint there
-# ├── PluginFailed             a call to a device plugin failed, timed out or made no sense
+# ├── PluginFailed             a call to a device plugin failed, timed out or returned an invalid response
 # └── ApiError                 the API server
-#     ├── ApiUnreachable       no answer, or one that is no answer: a time-out, its own failure (5xx)
-#     │   └── ApiDisconnected          no connection
+#     ├── ApiUnreachable       no usable response: a timeout, a server error (5xx)
+#     │   └── ApiDisconnected  no connection
 #     ├── ApiForbidden         401 or 403
 #     ├── ApiNotFound          404
 #     ├── ApiGone              410: the resource version is too old
-#     └── ApiRefused           any other 4xx, and a 500 that says the object itself cannot be taken
-"""Everything the agent raises on purpose. Each edge translates its library's errors into these."""
+#     └── ApiRefused           any other 4xx, and a 500 that rejects the object itself
+"""Everything the agent raises on purpose. The modules that call a library translate its errors into these."""
 
 
 class AgentError(Exception):
@@ -22,7 +22,7 @@ class SettingsError(AgentError):
 
 
 class DirectoryServed(AgentError):
-    """Another device manager answers on the registration socket, or holds the directory's lock."""
+    """Another device manager serves the registration socket, or holds the directory's lock."""
 
     def __init__(self, directory: str, how: str) -> None:
         super().__init__(
@@ -61,24 +61,24 @@ class ApiError(AgentError):
 
 
 class ApiUnreachable(ApiError):
-    """Worth trying again."""
+    """A retry may succeed."""
 
 
 class ApiDisconnected(ApiUnreachable):
-    """No connection. The cluster's edge has said so, once for all that is asked of it."""
+    """No connection. The client has logged it, once for all requests."""
 
 
 class ApiForbidden(ApiError):
-    """The credentials or the role are not enough; worth trying again, as an admin can mend it."""
+    """The credentials or the role do not allow the request; a retry succeeds once an administrator has fixed that."""
 
 
 class ApiNotFound(ApiError):
-    """The object is not there."""
+    """The object does not exist."""
 
 
 class ApiGone(ApiError):
-    """A watch has to begin with a new list."""
+    """The objects have to be listed again before a watch."""
 
 
 class ApiRefused(ApiError):
-    """The server will not take this object; sending it again unchanged is no use."""
+    """The server rejects this object; a retry without a change would fail again."""

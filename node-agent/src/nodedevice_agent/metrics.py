@@ -13,10 +13,10 @@ from prometheus_client.core import GaugeMetricFamily
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 
-# a second series beside each counter, which nobody asks for: at thousands of nodes they add up
+# a second series for each counter, which is not needed: at thousands of nodes they add up
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-# Containers of a resource. A kubelet runs 110 pods by default; past this the numbers are whole and the names are cut.
+# Containers of a resource, which is far above the 110 pods of a kubelet's default; more are not listed.
 MOST_CONTAINERS: Final = 1000
 
 # namespace, pod, container, resource name
@@ -39,17 +39,17 @@ class AllocationCollector:
         for one in now.held[:MOST_CONTAINERS]:
             if one.releasing:
                 continue
-            # of a pod that the API forgot only the uid is left
+            # of a pod that is gone from the API only the UID is known
             namespace, name = (one.pod.namespace, one.pod.name) if one.pod is not None else ("", one.allocation.pod_uid)
             key = (namespace, name, one.allocation.container, now.resource_name)
             held[key] = held.get(key, 0) + len(one.allocation.device_ids)
-        # replaced whole, never changed: the other thread may be reading it
+        # replaced, never changed: the other thread may be reading it
         self._held = {**self._held, now.resource_name: held}
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
             "nodedevice_agent_allocated_devices",
-            "Devices that containers of this node hold.",
+            "Devices that are allocated to containers of this node.",
             labels=("namespace", "pod", "container", "resource_name"),
         )
         for held in self._held.values():
@@ -58,9 +58,7 @@ class AllocationCollector:
         yield family
 
 
-INFO = Gauge(
-    "nodedevice_agent_info", "1; the release this is, and how devices reach containers.", ["version", "runtime"]
-)
+INFO = Gauge("nodedevice_agent_info", "1; labels: the agent's version, and its --runtime.", ["version", "runtime"])
 
 RESOURCE_DEVICES = Gauge(
     "nodedevice_agent_devices", "Devices by resource and state, as published.", ["resource_name", "state"]
@@ -92,12 +90,12 @@ PRE_START_FAILED = Counter(
 )
 API_WRITES = Counter(
     "nodedevice_agent_api_writes_total",
-    "Writes sent to the API server, by kind and how they ended: ok, or the kind of error.",
+    "Writes to the API server, by kind and outcome: ok, or the kind of error.",
     ["kind", "outcome"],
 )
 PUBLISH_SECONDS = Histogram(
     "nodedevice_agent_publish_seconds",
-    "From when a resource's status may have changed to when it had been written to the API server.",
+    "Time from a change of a resource until its status is written to the API server.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
 )
 CHECKPOINT_SECONDS = Histogram(
@@ -115,26 +113,27 @@ CHECKPOINT_UNREADABLE = Gauge(
 )
 PODS_WAITING = Gauge("nodedevice_agent_pods_waiting", "Pods bound here that wait for devices.", ["resource_name"])
 RUNTIME_CONNECTED = Gauge(
-    "nodedevice_agent_runtime_connected", "1 while the container runtime takes this agent as its NRI plugin."
+    "nodedevice_agent_runtime_connected", "1 while the agent is connected to the container runtime as its NRI plugin."
 )
 NRI_SECONDS = Histogram(
     "nodedevice_agent_nri_request_seconds",
-    "Duration of answering the runtime's NRI requests, for containers without devices too.",
+    "Duration of the runtime's NRI requests, of containers without devices too.",
     ["method"],
-    # coarser than elsewhere: there is one for each method
+    # fewer buckets: there is a histogram for each method
     buckets=(0.0005, 0.001, 0.005, 0.01, 0.05, 0.25, 1),
 )
 CREATE_CONTAINER_SECONDS = Histogram(
     "nodedevice_agent_create_container_seconds",
-    "Duration of answering the runtime for a container that asks for devices.",
+    "Duration of CreateContainer requests for containers with devices.",
     buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1),
 )
 CONTAINERS_REFUSED = Counter(
-    "nodedevice_agent_containers_refused_total", "Creations that were refused because devices were not there."
+    "nodedevice_agent_containers_refused_total",
+    "Containers that were refused because their devices were not available.",
 )
 CONTAINERS_WITHOUT = Gauge(
     "nodedevice_agent_containers_without_devices",
-    "Containers that run without the devices they asked for.",
+    "Containers that run without the devices they requested.",
     ["resource_name"],
 )
 POD_RESOURCES_REQUESTS = Counter(
@@ -148,14 +147,14 @@ POD_RESOURCES_ERRORS = Counter(
     ["server_api_version", "method", "code"],
 )
 
-# Each begins at nothing: what a counter begins with, no rate over time ever shows.
+# Counters start at 0: a rate over time never includes the first value of a new series.
 for _kind in ("NodeDevice", "Lease"):
     for _outcome in ("ok", "ApiForbidden", "ApiRefused", "ApiUnreachable"):
         API_WRITES.labels(_kind, _outcome)
 
 
 def begin(resource_name: str, *, pre_start_required: bool) -> None:
-    """A device plugin is connected: what will be counted of it begins at nothing."""
+    """A device plugin is connected: its counters start at 0."""
     ALLOCATE_SECONDS.labels(resource_name)
     ALLOCATE_FAILED.labels(resource_name)
     if pre_start_required:

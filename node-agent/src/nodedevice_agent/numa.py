@@ -1,4 +1,4 @@
-"""Which NUMA nodes this machine has, as the kernel says; or as the settings say, where it should be believed otherwise.
+"""Reads the machine's NUMA nodes from the kernel; settings override them.
 
 Source: /sys/devices/system/node/online, a list such as `0-1,4`.
 """
@@ -16,11 +16,11 @@ _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
 
 def read_topology(policy: str, scope: str, numa_nodes: str = "", online: Path = ONLINE) -> Topology:
-    """What the device manager aligns by. numa_nodes: a list as the kernel writes it; empty: the kernel's own is read.
+    """The topology to align devices by. numa_nodes: a list in the kernel's format; empty: the kernel's list.
 
-    Raises SettingsError where the list cannot be read, and where a policy is to align more nodes than it can.
+    Raises SettingsError for an invalid list, and for a policy on a machine with more nodes than it can align.
     """
-    nodes = _parse(numa_nodes) if numa_nodes.strip() else _of_the_machine(online)
+    nodes = _parse(numa_nodes) if numa_nodes.strip() else _online_nodes(online)
     chosen = Policy(policy)
     if chosen is not Policy.NONE and len(nodes) > MAX_NUMA_NODES:
         raise SettingsError(
@@ -30,14 +30,14 @@ def read_topology(policy: str, scope: str, numa_nodes: str = "", online: Path = 
     return Topology(chosen, Scope(scope), nodes)
 
 
-def _of_the_machine(online: Path) -> tuple[int, ...]:
+def _online_nodes(online: Path) -> tuple[int, ...]:
     try:
         return _parse(online.read_text(encoding="ascii"))
     except FileNotFoundError:
-        # a kernel without NUMA support: everything is equally near
+        # a kernel without NUMA support has one node
         return (0,)
     except (OSError, UnicodeDecodeError) as exc:
-        raise SettingsError(f"{online} cannot be read ({exc}); say --numa-nodes 0 or which nodes there are") from exc
+        raise SettingsError(f"{online} cannot be read ({exc}); set --numa-nodes, such as 0") from exc
 
 
 def _parse(text: str) -> tuple[int, ...]:

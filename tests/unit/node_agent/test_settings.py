@@ -189,7 +189,7 @@ def test_the_node_name_is_asked_for() -> None:
     result = run()
     assert (result.exit_code, result.output) == (
         2,
-        "nodedevice-agent: --node-name is missing: the name of the Node this agent runs on\n",
+        "nodedevice-agent: --node-name is missing: set it to the name of the Node this agent runs on\n",
     )
 
 

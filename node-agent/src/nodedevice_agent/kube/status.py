@@ -1,8 +1,8 @@
-"""The status of a NodeDevice, as the agent writes it: from a snapshot, and from the status that stands, for its time stamps.
+"""The agent's part of a NodeDevice's status: a snapshot, with the time stamps of the observed status.
 
-Time stamps say when something last changed, so they are carried over from what stands as long as it says the same; equal
-state therefore gives an equal status, after a restart too, and nothing is written.
-Bounds are the CRD's; above them the numbers stay exact and lists are cut and say by how much.
+A time stamp is the time of the last change, so it is copied from the observed status while its entry is the same. Equal state
+therefore gives an equal status, after a restart too, and nothing is written.
+Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated and count what they omit.
 """
 
 import json
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 MAX_ALLOCATIONS = 1024
 MAX_IDS = 1024
 MAX_WAITING = 256
-# Of one list, as JSON: the API server refuses an object of 1.5 MiB with an error that looks like its own fault.
+# Of one list, as JSON: the API server rejects an object of 1.5 MiB, with an error that looks like a server error.
 MAX_LIST_BYTES = 256 * 1024
 
 
@@ -34,15 +34,17 @@ def node_device_status(
     notes: str = "",
     injectable: tuple[str, str, str] | None = None,
 ) -> Json:
-    """The whole of what the agent owns in status.
+    """Every field of status that the agent owns.
 
-    before: the status that stands (any owner's fields; {} when there is none). wall_time: RFC 3339, whole seconds.
-    notes: what else an administrator should know, such as a checkpoint that could not be read.
-    injectable: status, reason and message of the condition, as the runtime's back-end has it; None without any.
+    before: the observed status (with any owner's fields; {} when there is none). wall_time: RFC 3339, whole seconds.
+    notes: a problem that an administrator should know of, such as an unreadable checkpoint.
+    injectable: status, reason and message of the condition, from the backend; None where nothing is injected.
     """
     devices, omitted = _devices(now, before, wall_time)
-    held, held_omitted = _cut(_in_order(_allocation(h, before, wall_time) for h in now.held), MAX_ALLOCATIONS)
-    waiting, _ = _cut([_waiting(w, before, wall_time) for w in now.pending], MAX_WAITING)
+    allocations, omitted_allocations = _truncated(
+        _in_order(_allocation(a, before, wall_time) for a in now.held), MAX_ALLOCATIONS
+    )
+    waiting, _ = _truncated([_waiting(w, before, wall_time) for w in now.pending], MAX_WAITING)
     return {
         "total": now.total,
         "healthy": now.healthy,
@@ -55,9 +57,9 @@ def node_device_status(
         "agent": {"version": version, "runtime": runtime},
         "devices": devices,
         "devicesOmitted": omitted,
-        "allocations": held,
-        # written when they say nothing as well: what is not written cannot be taken back from another writer
-        "allocationsOmitted": held_omitted,
+        "allocations": allocations,
+        # also when 0 or empty: a field that is not applied would keep the value of another writer
+        "allocationsOmitted": omitted_allocations,
         "waiting": waiting,
         "conditions": _conditions(now, before, wall_time, notes, injectable),
     }
@@ -76,7 +78,7 @@ def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:
 
 def _devices(now: Snapshot, before: Json, wall_time: str) -> tuple[list[Json], int]:
     earlier = {d["id"]: d for d in before.get("devices", ())}
-    listed, _ = _cut([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices], MAX_NAMED_DEVICES)
+    listed, _ = _truncated([_device(d, earlier.get(d.id, {}), wall_time) for d in now.devices], MAX_NAMED_DEVICES)
     return listed, now.total - len(listed)
 
 
@@ -105,7 +107,7 @@ def _allocation(held: AllocationView, before: Json, wall_time: str) -> Json:
     uid = _shown_uid(allocation.pod_uid, held.pod)
     earlier = _earlier(before.get("allocations", ()), uid, allocation.container)
     shown: Json = {
-        # a pod that the API forgot is still named by what was written of it before
+        # the name of a deleted pod is copied from the observed status
         "namespace": held.pod.namespace if held.pod else earlier.get("namespace", ""),
         "name": held.pod.name if held.pod else earlier.get("name", ""),
         "podUID": uid,
@@ -153,9 +155,9 @@ def _earlier(entries: Iterable[Json], pod_uid: str, container: str) -> Json:
     return next((e for e in entries if e.get("podUID") == pod_uid and e.get("container") == container), {})
 
 
-def _cut(entries: list[Json], most: int) -> tuple[list[Json], int]:
-    """As many as the bounds allow, and how many are left out."""
-    kept, size = entries[:most], 0
+def _truncated(entries: list[Json], limit: int) -> tuple[list[Json], int]:
+    """As many entries as the bounds allow, and the number of omitted ones."""
+    kept, size = entries[:limit], 0
     for index, entry in enumerate(kept):
         size += len(json.dumps(entry, separators=(",", ":")))
         if size > MAX_LIST_BYTES:
@@ -168,12 +170,12 @@ def _conditions(
     now: Snapshot, before: Json, wall_time: str, notes: str, injectable: tuple[str, str, str] | None
 ) -> list[Json]:
     earlier = {c["type"]: c for c in before.get("conditions", ())}
-    answers = {
+    values = {
         Condition.REGISTERED: _registered(now, notes),
         Condition.HEALTHY: _healthy(now),
         Condition.INJECTABLE: injectable or _not_injected(),
     }
-    return [_condition(kind, *answers[kind], earlier.get(kind, {}), wall_time) for kind in AGENT_CONDITIONS]
+    return [_condition(kind, *values[kind], earlier.get(kind, {}), wall_time) for kind in AGENT_CONDITIONS]
 
 
 def _condition(kind: str, status: str, reason: str, message: str, earlier: Mapping[str, Any], wall_time: str) -> Json:
@@ -186,9 +188,9 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
     if now.state is EndpointState.GONE:
         return "False", Reason.ENDPOINT_GONE, "no device plugin has served this resource for five minutes"
     if now.state is EndpointState.STOPPED:
-        return "False", Reason.ENDPOINT_STOPPED, "the device plugin is not connected; it has to register again"
+        return "False", Reason.ENDPOINT_STOPPED, "the device plugin is disconnected; waiting for it to register again"
     if not now.is_live:
-        return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered and not listed its devices yet"
+        return "False", Reason.DEVICE_LIST_PENDING, "the device plugin has registered; waiting for its device list"
     if notes:
         return "True", Reason.CHECKPOINT_UNREADABLE, notes
     if now.id_error:
@@ -198,18 +200,18 @@ def _registered(now: Snapshot, notes: str) -> tuple[str, str, str]:
 
 def _healthy(now: Snapshot) -> tuple[str, str, str]:
     if now.total == 0:
-        return "False", Reason.NO_DEVICES, _with_trouble("the device plugin lists no device", now)
-    broken = [f"{device.id} ({device.reason})" for device in now.unhealthy]
-    sick = now.total - now.healthy
-    if sick == 0:
-        return "True", Reason.ALL_HEALTHY, _with_trouble(f"all {now.total} devices are healthy", now)
-    named = ", ".join(broken) + (", …" if sick > len(broken) else "")
+        return "False", Reason.NO_DEVICES, _with_plugin_message("the device plugin lists no devices", now)
+    shown = [f"{device.id} ({device.reason})" for device in now.unhealthy]
+    unhealthy = now.total - now.healthy
+    if unhealthy == 0:
+        return "True", Reason.ALL_HEALTHY, _with_plugin_message(f"all {now.total} devices are healthy", now)
+    named = ", ".join(shown) + (", …" if unhealthy > len(shown) else "")
     reason = Reason.NONE_HEALTHY if now.healthy == 0 else Reason.SOME_UNHEALTHY
-    return "False", reason, _with_trouble(f"{sick} of {now.total} devices not healthy: {named}", now)
+    return "False", reason, _with_plugin_message(f"{unhealthy} of {now.total} devices are unhealthy: {named}", now)
 
 
-def _with_trouble(message: str, now: Snapshot) -> str:
-    """What the plugin says of the whole, while it is there to say it."""
+def _with_plugin_message(message: str, now: Snapshot) -> str:
+    """With the plugin's message about the whole list, while the plugin is connected."""
     return f"{message}; {now.plugin_message}" if now.plugin_message and now.is_live else message
 
 
@@ -217,5 +219,5 @@ def _not_injected() -> tuple[str, str, str]:
     return (
         "Unknown",
         Reason.RUNTIME_NONE,
-        "devices are counted and recorded; with --runtime none they are not put into containers",
+        "devices are counted and recorded, and not injected into containers (--runtime none)",
     )

@@ -48,7 +48,7 @@ def test_the_plugins_message_is_in_the_condition() -> None:
     scenario.connect()
     scenario.happens("listed", GPU, 1, accept([], "the driver does not fit: reboot"))
     assert healthy_condition(scenario)["reason"] == "NoDevices"
-    assert healthy_condition(scenario)["message"].endswith("lists no device; the driver does not fit: reboot")
+    assert healthy_condition(scenario)["message"].endswith("lists no devices; the driver does not fit: reboot")
     scenario.happens("listed", GPU, 1, accept([Device("a")], "a GPU cannot be named"))
     assert healthy_condition(scenario)["message"] == "all 1 devices are healthy; a GPU cannot be named"
     scenario.lists([Device("a")])

@@ -274,7 +274,7 @@ class TestBounds:
         shown = status(scenario)
         assert "e" not in {device["id"] for device in shown["devices"]}
         message = next(c["message"] for c in shown["conditions"] if c["type"] == "Healthy")
-        assert message == f"1 of {MAX_NAMED_DEVICES + 2} devices not healthy: e (ReportedUnhealthy)"
+        assert message == f"1 of {MAX_NAMED_DEVICES + 2} devices are unhealthy: e (ReportedUnhealthy)"
 
     def test_long_ids_that_are_not_ascii_fit(self) -> None:
         scenario = Scenario()
@@ -346,7 +346,7 @@ class TestConditions:
         scenario = Scenario()
         scenario.plugin([Device(name, healthy=False) for name in device_ids(5)])
         named = ", ".join(f"{name} (ReportedUnhealthy)" for name in ("d0", "d1", "d2"))
-        assert condition(status(scenario), "Healthy")[2] == f"5 of 5 devices not healthy: {named}, …"
+        assert condition(status(scenario), "Healthy")[2] == f"5 of 5 devices are unhealthy: {named}, …"
 
     def test_registered(self) -> None:
         scenario = Scenario()

@@ -56,7 +56,7 @@ def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[st
     cluster.release.install(cluster.values())
     [ask] = _commands("docs/install.md", "kubectl exec", "runtime show")
     [pod] = cluster.names_of("pods", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=agent")
-    assert _typed(ask.replace("POD", pod), environment).startswith("nri: kept in ")
+    assert _typed(ask.replace("POD", pod), environment).startswith("nri: stored in ")
     [again] = _commands("docs/troubleshooting.md", "kubectl rollout restart ")
     assert _typed(again, environment) == f"daemonset.apps/{AGENT} restarted\n"
 

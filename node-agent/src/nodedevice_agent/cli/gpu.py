@@ -1,4 +1,4 @@
-"""`nodedevice-agent gpu`: which GPUs of this node the agent remembers as broken, and the administrator's word that one is well."""
+"""`nodedevice-agent gpu`: shows the GPUs that the agent remembers, and marks a GPU as healthy."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ _node_settings = takes_settings("state_dir")
 
 @click.group()
 def gpu() -> None:
-    """The GPUs of the nvml plugin on this node."""
+    """Show and clear GPUs of the nvml plugin on this node."""
 
 
 @gpu.command()
 @_node_settings
 def show(settings: Settings) -> None:
-    """List the GPUs that were seen since the node booted, and what has to be done about each."""
+    """List the GPUs seen since the node booted, and what each one needs."""
     for known in _known(Path(settings.state_dir)).values():
         state = known.mark.message if known.mark else "gone" if known.is_away else "no mark"
         click.echo(f"{known.gpu.uuid}\t{known.gpu.pci_bus_id}\t{known.gpu.model}\t{state}")
@@ -30,7 +30,7 @@ def show(settings: Settings) -> None:
 @_node_settings
 @click.argument("uuid")
 def clear(settings: Settings, uuid: str) -> None:
-    """Say that the GPU UUID is well although no reset was seen, or, of one that is gone, that it will not be back."""
+    """Mark the GPU UUID as healthy although no reset was detected, or forget a GPU that was removed for good."""
     state_dir = Path(settings.state_dir)
     known = _known(state_dir)
     if uuid not in known:

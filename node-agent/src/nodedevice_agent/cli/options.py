@@ -1,7 +1,7 @@
-"""What the commands beside `run` know of the agent: its own settings, from the same file, environment and flags.
+"""Options of the commands other than `run`: the agent's settings, from the same file, environment and flags.
 
-An agent's pod names its file in the environment, so a command that is run there finds what that agent works with. Which node it
-is need not be said.
+An agent's pod names its file in the environment, so a command that runs there uses the settings of that agent. --node-name is
+not needed.
 """
 
 from collections.abc import Callable
@@ -18,25 +18,25 @@ _defaults = Settings()
 
 
 def takes_settings(*fields: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with --config and a flag for each of these fields of Settings; it is called with `settings`.
+    """Give a command --config and a flag for each of these fields of Settings; it is called with `settings`.
 
-    What is wrong with them is one line on standard error, exit status 1.
+    An error in them is one line on standard error, exit status 1.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_settings(config: Path | None, **given: Any) -> None:
-            said = {field: given.pop(field) for field in fields}
+            flags = {field: given.pop(field) for field in fields}
             try:
-                settings = combined(config, {field: value for field, value in said.items() if value is not None})
+                settings = combined(config, flags)
             except SettingsError as exc:
                 raise click.ClickException(str(exc)) from exc
             command(settings=settings, **given)
 
-        whole: Callable[..., None] = with_settings
+        decorated_command: Callable[..., None] = with_settings
         for field in reversed(fields):
-            whole = _flag(field)(whole)
-        return _config(whole)
+            decorated_command = _flag(field)(decorated_command)
+        return _config(decorated_command)
 
     return decorated
 
@@ -46,7 +46,7 @@ _config = click.option(
     type=click.Path(path_type=Path),
     envvar="NODEDEVICE_CONFIG",
     show_envvar=True,
-    help="The agent's --config. Flags and environment win.",
+    help="The agent's --config. Flags and environment override it.",
 )
 
 

@@ -1,6 +1,6 @@
-"""`nodedevice-agent runtime`: show which runtime a node keeps for `--runtime auto`, and have it keep another.
+"""`nodedevice-agent runtime`: shows and changes the runtime that a node has selected for `--runtime auto`.
 
-Reads and writes the state directory, and reads the kubelet's; the agent takes notice when it starts again.
+Reads and writes the state directory, and reads the kubelet's; the agent applies the change at its next start.
 """
 
 from pathlib import Path
@@ -19,8 +19,8 @@ from nodedevice_agent.settings import Settings
 _node_settings = takes_settings("state_dir", "kubelet_dir", "nri_socket")
 
 
-class _Plainly(click.Group):
-    """What cannot be done is one line on standard error, exit status 1."""
+class _RuntimeGroup(click.Group):
+    """Reports SettingsError as one line on standard error, exit status 1."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -29,54 +29,56 @@ class _Plainly(click.Group):
             raise click.ClickException(str(exc)) from exc
 
 
-@click.group(cls=_Plainly)
+@click.group(cls=_RuntimeGroup)
 def runtime() -> None:
-    """Show or change the runtime that this node keeps for --runtime auto."""
+    """Show or change the runtime that this node has selected for --runtime auto."""
 
 
 @runtime.command()
 @_node_settings
 def show(settings: Settings) -> None:
-    """Print the runtime and why it is that; or which one the next start would choose."""
+    """Print the selected runtime, or the one that the next start would select, and why."""
     found = _evidence(settings)
     choice = choose(found)
     if found.stored:
-        click.echo(f"{found.stored}: kept in {Path(settings.state_dir) / selected_runtime.FILE_NAME}")
+        click.echo(f"{found.stored}: stored in {Path(settings.state_dir) / selected_runtime.FILE_NAME}")
     else:
-        click.echo(f"{choice.runtime}: not kept yet; would be chosen because {choice.reason}")
+        click.echo(f"{choice.runtime}: not stored yet; would be selected because {choice.reason}")
     shared = found.shared_names
     if shared:
-        click.echo(f"the kubelet's checkpoint knows: {', '.join(shared)}")
+        click.echo(f"the kubelet's checkpoint contains: {', '.join(shared)}")
 
 
 @runtime.command()
 @_node_settings
-@click.option("--to", "to", type=click.Choice(CHOICES), required=True, help="The runtime from the next start on.")
 @click.option(
-    "--even-if-held", is_flag=True, help="Although pods hold devices: theirs are not told from free ones then."
+    "--to", "to", type=click.Choice(CHOICES), required=True, help="The runtime from the next start of the agent on."
+)
+@click.option(
+    "--even-if-held", is_flag=True, help="Even if pods hold devices, which may then be allocated a second time."
 )
 def move(settings: Settings, to: str, even_if_held: bool) -> None:
-    """Keep another runtime from the agent's next start on. The node has to be drained of pods with devices."""
+    """Select another runtime for the agent's next start. Drain the node of pods with devices first."""
     state_dir = Path(settings.state_dir)
     held = 0 if even_if_held else _held(state_dir)
     if held:
         raise click.ClickException(
-            f"{held} containers of this node hold devices that the other side knows nothing of: "
-            "drain the node first, or say --even-if-held"
+            f"{held} containers of this node hold devices that the other runtime does not know: "
+            "drain the node first, or use --even-if-held"
         )
     selected_runtime.write(state_dir, to)
-    click.echo(f"{to}: kept in {state_dir / selected_runtime.FILE_NAME}; start the agent again")
+    click.echo(f"{to}: stored in {state_dir / selected_runtime.FILE_NAME}; restart the agent")
     known = _evidence(settings)
     shared = known.shared_names
     if to != RUNTIME_KUBELET and shared:
         click.echo(
-            f"the kubelet still knows {', '.join(shared)}: it forgets them five minutes after the agent has left it, "
-            "and then they have to be taken off the Node's status (docs/operations.md)"
+            f"the kubelet still has {', '.join(shared)}: it drops them five minutes after the agent has disconnected from it, "
+            "and then they have to be removed from the Node's status (docs/operations.md)"
         )
 
 
 def _evidence(settings: Settings) -> Evidence:
-    """What the agent's next start will choose by. Raises SettingsError."""
+    """What the agent's next start bases its selection on. Raises SettingsError."""
     return selected_runtime.evidence(
         Path(settings.state_dir),
         Path(settings.kubelet_dir),
@@ -86,12 +88,12 @@ def _evidence(settings: Settings) -> Evidence:
 
 
 def _held(state_dir: Path) -> int:
-    """Raises ClickException where nobody can say."""
+    """Number of containers with devices. Raises ClickException when the checkpoint cannot be read."""
     try:
         checkpoint = checkpoint_file.read(state_dir)
     except CheckpointCorrupt as exc:
         raise click.ClickException(
-            f"who holds devices cannot be read from {state_dir / checkpoint_file.FILE_NAME} ({exc}): "
-            "drain the node and say --even-if-held"
+            f"cannot read allocations from {state_dir / checkpoint_file.FILE_NAME} ({exc}): "
+            "drain the node and use --even-if-held"
         ) from exc
     return len(checkpoint.allocations) if checkpoint is not None else 0

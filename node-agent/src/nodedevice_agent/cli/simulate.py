@@ -1,4 +1,4 @@
-"""`nodedevice-agent simulate`: break, mend, remove and return simulated devices, to try things out."""
+"""`nodedevice-agent simulate`: changes health and presence of simulated devices."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ _resource = click.argument("resource")
 _device = click.argument("device")
 
 
-class _Plainly(click.Group):
-    """What cannot be done is one line on standard error, exit status 1."""
+class _SimulateGroup(click.Group):
+    """Reports SimulateError as one line on standard error, exit status 1."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -24,9 +24,9 @@ class _Plainly(click.Group):
             raise click.ClickException(str(exc)) from exc
 
 
-@click.group(cls=_Plainly)
+@click.group(cls=_SimulateGroup)
 def simulate() -> None:
-    """Break, mend, remove and return the devices of a resource under `simulated` in the agent's settings."""
+    """Change health and presence of the devices of a resource under `simulated` in the agent's settings."""
 
 
 @simulate.command("break")
@@ -52,7 +52,7 @@ def mend(settings: Settings, resource: str, device: str) -> None:
 @_resource
 @_device
 def remove(settings: Settings, resource: str, device: str) -> None:
-    """Pull DEVICE out: it is no longer listed."""
+    """Remove DEVICE: it is no longer listed."""
     control.set_missing(Path(settings.state_dir), resource, device, missing=True)
 
 
@@ -61,7 +61,7 @@ def remove(settings: Settings, resource: str, device: str) -> None:
 @_resource
 @_device
 def return_(settings: Settings, resource: str, device: str) -> None:
-    """Put DEVICE back."""
+    """Add a removed DEVICE back."""
     control.set_missing(Path(settings.state_dir), resource, device, missing=False)
 
 
@@ -69,7 +69,7 @@ def return_(settings: Settings, resource: str, device: str) -> None:
 @_node_settings
 @_resource
 def show(settings: Settings, resource: str) -> None:
-    """List the devices of RESOURCE and what is simulated of each."""
+    """List the devices of RESOURCE and their state."""
     for device in control.show(Path(settings.state_dir), resource):
         state = "missing" if device.is_missing else "healthy" if device.is_healthy else "unhealthy"
         click.echo(f"{device.id}\t{state}")

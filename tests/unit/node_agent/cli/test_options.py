@@ -37,17 +37,17 @@ def in_the_agents_pod(node: Path, *args: str, **environment: str) -> Result:
 def test_show_looks_at_the_sockets_and_names_of_the_configuration(node: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as bound:
         bound.bind(str(node / "nri.sock"))
-        assert in_the_agents_pod(node, "runtime", "show").output.startswith("nri: not kept yet")
+        assert in_the_agents_pod(node, "runtime", "show").output.startswith("nri: not stored yet")
         known = encode(Checkpoint(registered={GPU: ()}))
         (node / "k/device-plugins/kubelet_internal_checkpoint").write_text(known)
         shown = in_the_agents_pod(node, "runtime", "show").output
-    assert shown.startswith(f"kubelet: not kept yet; would be chosen because the kubelet's checkpoint has {GPU}")
+    assert shown.startswith(f"kubelet: not stored yet; would be selected because the kubelet's checkpoint has {GPU}")
 
 
 def test_move_writes_where_the_agent_reads(node: Path) -> None:
     assert in_the_agents_pod(node, "runtime", "move", "--to", "nri").exit_code == 0
     assert (node / "s/runtime").read_text() == "nri\n"
-    assert in_the_agents_pod(node, "runtime", "show").output == f"nri: kept in {node / 's/runtime'}\n"
+    assert in_the_agents_pod(node, "runtime", "show").output == f"nri: stored in {node / 's/runtime'}\n"
 
 
 def test_simulate_breaks_the_agents_own_device(node: Path) -> None:
@@ -62,9 +62,9 @@ def test_flag_over_environment_over_configuration(node: Path) -> None:
         (node / name).mkdir()
         (node / name / "runtime").write_text("nri\n")
     said = {"NODEDEVICE_STATE_DIR": f"{node}/env"}
-    assert in_the_agents_pod(node, "runtime", "show", **said).output == f"nri: kept in {node}/env/runtime\n"
+    assert in_the_agents_pod(node, "runtime", "show", **said).output == f"nri: stored in {node}/env/runtime\n"
     flag = ("--state-dir", f"{node}/flag")
-    assert in_the_agents_pod(node, "runtime", "show", *flag, **said).output == f"nri: kept in {node}/flag/runtime\n"
+    assert in_the_agents_pod(node, "runtime", "show", *flag, **said).output == f"nri: stored in {node}/flag/runtime\n"
 
 
 @pytest.mark.parametrize(

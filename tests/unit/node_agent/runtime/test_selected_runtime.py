@@ -156,9 +156,9 @@ def command(node: Path, *args: str) -> Result:
 
 
 def test_show(node: Path) -> None:
-    assert "kubelet: not kept yet; would be chosen because" in command(node, "show").output
+    assert "kubelet: not stored yet; would be selected because" in command(node, "show").output
     select(node)
-    assert command(node, "show").output == f"kubelet: kept in {node / 's/runtime'}\n"
+    assert command(node, "show").output == f"kubelet: stored in {node / 's/runtime'}\n"
 
 
 def test_move(node: Path) -> None:
@@ -171,8 +171,8 @@ def test_move_from_a_kubelet_whose_checkpoint_has_the_name(node: Path) -> None:
     select(node)
     checkpoint_file.write(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
     kubelet_knows(node, GPU)
-    assert f"the kubelet still knows {GPU}" in command(node, "move", "--to", "nri").output
-    assert f"the kubelet's checkpoint knows: {GPU}" in command(node, "show").output
+    assert f"the kubelet still has {GPU}" in command(node, "move", "--to", "nri").output
+    assert f"the kubelet's checkpoint contains: {GPU}" in command(node, "show").output
 
 
 def test_move_requires_a_drained_node(node: Path) -> None:

@@ -16,8 +16,8 @@ from lightkube import AsyncClient, KubeConfig
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.processes import reserved_ports
-from tests.robustness.crash.siege import Siege, Tally
-from tests.robustness.crash.victim import Victim
+from tests.robustness.crash.kill_run import Siege, Tally
+from tests.robustness.crash.node import Victim
 
 POINTS = int(os.environ.get("CRASH_POINTS", "12"))
 SEED = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(2**32)))

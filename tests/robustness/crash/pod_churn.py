@@ -13,8 +13,8 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 from lightkube.resources.core_v1 import PodStatus as PodStatusPart
 
-from tests.robustness.crash.judge import Holder
-from tests.robustness.crash.victim import RESOURCES
+from tests.robustness.crash.invariants import Holder
+from tests.robustness.crash.node import RESOURCES
 
 _MOST_PODS = 6
 _PAUSE_SECONDS = (0.02, 0.25)

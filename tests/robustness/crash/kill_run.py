@@ -17,9 +17,9 @@ from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_api.names import node_device_name
 
 from tests.integration.crds.custom_resources import NodeDevice
-from tests.robustness.crash.judge import Holdings, Ledger, published, saved, shared_devices, unmet, wrong_sums
-from tests.robustness.crash.load import Load, needs
-from tests.robustness.crash.victim import RESOURCES, Victim
+from tests.robustness.crash.invariants import Holdings, Ledger, published, saved, shared_devices, unmet, wrong_sums
+from tests.robustness.crash.node import RESOURCES, Victim
+from tests.robustness.crash.pod_churn import Load, needs
 
 _PATIENCE_SECONDS = 40.0
 _POLL_SECONDS = 0.05

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.robustness.crash.judge import Holder, Holdings, Ledger, published, shared_devices, unmet, wrong_sums
+from tests.robustness.crash.invariants import Holder, Holdings, Ledger, published, shared_devices, unmet, wrong_sums
 
 GPU = "example.com/gpu"
 

@@ -1,6 +1,6 @@
-"""A process that saves one state after another until it is killed, and says of each that it is saved.
+"""A process that saves one state after another until it is killed, and prints the number of each saved state.
 
-Its arguments: the folder, and the number of the first state. Whole files come often, so that kills meet them as well as lines.
+Arguments: the directory, and the number of the first state. Whole files are frequent, so that kills hit them as well as lines.
 """
 
 import sys
@@ -17,14 +17,14 @@ _LINES_A_FILE = 7
 
 
 def state(number: int) -> Checkpoint:
-    """The so many-th: pods come, and the oldest goes and leaves its device to the next."""
+    """State `number`: each adds a pod, and the oldest pod ends and leaves its device to the next."""
     pods = range(max(number - _PODS, 0), number)
     entries = (Allocation(f"uid-{n}", "main", RESOURCE, {-1: (f"d{n % _PODS}",)}, b"answer" * (n % 40)) for n in pods)
     return Checkpoint(tuple(entries), {RESOURCE: (str(number),)})
 
 
 def number_of(found: Checkpoint | None) -> int:
-    """Which state it is; -1 for none. Raises AssertionError where it is no state that ever was."""
+    """The number of a state that was read; -1 for none. Raises AssertionError if it never was passed to save()."""
     if found is None:
         return -1
     number = int(found.registered[RESOURCE][0])

@@ -1,7 +1,7 @@
-"""A device plugin, as a process, whose devices break, recover, vanish and come back all the time.
+"""A device plugin as a process, whose devices break, recover, vanish and come back all the time.
 
-`python -m ….flapping_plugin --plugin-dir D --resource R --count N --seed S`. On SIGUSR1 it calms down: every device
-is there and healthy, and stays so.
+`python -m ….flapping_plugin --plugin-dir D --resource R --count N --seed S`. On SIGUSR1 it stops: every device is
+listed and healthy from then on.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from tests.fakes.plugin_process import run_until_told
 _PAUSE_SECONDS = (0.03, 0.3)
 
 
-def all_well(count: int) -> dict[str, FakeDevice]:
+def all_healthy(count: int) -> dict[str, FakeDevice]:
     return {f"dev-{index}": FakeDevice() for index in range(count)}
 
 
-def shaken(count: int, chance: random.Random) -> dict[str, FakeDevice]:
-    """Each device: mostly well, sometimes broken, now and then not listed."""
+def flapped(count: int, chance: random.Random) -> dict[str, FakeDevice]:
+    """Each device: mostly healthy, sometimes unhealthy, sometimes not listed."""
     devices = {}
-    for device_id in all_well(count):
+    for device_id in all_healthy(count):
         fate = chance.random()
         if fate > 0.05:
             devices[device_id] = FakeDevice(healthy=fate > 0.2)
@@ -35,10 +35,10 @@ async def flap(plugin: FakePlugin, count: int, chance: random.Random, calm: asyn
     while not calm.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(calm.wait(), chance.uniform(*_PAUSE_SECONDS))
-        await plugin.update(shaken(count, chance))
-        # it would grow for as long as this runs, and nobody here reads it
+        await plugin.update(flapped(count, chance))
+        # nothing here reads it, and it would grow without bound
         plugin.calls.clear()
-    await plugin.update(all_well(count))
+    await plugin.update(all_healthy(count))
 
 
 async def main() -> None:
@@ -50,7 +50,7 @@ async def main() -> None:
     arguments = parser.parse_args()
     calm = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, calm.set)
-    plugin = FakePlugin(arguments.resource, all_well(arguments.count))
+    plugin = FakePlugin(arguments.resource, all_healthy(arguments.count))
     async with asyncio.TaskGroup() as group:
         group.create_task(run_until_told(plugin, arguments.plugin_dir))
         group.create_task(flap(plugin, arguments.count, random.Random(arguments.seed), calm))

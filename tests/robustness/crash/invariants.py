@@ -1,6 +1,6 @@
-"""What must hold of who holds which device, whatever happened to the agent: judged from what it wrote, never from its memory.
+"""Invariants of allocations that hold whatever happens to the agent, checked on what it wrote, never on its memory.
 
-Pure: statuses and checkpoints in, sentences about what is wrong out. An empty answer means that nothing is.
+Pure: statuses and checkpoints in, sentences about violations out; empty if there is none.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,12 +19,12 @@ class Holder:
     container: str
 
 
-# Who holds which device IDs, sorted.
+# Sorted device IDs.
 Holdings = dict[Holder, tuple[str, ...]]
 
 
 def published(resource_name: str, status: Mapping[str, Any]) -> Holdings:
-    """What the status of a NodeDevice says."""
+    """The allocations in the status of a NodeDevice."""
     return {
         Holder(resource_name, entry["podUID"], entry["container"]): tuple(sorted(entry["deviceIDs"]))
         for entry in status.get("allocations", ())
@@ -32,7 +32,7 @@ def published(resource_name: str, status: Mapping[str, Any]) -> Holdings:
 
 
 def saved(checkpoint: Checkpoint | None) -> Holdings:
-    """What a checkpoint says; one that was never written says that nobody holds anything."""
+    """The allocations in a checkpoint; none where it was never written."""
     return {
         Holder(a.resource_name, a.pod_uid, a.container): a.device_ids
         for a in (checkpoint.allocations if checkpoint is not None else ())
@@ -40,7 +40,7 @@ def saved(checkpoint: Checkpoint | None) -> Holdings:
 
 
 def shared_devices(holdings: Holdings) -> list[str]:
-    """Devices that two pods hold. Containers of one pod may share: init containers hand theirs on."""
+    """Devices of two pods. Containers of one pod may share: app containers reuse the devices of init containers."""
     pods: dict[tuple[str, str], set[str]] = {}
     for holder, device_ids in holdings.items():
         for device_id in device_ids:
@@ -48,29 +48,29 @@ def shared_devices(holdings: Holdings) -> list[str]:
     return [f"{name} {i} is held by pods {sorted(uids)}" for (name, i), uids in sorted(pods.items()) if len(uids) > 1]
 
 
-def wrong_sums(status: Mapping[str, Any]) -> list[str]:
-    """Numbers of a status that do not fit the devices and allocations beside them. Only for one that lists them whole."""
+def wrong_numbers(status: Mapping[str, Any]) -> list[str]:
+    """Numbers of a status that contradict the devices and allocations beside them. For a status that omits none of them."""
     devices = {device["id"]: device for device in status["devices"]}
     held = {device_id for entry in status["allocations"] for device_id in entry["deviceIDs"]}
     healthy = {device_id for device_id, device in devices.items() if device["health"] == "Healthy"}
     free = {device_id for device_id in healthy - held if "cordonedSince" not in devices[device_id]}
     expected = {"total": len(devices), "healthy": len(healthy), "available": len(free)}
-    wrong = [f"{key} is {status[key]}, counted are {count}" for key, count in expected.items() if status[key] != count]
+    wrong = [f"{key} is {status[key]}, the list has {count}" for key, count in expected.items() if status[key] != count]
     if status["allocated"] + status["releasing"] != len(held):
-        wrong.append(f"{status['allocated']} are allocated, {status['releasing']} releasing, held are {len(held)}")
+        wrong.append(f"{status['allocated']} allocated and {status['releasing']} releasing, the list has {len(held)}")
     if unknown := held - devices.keys():
-        wrong.append(f"held and not among the devices: {sorted(unknown)}")
+        wrong.append(f"allocated and not among the devices: {sorted(unknown)}")
     return wrong
 
 
 @dataclass
 class Ledger:
-    """Everything that was ever seen, to hold later sightings against: what a container once got it keeps."""
+    """All observed allocations: a container keeps its devices, so a later observation must not differ."""
 
     _known: Holdings = field(default_factory=dict)
 
-    def enter(self, holdings: Holdings) -> list[str]:
-        """Add a sighting. Returns what contradicts an earlier one, or itself."""
+    def add(self, holdings: Holdings) -> list[str]:
+        """Add an observation. Returns contradictions with earlier ones, or within it."""
         wrong = shared_devices(holdings)
         for holder, device_ids in holdings.items():
             earlier = self._known.setdefault(holder, device_ids)
@@ -79,7 +79,7 @@ class Ledger:
         return wrong
 
     def lost(self, holdings: Holdings, alive: Collection[str]) -> list[str]:
-        """Known holders, among pods that still exist and are not over, that `holdings` does not have."""
+        """Known holders, among pods that exist and have not ended, that are missing in `holdings`."""
         return [
             f"{holder} held {device_ids} and now holds nothing"
             for holder, device_ids in self.of(alive).items()
@@ -87,12 +87,12 @@ class Ledger:
         ]
 
     def of(self, pod_uids: Collection[str]) -> Holdings:
-        """What these pods are known to hold."""
+        """The known allocations of these pods."""
         return {holder: ids for holder, ids in self._known.items() if holder.pod_uid in pod_uids}
 
 
 def unmet(needs: Iterable[tuple[Holder, int]], holdings: Holdings) -> Iterator[str]:
-    """Containers that do not hold as many devices as they ask for; for pods that there is enough for."""
+    """Containers without as many devices as they request, of pods that fit on the node."""
     for holder, count in needs:
         if len(holdings.get(holder, ())) != count:
-            yield f"{holder} asks for {count} and holds {holdings.get(holder, ())}"
+            yield f"{holder} requests {count} and holds {holdings.get(holder, ())}"

@@ -1,8 +1,8 @@
-"""One node under siege: kills its agent at random points and judges, at each, what was written down and what comes back.
+"""Kills the agent of one node at random points and checks, at each, what it wrote and what it publishes after the restart.
 
-A point is a kill. Then, with the agent dead: the checkpoint can be read (or was never written); whatever was published of pods
-that still exist is in it, and whatever they were ever known to hold. In most points the agent then comes up in peace, and all of
-that has to be in the API again; in the others it is killed while it starts. Every status that the API ever showed is judged too.
+A point is a kill. Then, with the agent dead: the checkpoint is valid (or was never written), and contains all that was published,
+and all that was ever observed, of pods that still exist. After most kills the agent restarts undisturbed, and all of that has to be
+in the API again; after the others it is killed while it starts. Every status in the API is checked, too.
 """
 
 import asyncio
@@ -12,28 +12,27 @@ from typing import Any
 
 from lightkube import ApiError, AsyncClient
 from lightkube.types import on_error_retry
-from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_api.names import node_device_name
 
 from tests.integration.crds.custom_resources import NodeDevice
-from tests.robustness.crash.invariants import Holdings, Ledger, published, saved, shared_devices, unmet, wrong_sums
-from tests.robustness.crash.node import RESOURCES, Victim
-from tests.robustness.crash.pod_churn import Load, needs
+from tests.robustness.crash.invariants import Holdings, Ledger, published, saved, shared_devices, unmet, wrong_numbers
+from tests.robustness.crash.node import RESOURCES, CrashNode
+from tests.robustness.crash.pod_churn import PodChurn, needs
 
-_PATIENCE_SECONDS = 40.0
+_TIMEOUT_SECONDS = 40.0
 _POLL_SECONDS = 0.05
-_CHANCE_OF_PEACE = 0.7
-_CHANCE_OF_A_NEW_PLUGIN = 0.15
-_STEPS_OF_A_WRITE = 12
+_UNDISTURBED_SHARE = 0.7
+_NEW_PLUGIN_SHARE = 0.15
+_STEPS = 12
 _NOT_FOUND = 404
 
 
 @dataclass
-class Tally:
-    """passed: points at which nothing was wrong. failures: sentences, each naming node and point.
+class Results:
+    """passed: points without a failure. failures: sentences, each naming node and point.
 
-    in_writing: kills with a whole checkpoint begun and not in place; in_journal: with lines in the journal.
+    in_writing: kills with a whole checkpoint begun and not in place; in_journal: with changes in the journal alone.
     """
 
     passed: int = 0
@@ -45,52 +44,52 @@ class Tally:
     in_journal: int = 0
 
 
-class Siege:
-    """run() once; what went wrong is in the tally."""
+class KillRun:
+    """run() once; failures are in the results."""
 
     def __init__(
-        self, client: AsyncClient, namespace: str, victim: Victim, chance: random.Random, tally: Tally
+        self, client: AsyncClient, namespace: str, node: CrashNode, chance: random.Random, results: Results
     ) -> None:
         self._client = client
         self._namespace = namespace
-        self._victim = victim
+        self._node = node
         self._chance = chance
-        self._tally = tally
-        self._load = Load(client, namespace, victim.name, chance)
+        self._results = results
+        self._pods = PodChurn(client, namespace, node.name, chance)
         self._ledger = Ledger()
         self._seen: dict[str, Holdings] = {resource: {} for resource in RESOURCES}
         self._at = "before the first kill"
-        self._is_wrong = False
+        self._has_failed = False
 
     async def run(self, points: int) -> None:
-        self._victim.start()
-        watching = [asyncio.create_task(self._watch(resource)) for resource in RESOURCES]
-        loading = asyncio.create_task(self._load.run())
+        self._node.start()
+        watches = [asyncio.create_task(self._watch(resource)) for resource in RESOURCES]
+        churning = asyncio.create_task(self._pods.run())
         try:
             await self._recovered({})
             for point in range(1, points + 1):
-                self._is_wrong = False
+                self._has_failed = False
                 await self._point(point, is_last=point == points)
-                self._tally.passed += not self._is_wrong
-                for task in (*watching, loading):
+                self._results.passed += not self._has_failed
+                for task in (*watches, churning):
                     if task.done():
                         task.result()
-            self._load.stop()
-            await loading
-            await self._end_well()
+            self._pods.stop()
+            await churning
+            await self._end()
         finally:
-            for task in (*watching, loading):
+            for task in (*watches, churning):
                 task.cancel()
-            await asyncio.wait([*watching, loading])
-            self._tally.pods += self._load.made
+            await asyncio.wait([*watches, churning])
+            self._results.pods += self._pods.created
 
     async def _point(self, point: int, is_last: bool) -> None:
-        is_in_peace = is_last or self._chance.random() < _CHANCE_OF_PEACE
+        is_undisturbed = is_last or self._chance.random() < _UNDISTURBED_SHARE
         self._at = f"point {point}"
         await self._kill()
-        holdings = await self._judge_what_is_saved()
-        self._victim.agent.start()
-        if is_in_peace:
+        holdings = await self._check_checkpoint()
+        self._node.agent.start()
+        if is_undisturbed:
             await self._recovered(holdings)
         else:
             # the next kill comes while it starts
@@ -98,107 +97,107 @@ class Siege:
 
     async def _kill(self) -> None:
         if self._chance.random() < 0.5:
-            step = self._chance.randint(1, _STEPS_OF_A_WRITE)
-            await asyncio.to_thread(self._victim.kill_at_file_event, step, 2.0)
+            step = self._chance.randint(1, _STEPS)
+            await asyncio.to_thread(self._node.kill_at_file_event, step, 2.0)
         else:
             await asyncio.sleep(self._chance.uniform(0, 0.8))
-            self._victim.kill()
-        if self._chance.random() < _CHANCE_OF_A_NEW_PLUGIN:
-            self._victim.replace_plugin(self._chance.randrange(len(RESOURCES)))
-        self._tally.in_writing += (self._victim.state_dir / ".checkpoint.json.tmp").exists()
-        self._tally.in_journal += journal_path(self._victim.state_dir / FILE_NAME).exists()
+            self._node.kill()
+        if self._chance.random() < _NEW_PLUGIN_SHARE:
+            self._node.replace_plugin(self._chance.randrange(len(RESOURCES)))
+        self._results.in_writing += (self._node.state_dir / ".checkpoint.json.tmp").exists()
 
-    async def _judge_what_is_saved(self) -> Holdings:
-        """With the agent dead. Returns what the checkpoint says."""
+    async def _check_checkpoint(self) -> Holdings:
+        """With the agent dead. Returns the allocations in the checkpoint."""
         try:
-            checkpoint = self._victim.checkpoint()
+            checkpoint = self._node.checkpoint()
         except CheckpointCorrupt as error:
-            self._wrong([f"the checkpoint cannot be read: {error}"])
+            self._fail([f"invalid checkpoint: {error}"])
             return {}
-        self._wrong([f"set aside: {path.name}" for path in self._victim.state_dir.glob("*.unreadable-*")])
+        self._fail([f"set aside: {path.name}" for path in self._node.state_dir.glob("*.unreadable-*")])
+        self._results.in_journal += self._node.has_journal_only_changes(checkpoint)
         holdings = saved(checkpoint)
-        self._tally.allocations += len(holdings)
-        alive = await self._load.alive()
-        self._wrong(f"in the API: {text}" for text in self._ledger.enter(await self._published()))
-        self._wrong(f"in the checkpoint: {text}" for text in self._ledger.enter(holdings))
-        self._wrong(f"in the checkpoint: {text}" for text in self._ledger.lost(holdings, alive))
+        self._results.allocations += len(holdings)
+        alive = await self._pods.alive()
+        self._fail(f"in the API: {text}" for text in self._ledger.add(await self._published()))
+        self._fail(f"in the checkpoint: {text}" for text in self._ledger.add(holdings))
+        self._fail(f"in the checkpoint: {text}" for text in self._ledger.lost(holdings, alive))
         return holdings
 
     async def _recovered(self, holdings: Holdings) -> None:
-        """Wait until the new agent has told all that the old one had saved of pods that still exist."""
-        await self._victim.until_told_all(_PATIENCE_SECONDS)
+        """Wait until the new agent has published all that the old one had saved of pods that still exist."""
+        await self._node.until_ready(_TIMEOUT_SECONDS)
         missing: list[str] = []
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                while missing := await self._untold(holdings):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                while missing := await self._unpublished(holdings):
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            self._wrong(f"not told again after the restart: {text}" for text in missing)
+            self._fail(f"not published again after the restart: {text}" for text in missing)
 
-    async def _untold(self, holdings: Holdings) -> list[str]:
-        told = await self._published()
-        alive = await self._load.alive()
-        return [f"{h} {ids}" for h, ids in holdings.items() if h.pod_uid in alive and told.get(h) != ids]
+    async def _unpublished(self, holdings: Holdings) -> list[str]:
+        observed = await self._published()
+        alive = await self._pods.alive()
+        return [f"{h} {ids}" for h, ids in holdings.items() if h.pod_uid in alive and observed.get(h) != ids]
 
-    async def _end_well(self) -> None:
-        """Devices well, load gone but for a pod: it has all it asks for. Then without it: nobody holds anything."""
+    async def _end(self) -> None:
+        """With healthy devices and a single pod, it has all that it requests. Without it, no device is allocated."""
         self._at = "at the end"
-        self._victim.calm()
-        await self._load.keep(1)
+        self._node.stop_flapping()
+        await self._pods.keep(1)
         await self._until("pods without their devices", self._pods_unmet)
-        await self._load.keep(0)
-        await self._until("devices that nobody gave back", self._left_over)
+        await self._pods.keep(0)
+        await self._until("devices that were not released", self._left_over)
 
     async def _pods_unmet(self) -> list[str]:
-        told = await self._published()
-        return [text for pod in (await self._load.alive()).values() for text in unmet(needs(pod), told)]
+        observed = await self._published()
+        return [text for pod in (await self._pods.alive()).values() for text in unmet(needs(pod), observed)]
 
     async def _left_over(self) -> list[str]:
-        return [f"{h} {ids}" for h, ids in {**await self._published(), **saved(self._victim.checkpoint())}.items()]
+        return [f"{h} {ids}" for h, ids in {**await self._published(), **saved(self._node.checkpoint())}.items()]
 
-    async def _until(self, what: str, wrong: Any) -> None:
+    async def _until(self, what: str, failures: Any) -> None:
         found: list[str] = []
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                while found := await wrong():
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                while found := await failures():
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            self._wrong(f"{what}: {text}" for text in found)
+            self._fail(f"{what}: {text}" for text in found)
 
-    # -- what the API shows -----------------------------------------------------------------------------------------
+    # -- the API -----------------------------------------------------------------------------------------
 
     async def _published(self) -> Holdings:
-        told: Holdings = {}
+        observed: Holdings = {}
         for resource in RESOURCES:
             try:
-                found: Any = await self._client.get(NodeDevice, node_device_name(self._victim.name, resource))
+                found: Any = await self._client.get(NodeDevice, node_device_name(self._node.name, resource))
             except ApiError as error:
                 if error.status.code != _NOT_FOUND:
                     raise
                 continue
-            told |= published(resource, found.status or {})
-        return told
+            observed |= published(resource, found.status or {})
+        return observed
 
     async def _watch(self, resource: str) -> None:
-        fields: Any = {"metadata.name": node_device_name(self._victim.name, resource)}
+        fields: Any = {"metadata.name": node_device_name(self._node.name, resource)}
         found: Any
         async for _, found in self._client.watch(NodeDevice, fields=fields, on_error=on_error_retry):
             if found.status:
-                await self._judge(resource, found.status)
+                await self._check_status(resource, found.status)
 
-    async def _judge(self, resource: str, status: dict[str, Any]) -> None:
-        self._tally.statuses += 1
+    async def _check_status(self, resource: str, status: dict[str, Any]) -> None:
+        self._results.statuses += 1
         holdings = published(resource, status)
-        self._wrong(f"{resource}: {text}" for text in wrong_sums(status))
-        self._wrong(f"{resource}: {text}" for text in shared_devices(holdings))
-        self._wrong(f"told by the API: {text}" for text in self._ledger.enter(holdings))
+        self._fail(f"{resource}: {text}" for text in wrong_numbers(status))
+        self._fail(f"{resource}: {text}" for text in shared_devices(holdings))
+        self._fail(f"in a status: {text}" for text in self._ledger.add(holdings))
         gone = self._seen[resource].keys() - holdings.keys()
         self._seen[resource] = holdings
         if gone:
-            alive = await self._load.alive()
-            self._wrong(f"{h} is no longer told of, and its pod lives" for h in gone if h.pod_uid in alive)
+            alive = await self._pods.alive()
+            self._fail(f"{h} is no longer published, and its pod exists" for h in gone if h.pod_uid in alive)
 
-    def _wrong(self, sentences: Any) -> None:
-        failures = [f"{self._victim.name}, {self._at}: {sentence}" for sentence in sentences]
-        self._tally.failures += failures
-        self._is_wrong = self._is_wrong or bool(failures)
+    def _fail(self, sentences: Any) -> None:
+        failures = [f"{self._node.name}, {self._at}: {sentence}" for sentence in sentences]
+        self._results.failures += failures
+        self._has_failed = self._has_failed or bool(failures)

@@ -1,4 +1,4 @@
-"""One node whose agent is killed again and again: the real agent as a process, and two plugins as processes beside it."""
+"""A node for crash tests: the real agent and two device plugins, each as a process that can be killed."""
 
 import asyncio
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inotify_simple import INotify, flags
 from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.state import Checkpoint
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
@@ -22,8 +23,8 @@ RESOURCES = {"example.com/gpu": 8, "example.com/nic": 6}
 _POLL_SECONDS = 0.05
 
 
-class Victim:
-    """folder: its own, with a path short enough for sockets. port: where the agent serves HTTP."""
+class CrashNode:
+    """folder: of this node alone, with a path short enough for sockets. port: of the agent's HTTP server."""
 
     def __init__(self, control_plane: ControlPlane, name: str, folder: Path, port: int, seed: int) -> None:
         self.name = name
@@ -42,7 +43,7 @@ class Victim:
             "--plugin-dir": str(plugin_dir),
             "--state-dir": str(self.state_dir),
             "--http-address": self._address,
-            # damped, nearly all of these devices would soon be out of service, and nothing would be given out
+            # with damping, nearly all of these devices would soon be unhealthy, and nothing would be allocated
             "--flapping-changes": "0",
         }
         for flag, value in flags_given.items():
@@ -62,18 +63,18 @@ class Victim:
             process.kill()
 
     def kill(self) -> None:
-        """kill -9. Raises ComponentError when the agent had ended by itself: then that is what went wrong."""
+        """kill -9. Raises ComponentError when the agent had ended by itself, which is the failure then."""
         self.agent.verify_alive()
         self.agent.kill()
 
-    def kill_at_file_event(self, number: int, patience_seconds: float) -> None:
-        """kill -9 at the so many-th step of saving: a line put into the journal; a file made, written to, closed, renamed.
+    def kill_at_file_event(self, number: int, timeout_seconds: float) -> None:
+        """kill -9 at step `number` of saving: a line written to the journal; a file created, written, closed, renamed.
 
-        Blocks. Where nothing is written for so long, it is killed then.
+        Blocks. If too little is written before the timeout, it is killed then.
         """
         self.agent.verify_alive()
         pid = self.agent.pid
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + timeout_seconds
         with INotify() as inotify:
             inotify.add_watch(self.state_dir, flags.CREATE | flags.MODIFY | flags.CLOSE_WRITE | flags.MOVED_TO)
             seen = 0
@@ -84,29 +85,35 @@ class Victim:
         self.agent.kill()
 
     def replace_plugin(self, number: int) -> None:
-        """kill -9 a plugin too, and start it anew, as both are when a node's containers are restarted."""
+        """kill -9 a plugin and start it again, as happens to both when a node's containers are restarted."""
         plugin = self._plugins[number]
         plugin.verify_alive()
         plugin.kill()
         plugin.start()
 
     def checkpoint(self) -> Checkpoint | None:
-        """What stands on disk. Raises CheckpointCorrupt."""
+        """The checkpoint on disk. Raises CheckpointCorrupt."""
         return checkpoint_file.read(self.state_dir)
 
-    async def until_told_all(self, patience_seconds: float = 40.0) -> None:
-        """Wait until the agent knows its pods and has heard of the devices of every resource.
+    def has_journal_only_changes(self, checkpoint: Checkpoint | None) -> bool:
+        """checkpoint: with its journal."""
+        if checkpoint is None:
+            return False
+        return decode((self.state_dir / checkpoint_file.FILE_NAME).read_bytes()).journal != checkpoint.journal
+
+    async def until_ready(self, timeout_seconds: float = 40.0) -> None:
+        """Wait until the agent knows its pods and the devices of every resource.
 
         Raises TimeoutError, and ComponentError when it ends instead.
         """
         wanted = [f'resource_name="{name}",state="total"' for name in RESOURCES]
-        async with asyncio.timeout(patience_seconds):
+        async with asyncio.timeout(timeout_seconds):
             while not _has_all(await asyncio.to_thread(self._metrics), wanted):
                 self.agent.verify_alive()
                 await asyncio.sleep(_POLL_SECONDS)
 
-    def calm(self) -> None:
-        """From now on every device is well."""
+    def stop_flapping(self) -> None:
+        """From now on every device is healthy."""
         for plugin in self._plugins:
             plugin.verify_alive()
             assert plugin.pid is not None

@@ -1,4 +1,4 @@
-"""Pods that come and go on one node, all the time: one to three containers, init containers, sidecars, ends of every kind."""
+"""Pods that come and go on one node all the time: one to three containers, init containers, sidecars, every kind of end."""
 
 import asyncio
 import contextlib
@@ -21,8 +21,8 @@ _PAUSE_SECONDS = (0.02, 0.25)
 _NOT_FOUND = 404
 
 
-class Load:
-    """run() until stop(). Pods are bound to the node as they are made: here nobody schedules."""
+class PodChurn:
+    """run() until stop(). Pods are created with their node name: there is no scheduler here."""
 
     def __init__(self, client: AsyncClient, namespace: str, node_name: str, chance: random.Random) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class Load:
         self._numbers = itertools.count()
         self._names: list[str] = []
         self._is_stopping = False
-        self.made = 0
+        self.created = 0
 
     async def run(self) -> None:
         while not self._is_stopping:
@@ -45,33 +45,33 @@ class Load:
                 await self._delete(self._names.pop(self._chance.randrange(len(self._names))))
 
     def stop(self) -> None:
-        """Let run() end with what it is about, so that no pod is left that this does not know."""
+        """Let run() finish its current step, so that it knows every pod."""
         self._is_stopping = True
 
     async def keep(self, count: int) -> None:
-        """Delete all but so many."""
+        """Delete all pods but `count`."""
         while len(self._names) > count:
             await self._delete(self._names.pop())
 
     async def alive(self) -> dict[str, Any]:
-        """This node's pods that exist and are not over, by UID."""
+        """The pods of this node that exist and have not ended, by UID."""
         pods = self._client.list(Pod, namespace=self._namespace, fields={"spec.nodeName": self._node_name})
-        return {_uid(pod): pod async for pod in pods if not is_over(pod)}
+        return {_uid(pod): pod async for pod in pods if not has_ended(pod)}
 
     async def _make(self) -> None:
         name = f"{self._node_name}-{next(self._numbers)}"
         metadata = ObjectMeta(name=name, namespace=self._namespace)
         await self._client.create(Pod(metadata=metadata, spec=pod_spec(self._node_name, self._chance)))
         self._names.append(name)
-        self.made += 1
+        self.created += 1
 
     async def _finish(self, name: str) -> None:
-        """Its containers have ended; the pod stays in the API until it is deleted."""
+        """End its containers; the pod stays in the API until it is deleted."""
         phase = self._chance.choice(["Succeeded", "Failed"])
-        with _gone_is_fine():
+        with _ignore_not_found():
             found: Any = await self._client.get(Pod, name, namespace=self._namespace)
             if found.status.phase != "Running":
-                # KWOK may be about to say that it runs, and would wake it from the dead, which no kubelet does
+                # KWOK may be about to set it to Running, and would revive it, which no kubelet does
                 return
             await self._client.patch(
                 PodStatusPart, name, PodStatusPart(status=PodStatus(phase=phase)), namespace=self._namespace
@@ -79,7 +79,7 @@ class Load:
 
     async def _delete(self, name: str) -> None:
         grace = self._chance.choice([0, 5])
-        with _gone_is_fine():
+        with _ignore_not_found():
             await self._client.delete(Pod, name, namespace=self._namespace, grace_period=grace)
 
 
@@ -87,12 +87,12 @@ def _uid(pod: Any) -> str:
     return str(pod.metadata.uid)
 
 
-def is_over(pod: Any) -> bool:
+def has_ended(pod: Any) -> bool:
     return bool(pod.status and pod.status.phase in ("Succeeded", "Failed"))
 
 
 def needs(pod: Any) -> Iterator[tuple[Holder, int]]:
-    """What each container of a pod is to hold."""
+    """The number of devices that each container of a pod requests."""
     for container in (*(pod.spec.initContainers or ()), *pod.spec.containers):
         limits = (container.resources.limits or {}) if container.resources else {}
         for resource in RESOURCES:
@@ -118,7 +118,7 @@ def _container(name: str, chance: random.Random, is_sidecar: bool = False) -> Co
 
 
 @contextlib.contextmanager
-def _gone_is_fine() -> Iterator[None]:
+def _ignore_not_found() -> Iterator[None]:
     try:
         yield
     except ApiError as error:

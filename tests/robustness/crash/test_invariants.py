@@ -1,16 +1,16 @@
-"""The judge finds what is wrong: else the crash tests could not fail."""
+"""Every violation is found: otherwise the crash tests could not fail."""
 
 from typing import Any
 
 import pytest
 
-from tests.robustness.crash.invariants import Holder, Holdings, Ledger, published, shared_devices, unmet, wrong_sums
+from tests.robustness.crash.invariants import Holder, Holdings, Ledger, published, shared_devices, unmet, wrong_numbers
 
 GPU = "example.com/gpu"
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """Three devices, one of them broken, one held: all sums right."""
+    """Three devices, one of them unhealthy, one allocated, and the right numbers."""
     devices = [{"id": i, "health": health} for i, health in (("a", "Healthy"), ("b", "Healthy"), ("c", "Unhealthy"))]
     held = [{"podUID": "p", "container": "main", "deviceIDs": ["a"]}]
     numbers = {"total": 3, "healthy": 2, "allocated": 1, "releasing": 0, "available": 1}
@@ -22,8 +22,8 @@ def holdings(**held: str) -> Holdings:
     return {Holder(GPU, uid, "main"): tuple(ids) for uid, ids in held.items()}
 
 
-def test_right_sums_are_right() -> None:
-    assert wrong_sums(status()) == []
+def test_right_numbers_pass() -> None:
+    assert wrong_numbers(status()) == []
 
 
 @pytest.mark.parametrize(
@@ -38,28 +38,28 @@ def test_right_sums_are_right() -> None:
         pytest.param({"allocations": [{"podUID": "p", "container": "m", "deviceIDs": ["x"]}]}, id="an unknown device"),
     ],
 )
-def test_wrong_sums_are_found(changes: dict[str, Any]) -> None:
-    assert wrong_sums(status(**changes))
+def test_wrong_numbers_are_found(changes: dict[str, Any]) -> None:
+    assert wrong_numbers(status(**changes))
 
 
 def test_a_device_of_two_pods_is_found() -> None:
     assert shared_devices(holdings(p="ab", q="bc")) == [f"{GPU} b is held by pods ['p', 'q']"]
 
 
-def test_a_device_of_two_containers_of_one_pod_is_none() -> None:
+def test_containers_of_one_pod_may_share_a_device() -> None:
     both: Holdings = {Holder(GPU, "p", "setup"): ("a",), Holder(GPU, "p", "main"): ("a",)}
     assert shared_devices(both) == []
 
 
 def test_a_changed_holding_is_found() -> None:
     ledger = Ledger()
-    assert ledger.enter(holdings(p="a")) == []
-    assert ledger.enter(holdings(p="b"))
+    assert ledger.add(holdings(p="a")) == []
+    assert ledger.add(holdings(p="b"))
 
 
 def test_a_lost_holding_is_found_while_its_pod_lives() -> None:
     ledger = Ledger()
-    ledger.enter(published(GPU, status()))
+    ledger.add(published(GPU, status()))
     assert ledger.lost({}, alive={"p"})
     assert ledger.lost({}, alive={"q"}) == []
     assert ledger.lost(holdings(p="a"), alive={"p"}) == []

@@ -1,6 +1,6 @@
-"""kill -9 of the real agent under load, at random points: nothing is lost and nothing is given out twice.
+"""kill -9 of the real agent under load, at random points: no allocation is lost, and no device is allocated twice.
 
-CRASH_POINTS: how many kills (over all nodes). CRASH_SEED: to try the same chances again; times differ all the same.
+CRASH_POINTS: number of kills (over all nodes). CRASH_SEED: repeats the random choices; times differ all the same.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from lightkube import AsyncClient, KubeConfig
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.processes import reserved_ports
-from tests.robustness.crash.kill_run import Siege, Tally
-from tests.robustness.crash.node import Victim
+from tests.robustness.crash.kill_run import KillRun, Results
+from tests.robustness.crash.node import CrashNode
 
 POINTS = int(os.environ.get("CRASH_POINTS", "12"))
 SEED = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(2**32)))
@@ -27,52 +27,52 @@ _SHOWN = 20
 
 
 @pytest.mark.kubelet("scenario 87")
-async def test_no_kill_loses_or_doubles_anything(
+async def test_no_kill_loses_or_doubles_an_allocation(
     installed: ControlPlane, namespace: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    say = _sayer(pytestconfig)
-    say(f"\nkilling the agent {POINTS} times, CRASH_SEED={SEED}")
-    tally = Tally()
+    report = _reporter(pytestconfig)
+    report(f"\nkilling the agent {POINTS} times, CRASH_SEED={SEED}")
+    results = Results()
     count = min(_MOST_NODES, max(1, POINTS // _POINTS_PER_NODE))
     names = [f"crash-{index}-{uuid.uuid4().hex[:6]}" for index in range(count)]
     installed.add_nodes(names)
     with ExitStack() as undo:
-        victims = []
+        nodes = []
         for index, (name, port) in enumerate(zip(names, undo.enter_context(reserved_ports(count)), strict=True)):
             undo.callback(installed.remove_node, name)
-            victim = Victim(installed, name, tmp_path / str(index), port, SEED + index)
-            undo.callback(victim.end)
-            victims.append(victim)
-        await _besiege(installed, namespace, victims, tally)
-    for failure in tally.failures[:_SHOWN]:
-        say(failure)
-    say(
-        f"kill points: {tally.passed} passed, {POINTS - tally.passed} failed; {tally.in_writing} in the middle of a checkpoint's "
-        f"writing, {tally.in_journal} with lines in its journal; {tally.pods} pods, {tally.allocations} allocations compared, "
-        f"{tally.statuses} statuses judged"
+            node = CrashNode(installed, name, tmp_path / str(index), port, SEED + index)
+            undo.callback(node.end)
+            nodes.append(node)
+        await _kill_agents(installed, namespace, nodes, results)
+    for failure in results.failures[:_SHOWN]:
+        report(failure)
+    report(
+        f"kill points: {results.passed} passed, {POINTS - results.passed} failed; {results.in_writing} while a checkpoint was "
+        f"written, {results.in_journal} with changes in the journal alone; {results.pods} pods, "
+        f"{results.allocations} allocations compared, {results.statuses} statuses checked"
     )
-    assert not tally.failures, f"{len(tally.failures)} contradictions, the first: {tally.failures[0]}"
-    assert tally.passed == POINTS
-    assert tally.allocations > 0, "there was no load"
+    assert not results.failures, f"{len(results.failures)} contradictions, the first: {results.failures[0]}"
+    assert results.passed == POINTS
+    assert results.allocations > 0, "there was no load"
 
 
-async def _besiege(control_plane: ControlPlane, namespace: str, victims: list[Victim], tally: Tally) -> None:
+async def _kill_agents(control_plane: ControlPlane, namespace: str, nodes: list[CrashNode], results: Results) -> None:
     client: AsyncClient = AsyncClient(KubeConfig.from_file(control_plane.admin_kubeconfig), trust_env=False)
     try:
         async with asyncio.TaskGroup() as group:
-            for index, victim in enumerate(victims):
-                siege = Siege(client, namespace, victim, random.Random(SEED + index), tally)
-                group.create_task(siege.run(len(range(index, POINTS, len(victims)))))
+            for index, node in enumerate(nodes):
+                run = KillRun(client, namespace, node, random.Random(SEED + index), results)
+                group.create_task(run.run(len(range(index, POINTS, len(nodes)))))
     finally:
         await client.close()
 
 
-def _sayer(pytestconfig: pytest.Config) -> Any:
+def _reporter(pytestconfig: pytest.Config) -> Any:
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     assert capture is not None
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         with capture.global_and_fixture_disabled():
             print(line, flush=True)
 
-    return say
+    return report

@@ -1,7 +1,7 @@
-"""Pods come and go by the thousand, and plugins register again by the hundred: nothing of it stays behind.
+"""Thousands of pods come and go, and plugins register again hundreds of times: nothing leaks.
 
-LEAK_CYCLES: how many pods. All that grows with them would show by thousands; the bounds leave room for what a process does
-once (a thread of the pool, a cache), and none for what it does every time.
+LEAK_CYCLES: number of pods. A leak for each of them would show in the thousands; the bounds leave room for what a process
+allocates once (a thread of the pool, a cache), and none for what it allocates each time.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _MOST_RSS_BYTES = 12 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Footprint:
-    """What this process has: bytes in RAM, open files, threads, and objects that Python's collector knows."""
+    """Resources of this process: bytes in RAM, open files, threads, and objects that the garbage collector tracks."""
 
     rss_bytes: int
     files: int
@@ -52,7 +52,7 @@ class Footprint:
 
 def verify_nothing_grew(before: Footprint, after: Footprint, cycles: int) -> None:
     assert after.objects - before.objects < cycles // 4, f"objects: {before} {after}"
-    # a checkpoint that is being written, a plugin that is being dialled
+    # a checkpoint that is being written, a plugin that is being connected
     assert after.files - before.files <= 8, f"files: {before} {after}"
     # the pool for blocking calls fills up to six
     assert after.threads - before.threads <= 8, f"threads: {before} {after}"
@@ -60,7 +60,7 @@ def verify_nothing_grew(before: Footprint, after: Footprint, cycles: int) -> Non
 
 
 def pod(number: int) -> Pod:
-    """An init container whose device the app container uses again, and a second app container."""
+    """An init container whose device the app container reuses, and a second app container."""
     init = Container("init", ContainerKind.INIT, {RESOURCE: 1})
     return Pod(
         f"uid-{number}",
@@ -79,17 +79,17 @@ async def come_and_go(manager: HostedManager, first: int, count: int) -> None:
         await manager.host.saved()
         manager.pods()
         await available(manager, DEVICES)
-        # the test's own memory of what it saw
+        # what the test itself has recorded
         manager.published.clear()
 
 
 async def available(manager: HostedManager, count: int) -> None:
-    """Wait until so many devices are nobody's."""
+    """Wait until so many devices are available."""
     await manager.until(lambda: manager.available(RESOURCE) == count)
 
 
-async def written_whole(state_dir: Path) -> None:
-    """Wait until the checkpoint names no pod, its journal neither: what was written last is remembered for the next write."""
+async def until_written(state_dir: Path) -> None:
+    """Wait until neither checkpoint nor journal names a pod: the encoder keeps what was written last for the next write."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while held_in(checkpoint_file.read(state_dir)) or held_in(decode((state_dir / FILE_NAME).read_text())):
             await asyncio.sleep(_POLL_SECONDS)
@@ -101,7 +101,7 @@ def held_in(checkpoint: Checkpoint | None) -> bool:
 
 @asynccontextmanager
 async def plugin_process(manager: HostedManager) -> AsyncIterator[None]:
-    """The fake in a process of its own, so that what it remembers is not ours."""
+    """The fake in a process of its own, so that its memory is not counted."""
     command = ["-m", "tests.fakes.plugin_process", "--plugin-dir", str(manager.plugin_dir), "--resource", RESOURCE]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, "--count", str(DEVICES), stdout=asyncio.subprocess.DEVNULL
@@ -115,14 +115,14 @@ async def plugin_process(manager: HostedManager) -> AsyncIterator[None]:
         await process.wait()
 
 
-async def test_pods_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_pods_do_not_leak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warm_up = max(_AT_ONCE, CYCLES // 10)
     async with hosted(tmp_path) as manager, plugin_process(manager):
         await come_and_go(manager, 0, warm_up)
-        await written_whole(tmp_path)
+        await until_written(tmp_path)
         before = Footprint.now()
         await come_and_go(manager, warm_up, CYCLES)
-        await written_whole(tmp_path)
+        await until_written(tmp_path)
         after = Footprint.now()
         assert not manager.manager.book.pod_uids()
         assert not manager.manager.resources[RESOURCE].reserved
@@ -137,7 +137,7 @@ async def test_pods_leave_nothing_behind(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.kubelet("scenario 41", "weak spot 8")
-async def test_registering_again_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_registrations_do_not_leak(tmp_path: Path) -> None:
     plugin = FakePlugin(RESOURCE, {"dev-0": FakeDevice()})
     async with hosted(tmp_path) as manager:
         await plugin.start(manager.plugin_dir)
@@ -149,7 +149,7 @@ async def test_registering_again_leaves_nothing_behind(tmp_path: Path) -> None:
             after = Footprint.now()
         finally:
             await plugin.stop()
-    # a few connections are kept for a while, each of two files here and two at the plugin, which is in this process too
+    # a few connections are kept for a while, each with two files here and two at the plugin, which is in this process, too
     assert after.files - before.files <= _FILES_OF_KEPT_CONNECTIONS, f"{before} {after}"
     assert after.threads - before.threads <= 8, f"{before} {after}"
     # a connection is hundreds of objects
@@ -157,7 +157,7 @@ async def test_registering_again_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 async def register_often(plugin: FakePlugin, times: int) -> None:
-    """Over the same socket: newer connections replace older ones, whose streams end."""
+    """Over the same socket: newer connections replace older ones, and those streams end."""
     for _ in range(times):
         lists = plugin.lists_sent
         async with asyncio.timeout(PATIENCE_SECONDS):

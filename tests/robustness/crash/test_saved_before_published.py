@@ -1,6 +1,6 @@
-"""Nothing is published before it is on disk, also what was allocated while an earlier state was being written.
+"""Nothing is published before it is on disk, also when it was allocated while an earlier state was being written.
 
-Else a kill in between would take an allocation back that everybody has been told of, and its device would be given out again.
+Otherwise a kill in between would lose a published allocation, and its device would be allocated again.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 RESOURCE = "example.com/fake"
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 class Gate:
-    """Holds up who writes a checkpoint, or a line of its journal, that names this pod, until it is opened."""
+    """Blocks a write of the checkpoint or of a journal line that names this pod, until it is opened."""
 
     def __init__(self, pod_uid: str) -> None:
         self.pod = Pod(pod_uid, "default", pod_uid, (Container("main", limits={RESOURCE: 1}),))
@@ -35,7 +35,7 @@ class Gate:
     def pass_through(self) -> None:
         """From the writing thread."""
         self._loop.call_soon_threadsafe(self.is_reached.set)
-        assert self._is_open.wait(PATIENCE_SECONDS), "nobody opened the gate"
+        assert self._is_open.wait(TIMEOUT_SECONDS), "the gate was not opened"
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def manager(tmp_path: Path, gates: list[Gate]) -> AsyncIterator[HostedMana
         await plugin.register()
         await manager.until(lambda: manager.available(RESOURCE) == 2)
         yield manager
-        # a test that failed must not hold up the last write
+        # a failed test must not block the last write
         for gate in gates:
             gate.open()
         await plugin.stop()
@@ -88,7 +88,7 @@ async def test_an_allocation_made_while_another_is_written(manager: HostedManage
     await manager.until(lambda: manager.available(RESOURCE) == 0)
     first.open()
     await second.is_reached.wait()
-    assert not saved.done(), "what is published now names the second pod, and the checkpoint does not"
+    assert not saved.done(), "the second pod would be published, and the checkpoint does not contain it"
     second.open()
     await saved
     checkpoint = checkpoint_file.read(manager.folder)

@@ -45,6 +45,7 @@ class KubeletRows:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.carried.update(row for item in session.items for row in self._rows[item.nodeid])
         self._is_told |= any(item.path.parent == _FOLDER for item in session.items)
+        self._is_told &= not session.config.option.collectonly
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -56,7 +57,7 @@ class KubeletRows:
         return self.passed - self.failed
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._is_strict and not session.config.option.collectonly and self.carried - self.shown():
+        if self._is_strict and self._is_told and self.carried - self.shown():
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from hack.cluster.control_plane.control_plane import ControlPlane
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.agent_process import AgentNode
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 
@@ -31,6 +32,12 @@ def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
     running.start()
     yield running
     running.close()
+
+
+@pytest.fixture
+def proxy(installed: ControlPlane) -> Iterator[FaultProxy]:
+    with FaultProxy(installed.admin_kubeconfig) as made:
+        yield made
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from lightkube import ApiError
@@ -145,6 +145,9 @@ class OperatorProcess:
         """What it logged so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
+    def log_from_here(self) -> "LogFromHere":
+        return LogFromHere(self)
+
     def _find_address(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, self.log.read_text()
@@ -152,6 +155,22 @@ class OperatorProcess:
         if match:
             self._address = match[1]
         return match is not None
+
+
+class LogFromHere:
+    """What that operator logs from now on."""
+
+    def __init__(self, operator: OperatorProcess) -> None:
+        self._operator = operator
+        self._first = len(operator.lines())
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self._operator.lines()[self._first :] if line["event"] == event]
+
+    def wait(self, event: str) -> dict[str, Any]:
+        """Wait for such a line; it must stay the only one."""
+        wait_until(lambda: bool(self.lines(event)), f"the operator logs {event!r}")
+        return self.lines(event)[0]
 
 
 class PlayedNode:
@@ -189,6 +208,22 @@ class PlayedNode:
         moment = time.monotonic()
         self.client.apply(body, field_manager=names.AGENT_FIELD_MANAGER, force=True)
         return moment
+
+    def settle(self) -> Self:
+        """Publish 4 devices, and wait until they are shown and Ready."""
+        self.make()
+        self.renew_lease()
+        self.publish(healthy=4)
+        self.wait_shown(4)
+        self.wait_condition("Ready", "True")
+        return self
+
+    def verify_follows(self) -> None:
+        """The Node follows its devices, is repaired, and is Ready."""
+        for broken in (1, 0):
+            self.publish(healthy=4 - broken, broken=broken)
+            self.wait_shown(4 - broken)
+        self.wait_condition("Ready", "True")
 
     def renew_lease(self, seconds: int = names.AGENT_LEASE_SECONDS) -> None:
         """Renew the agent's Lease for so long, as admin."""

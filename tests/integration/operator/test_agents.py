@@ -1,6 +1,5 @@
 """Agents that fall silent, on a real API server: what is told, what is withdrawn, and that all comes back with them."""
 
-import base64
 import json
 import re
 import time
@@ -8,12 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from nodedevice_api import names
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.fakes.proxies.trouble_proxy import TroubleProxy, refusal
+from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, now_text, operator_writes
 
 # A Lease that runs out soon.
@@ -174,22 +172,11 @@ def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
     nodes[0].wait_events("ManyAgentLeasesExpiredEnded", about=names.AGENTS_NAMESPACE)
 
 
-@pytest.fixture
-def proxy(installed: ControlPlane, tmp_path: Path) -> Iterator[TroubleProxy]:
-    content = yaml.safe_load(installed.admin_kubeconfig.read_text())
-    [cluster] = [entry["cluster"] for entry in content["clusters"]]
-    authority = tmp_path / "authority.pem"
-    authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-    made = TroubleProxy(cluster["server"], authority)
-    yield made
-    made.close()
-
-
 def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
     installed: ControlPlane,
     operator: OperatorProcess,
     played: Callable[[], PlayedNode],
-    proxy: TroubleProxy,
+    proxy: FaultProxy,
 ) -> None:
     node, other = played(), played()
     operator.stop()

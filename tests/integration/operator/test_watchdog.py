@@ -1,43 +1,25 @@
 """A watch over which nothing comes any more, though its connection stays: the process ends, and a fresh one is right."""
 
-import base64
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.fakes.proxies.trouble_proxy import TroubleProxy
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 
 @pytest.fixture
-def proxy(installed: ControlPlane, tmp_path: Path) -> Iterator[TroubleProxy]:
-    content = yaml.safe_load(installed.admin_kubeconfig.read_text())
-    [cluster] = [entry["cluster"] for entry in content["clusters"]]
-    authority = tmp_path / "authority.pem"
-    authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-    made = TroubleProxy(cluster["server"], authority)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def operator(installed: ControlPlane, proxy: TroubleProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(installed: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
     made = OperatorProcess(installed, tmp_path, "--watchdog-seconds", "1")
-    kubeconfig = tmp_path / "kubeconfig"
-    content = yaml.safe_load(kubeconfig.read_text())
-    content["clusters"][0]["cluster"] = {"server": proxy.url}
-    kubeconfig.write_text(yaml.safe_dump(content))
+    made.reach_by(proxy.url)
     yield made
     made.close()
 
 
-def test_a_frozen_watch_ends_the_process(
-    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
-) -> None:
+def test_a_frozen_watch_ends_the_process(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:
     node = PlayedNode(installed)
     try:
         operator.start()
@@ -61,7 +43,7 @@ def test_a_frozen_watch_ends_the_process(
 
 
 def test_watches_that_are_cut_hide_no_frozen_one(
-    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
+    installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
     """As by a load balancer with a limit for what is idle: the API server answers all the time."""
     node = PlayedNode(installed)
@@ -84,7 +66,7 @@ def test_watches_that_are_cut_hide_no_frozen_one(
 
 
 def test_a_watch_that_is_cut_goes_on_and_is_no_outage(
-    installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy
+    installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
     node = PlayedNode(installed)
     try:
@@ -101,7 +83,7 @@ def test_a_watch_that_is_cut_goes_on_and_is_no_outage(
         node.remove()
 
 
-def test_an_idle_fleet_is_no_reason(installed: ControlPlane, operator: OperatorProcess, proxy: TroubleProxy) -> None:
+def test_an_idle_fleet_is_no_reason(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:
     operator.start()
     before = checks(installed)
     wait_until(lambda: checks(installed) >= before + 4, "it has looked several times")

@@ -28,8 +28,8 @@ from hack.cluster.errors import ComponentError
 from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
 from hack.cluster.observe import NodeDevice
 from hack.cluster.processes.processes import tail
+from tests.fakes.fault_proxy import FaultProxy
 from tests.robustness.chaos import schedule
-from tests.robustness.chaos.proxy import Proxy
 from tests.robustness.chaos.schedule import Round, Step
 from tests.robustness.chaos.witness import Witness
 
@@ -51,7 +51,7 @@ _AWAY = (ApiError, httpx2.HTTPError, OSError)
 class Siege:
     """Everything, running through proxies, with pods that hold devices; use start() as a context manager."""
 
-    def __init__(self, stack: Stack, proxies: dict[str, Proxy], witness: Witness) -> None:
+    def __init__(self, stack: Stack, proxies: dict[str, FaultProxy], witness: Witness) -> None:
         self.nodes = (NODE_A, NODE_B)
         self.counts: Counter[str] = Counter()
         self.witness = witness
@@ -76,15 +76,15 @@ class Siege:
             stack = undo.enter_context(Stack.start(folder, plugins=plugins))
             programs = {"operator": stack.operator, **stack.agents}
             assert isinstance(stack.control_plane, ControlPlane)
-            port = int(stack.control_plane.url.rpartition(":")[2])
-            proxies = {name: undo.enter_context(Proxy(port)) for name in programs}
+            admin = stack.control_plane.admin_kubeconfig
+            certificate = stack.control_plane.authority.server("fault-proxy")
+            proxies = {name: undo.enter_context(FaultProxy(admin, certificate)) for name in programs}
             for name, program in programs.items():
-                _lead_through(proxies[name], port, program)
+                _lead_through(proxies[name], stack.control_plane.url, program)
             stack.control_plane.add_namespace("chaos")
             for node in (NODE_A, NODE_B):
                 for number in range(PODS):
                     stack.control_plane.kubectl("create", "-f", "-", stdin=_pod(node, number))
-            admin = stack.control_plane.admin_kubeconfig
             witness = Witness(admin, RESOURCE, {NODE_A: PODS, NODE_B: PODS})
             siege = cls(stack, proxies, witness)
             siege._wait("every pod holds its device", siege._are_pods_served, _CALM_SECONDS)
@@ -280,10 +280,12 @@ class Siege:
         self._undo.close()
 
 
-def _lead_through(proxy: Proxy, port: int, program: Program) -> None:
-    """Have a program speak to the API server, which is at that port, through a proxy; it is started anew for it."""
+def _lead_through(proxy: FaultProxy, server: str, program: Program) -> None:
+    """Restart a program so that it reaches the API server, which is at that URL, through a proxy."""
     kubeconfig = program.folder / "kubeconfig"
-    kubeconfig.write_text(kubeconfig.read_text().replace(f":{port}", f":{proxy.port}"))
+    text = kubeconfig.read_text()
+    assert server in text
+    kubeconfig.write_text(text.replace(server, proxy.url))
     program.process.kill()
     program.process.start()
 

@@ -3,34 +3,25 @@
 It speaks to the API server by way of a proxy that can give it trouble. Each file of tests has one process for all its tests.
 """
 
-import base64
 from collections.abc import Callable, Iterator
 
 import pytest
-import yaml
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.fakes.proxies.trouble_proxy import TroubleProxy
-from tests.integration.operator.bad_input.settled_nodes import settled
-from tests.integration.operator.bad_input.told import Told
-from tests.integration.operator_process import OperatorProcess, PlayedNode, now_text, operator_writes
+from tests.fakes.fault_proxy import FaultProxy
+from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode, now_text, operator_writes
 
 
 @pytest.fixture(scope="module")
-def proxy(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TroubleProxy]:
-    content = yaml.safe_load(installed.admin_kubeconfig.read_text())
-    [cluster] = [entry["cluster"] for entry in content["clusters"]]
-    authority = tmp_path_factory.mktemp("proxy") / "authority.pem"
-    authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
-    made = TroubleProxy(cluster["server"], authority)
-    yield made
-    made.close()
+def proxy(installed: ControlPlane) -> Iterator[FaultProxy]:
+    with FaultProxy(installed.admin_kubeconfig) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def process(
-    installed: ControlPlane, proxy: TroubleProxy, tmp_path_factory: pytest.TempPathFactory
+    installed: ControlPlane, proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     options = ("--agent-poll-seconds", "1", "--no-leader-elect", "--no-required-plugins")
     made = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), *options)
@@ -41,12 +32,12 @@ def process(
 
 
 @pytest.fixture
-def told(process: OperatorProcess) -> Told:
-    return Told(process)
+def logged(process: OperatorProcess) -> LogFromHere:
+    return process.log_from_here()
 
 
 @pytest.fixture
-def operator(process: OperatorProcess, proxy: TroubleProxy) -> Iterator[OperatorProcess]:
+def operator(process: OperatorProcess, proxy: FaultProxy) -> Iterator[OperatorProcess]:
     """The same process in every test of a file: one that ended fails the test it ended in, and those after it."""
     pid = process.pid
     yield process
@@ -58,13 +49,13 @@ def operator(process: OperatorProcess, proxy: TroubleProxy) -> Iterator[Operator
 
 @pytest.fixture
 def node(played: Callable[[], PlayedNode]) -> PlayedNode:
-    return settled(played())
+    return played().settle()
 
 
 @pytest.fixture
 def bystander(installed: ControlPlane, played: Callable[[], PlayedNode]) -> Iterator[PlayedNode]:
     """A Node that has nothing to do with it: in the end nobody has written it."""
-    made = settled(played())
+    made = played().settle()
     # what brought it here is in the log sooner or later; by when it was sent the two are told apart
     since = now_text()
     yield made

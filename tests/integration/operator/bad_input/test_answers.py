@@ -10,12 +10,10 @@ from nodedevice_api.names import Reason
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.fakes.proxies.trouble_proxy import TroubleProxy, refusal
+from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration import operator_process
 from tests.integration.crds.custom_resources import pod_device
-from tests.integration.operator.bad_input.settled_nodes import follows
-from tests.integration.operator.bad_input.told import Told
-from tests.integration.operator_process import OperatorProcess, PlayedNode
+from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode
 
 
 class TestAnswers:
@@ -53,8 +51,8 @@ class TestAnswers:
         self,
         node: PlayedNode,
         bystander: PlayedNode,
-        proxy: TroubleProxy,
-        told: Told,
+        proxy: FaultProxy,
+        logged: LogFromHere,
         status: int,
         body: bytes,
         headers: dict[str, str],
@@ -67,16 +65,16 @@ class TestAnswers:
         node.wait_shown(3)
         assert rule.given == count
         if said is not None:
-            assert len(told.lines(said)) == 1
-        assert told.lines("API server forbids it; grant what the chart's role nodedevice-operator has") == []
+            assert len(logged.lines(said)) == 1
+        assert logged.lines("API server forbids it; grant what the chart's role nodedevice-operator has") == []
 
 
 def test_an_admission_policy_that_refuses_the_write(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode, told: Told
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere
 ) -> None:
     with frozen(installed, node):
         node.publish(healthy=3, broken=1)
-        line = told.wait("reconcile failed; retrying")
+        line = logged.wait("reconcile failed; retrying")
         assert "this Node is frozen" in line["error"]
         assert line["node"] == node.name
         assert node.shown() == ("4", "4")
@@ -86,8 +84,8 @@ def test_an_admission_policy_that_refuses_the_write(
         assert operator.get("/readyz")[0] == 200
     node.wait_shown(3)
     node.wait_condition("Advertised", "True", Reason.ADVERTISED)
-    follows(node)
-    assert len(told.lines("reconcile failed; retrying")) == 1
+    node.verify_follows()
+    assert len(logged.lines("reconcile failed; retrying")) == 1
 
 
 def test_a_dead_agent_of_a_node_that_cannot_be_written(
@@ -108,7 +106,7 @@ def test_a_dead_agent_of_a_node_that_cannot_be_written(
         assert node.shown() == ("4", "4")
     node.renew_lease()
     node.wait_shown(1)
-    follows(node)
+    node.verify_follows()
 
 
 @contextmanager

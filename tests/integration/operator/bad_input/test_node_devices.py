@@ -9,11 +9,9 @@ from nodedevice_api import names
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.fakes.proxies.trouble_proxy import TroubleProxy
+from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.crds.custom_resources import NodeDevice, allocation, condition, device
-from tests.integration.operator.bad_input.settled_nodes import follows
-from tests.integration.operator.bad_input.told import Told
-from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, delete, full, operator_writes
+from tests.integration.operator_process import LogFromHere, GPU, NIC, OperatorProcess, PlayedNode, delete, full, operator_writes
 
 
 class TestNodeDevices:
@@ -33,14 +31,14 @@ class TestNodeDevices:
             wait_until(lambda: condition_of(node, name, "Ready").get("reason") == names.Reason.WRONG_NAME, "it is told")
             status = NodeDevice.Status.from_dict({"metadata": {"name": name}, "status": full(healthy=9)})
             node.client.apply(status, field_manager="admin", force=True)
-            follows(node)
+            node.verify_follows()
             told = condition_of(node, name, "Advertised")
             assert (told["status"], told["reason"]) == ("False", names.Reason.WRONG_NAME)
             assert f"by the NodeDevice {node.nd_name()}" in told["message"]
             node.wait_condition("Ready", "True")
         finally:
             delete(node.client, NodeDevice, name)
-        follows(node)
+        node.verify_follows()
 
     def test_one_of_a_node_that_is_not_there(
         self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode
@@ -56,7 +54,7 @@ class TestNodeDevices:
             wait_until(lambda: reason("Ready") == names.Reason.NODE_MISSING, "it is told")
             status = NodeDevice.Status.from_dict({"metadata": {"name": name}, "status": full(healthy=9)})
             installed.client.apply(status, field_manager="admin")
-            follows(node)
+            node.verify_follows()
             assert reason("Ready") == reason("Advertised") == names.Reason.NODE_MISSING
         finally:
             delete(installed.client, NodeDevice, name)
@@ -73,7 +71,7 @@ class TestNodeDevices:
         node.client.patch(NodeDevice.Status, name, status, patch_type=PatchType.MERGE, field_manager="admin")
         node.wait_condition("Advertised", "False", names.Reason.NOT_ADVERTISED, NIC)
         node.wait_condition("Ready", "False", resource=NIC)
-        follows(node)
+        node.verify_follows()
         assert node.shown(NIC) == (None, None)
         # an agent that comes to have the resource takes it over
         node.publish(NIC, healthy=3)
@@ -92,23 +90,23 @@ class TestNodeDevices:
         node.publish(healthy=4)
         node.wait_shown(4)
 
-    def test_numbers_that_contradict_its_devices(self, node: PlayedNode, bystander: PlayedNode, told: Told) -> None:
+    def test_numbers_that_contradict_its_devices(self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere) -> None:
         held = allocation("uid-a", "main", "gpu-0", "gpu-1")
         node.publish(healthy=4, allocations=[held])
         # as the API takes it: allocated + available is no more than total
         by_hand = {"status": {"allocated": 0, "available": 4}}
         node.client.patch(NodeDevice.Status, node.nd_name(), by_hand, patch_type=PatchType.MERGE, field_manager="admin")
-        line = told.wait("NodeDevice contradicts itself")
+        line = logged.wait("NodeDevice contradicts itself")
         assert "available is 4, but 2 of the devices listed are healthy and not allocated" in line["error"]
         [message] = node.wait_events("StatusContradictsItself", about=node.nd_name())
         assert message.startswith(f"{GPU} on {node.name}: available is 4")
         node.wait_shown(2)
         node.publish(healthy=4, allocations=[held])
         node.wait_shown(4)
-        follows(node)
-        assert len(told.lines("NodeDevice contradicts itself")) == 1
+        node.verify_follows()
+        assert len(logged.lines("NodeDevice contradicts itself")) == 1
 
-    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, bystander: PlayedNode, told: Told) -> None:
+    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere) -> None:
         """It is full of somebody else's: the others of its Node are told of all the same."""
         node.make(resource=NIC)
         others = [condition(f"Theirs{number}") for number in range(29)]
@@ -118,14 +116,14 @@ class TestNodeDevices:
         node.client.apply(status, field_manager="admin")
         node.publish(NIC, healthy=2)
         node.wait_shown(2, NIC)
-        assert "Too many" in told.wait("reconcile failed; retrying")["error"]
+        assert "Too many" in logged.wait("reconcile failed; retrying")["error"]
         node.publish(broken=4)
         node.wait_condition("Ready", "False", names.Reason.NONE_HEALTHY)
         assert "Ready" not in node.conditions(NIC)
         delete(node.client, NodeDevice, node.nd_name(NIC))
         node.publish(healthy=4)
         node.wait_shown(4)
-        follows(node)
+        node.verify_follows()
 
     def test_as_many_devices_as_the_schema_takes(self, node: PlayedNode, bystander: PlayedNode) -> None:
         most = 4096
@@ -153,7 +151,7 @@ class TestNodeDevices:
         node.wait_shown(4)
 
     def test_a_status_of_a_version_to_come(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, told: Told
+        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
     ) -> None:
         """What an API server with a newer CRD would send: more fields, and some that have become something else."""
         found: Any = node.client.get(NodeDevice, node.nd_name())
@@ -163,12 +161,12 @@ class TestNodeDevices:
             body["metadata"]["resourceVersion"] = str(version)
             sent = {**body, "status": {**body["status"], **change}}
             line = json.dumps({"type": "MODIFIED", "object": sent}).encode() + b"\n"
-            assert proxy.say(names.NODE_DEVICES, line) == 1
-        assert told.wait("cannot decode object; skipping it")["object"] == node.nd_name()
+            assert proxy.send(names.NODE_DEVICES, line) == 1
+        assert logged.wait("cannot decode object; skipping it")["object"] == node.nd_name()
         node.renew_lease()
         assert node.shown() == ("4", "4")
-        follows(node)
-        assert len(told.lines("cannot decode object; skipping it")) == 1
+        node.verify_follows()
+        assert len(logged.lines("cannot decode object; skipping it")) == 1
 
     @pytest.mark.parametrize(
         ("namespace", "pod"),
@@ -187,7 +185,7 @@ class TestNodeDevices:
         operator: OperatorProcess,
         node: PlayedNode,
         bystander: PlayedNode,
-        told: Told,
+        logged: LogFromHere,
         namespace: str,
         pod: str,
     ) -> None:
@@ -207,7 +205,7 @@ class TestNodeDevices:
         node.wait_condition("Healthy", "False")
         node.wait_condition("Ready", "True")
         assert operator.get("/readyz")[0] == 200
-        assert told.lines("reconcile failed; retrying") == []
+        assert logged.lines("reconcile failed; retrying") == []
         assert pod_device_writes(installed) == before
 
 

@@ -8,45 +8,43 @@ import pytest
 from lightkube.resources.core_v1 import Node
 from nodedevice_api import names
 
-from tests.fakes.proxies.trouble_proxy import TroubleProxy
-from tests.integration.operator.bad_input.settled_nodes import follows, settled
-from tests.integration.operator.bad_input.told import Told
-from tests.integration.operator_process import PlayedNode
+from tests.fakes.fault_proxy import FaultProxy
+from tests.integration.operator_process import LogFromHere, PlayedNode
 
 
 class TestNodes:
     """Nodes that no API server of today would send."""
 
     def test_one_that_is_not_understood(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, told: Told
+        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
     ) -> None:
         """It is left alone, and what names it too, until it is understood again; it is not taken for one that is gone."""
         found: Any = node.client.get(Node, node.name)
         odd = {**found.to_dict(), "status": {"capacity": ["eight"]}}
         for _ in range(2):
-            assert proxy.say("nodes", json.dumps({"type": "MODIFIED", "object": odd}).encode() + b"\n") == 1
-        assert told.wait("cannot decode object; skipping it")["object"] == node.name
+            assert proxy.send("nodes", json.dumps({"type": "MODIFIED", "object": odd}).encode() + b"\n") == 1
+        assert logged.wait("cannot decode object; skipping it")["object"] == node.name
         before = node.conditions()["Advertised"]
         node.publish(healthy=3, broken=1)
-        other = settled(PlayedNode(node.control_plane))
-        follows(other)
+        other = PlayedNode(node.control_plane).settle()
+        other.verify_follows()
         other.remove()
         assert node.shown() == ("4", "4")
         assert node.conditions()["Advertised"] == before
         # a heartbeat of its kubelet is enough
         node.kubelet_writes(capacity={"cpu": "9"})
         node.wait_shown(3)
-        follows(node)
-        assert len(told.lines("cannot decode object; skipping it")) == 1
+        node.verify_follows()
+        assert len(logged.lines("cannot decode object; skipping it")) == 1
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_clock_that_is_an_hour_off(node: PlayedNode, bystander: PlayedNode, hours: int) -> None:
     renew_lease(node, hours * 3600)
-    follows(node)
+    node.verify_follows()
     # the next renewal comes from a clock that was put right
     renew_lease(node, 0)
-    follows(node)
+    node.verify_follows()
     assert node.events(names.Reason.LEASE_EXPIRED, about=node.nd_name()) == []
     assert node.conditions()["AgentReady"]["status"] == "True"
 

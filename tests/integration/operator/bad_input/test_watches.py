@@ -4,11 +4,9 @@ import pytest
 from nodedevice_api import names
 
 from hack.cluster.waiting import wait_until
-from tests.fakes.proxies.trouble_proxy import TroubleProxy, refusal
+from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration.crds.custom_resources import pod_device
-from tests.integration.operator.bad_input.settled_nodes import follows
-from tests.integration.operator.bad_input.told import Told
-from tests.integration.operator_process import PlayedNode
+from tests.integration.operator_process import LogFromHere, PlayedNode
 
 KINDS = ["nodes", names.NODE_DEVICES, names.POD_DEVICES]
 EXPIRED = refusal(410, "Expired", "too old resource version: 1 (9)")
@@ -34,26 +32,26 @@ class TestWatches:
         self,
         node: PlayedNode,
         bystander: PlayedNode,
-        proxy: TroubleProxy,
+        proxy: FaultProxy,
         kind: str,
         again: tuple[int, bytes, dict[str, str]],
     ) -> None:
         rule = proxy.rule("WATCH", f"/{kind}", 2, *again)
         assert proxy.cut(kind) == 1
-        follows(node)
+        node.verify_follows()
         wait_until(lambda: rule.is_over and proxy.open_watches(kind) == 1, "it is open again")
-        follows(node)
+        node.verify_follows()
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_that_is_cut_in_the_middle_of_a_line(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, kind: str
+        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, kind: str
     ) -> None:
         proxy.cut_in_the_next_line(kind)
         if kind == names.POD_DEVICES:
             somebody_makes_a_pod_device(node)
-        follows(node)
+        node.verify_follows()
         wait_until(lambda: not proxy.is_to_be_cut(kind), "it was cut")
-        follows(node)
+        node.verify_follows()
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize(
@@ -64,21 +62,21 @@ class TestWatches:
         ],
     )
     def test_that_ends_with_an_error(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, kind: str, line: bytes
+        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, kind: str, line: bytes
     ) -> None:
-        assert proxy.say(kind, line) == 1
-        follows(node)
+        assert proxy.send(kind, line) == 1
+        node.verify_follows()
 
     def test_of_nodes_that_ends_with_an_error_again_and_again(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, told: Told
+        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
     ) -> None:
         """Each time it is open again within about a second, so that a Node is not left as somebody else made it."""
         for _ in range(7):
             wait_until(lambda: proxy.open_watches("nodes") == 1, "it is open again")
-            proxy.say("nodes", error_line(refusal(500, "InternalError", "etcd is away")))
+            proxy.send("nodes", error_line(refusal(500, "InternalError", "etcd is away")))
             wait_until(lambda: proxy.open_watches("nodes") == 0, "it was given up")
-        follows(node)
-        begun = [line for line in told.lines("watch expired; relisting") if line["kind"] == "nodes"]
+        node.verify_follows()
+        begun = [line for line in logged.lines("watch expired; relisting") if line["kind"] == "nodes"]
         assert begun
         assert max(line["retry_in_seconds"] for line in begun) <= 1.2
 
@@ -90,22 +88,22 @@ class TestWatches:
         ],
     )
     def test_that_brings_what_is_not_understood(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, told: Told, line: bytes
+        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere, line: bytes
     ) -> None:
-        assert proxy.say(names.NODE_DEVICES, line) == 1
-        told.wait("invalid watch event; relisting")
-        follows(node)
-        assert len(told.lines("invalid watch event; relisting")) == 1
+        assert proxy.send(names.NODE_DEVICES, line) == 1
+        logged.wait("invalid watch event; relisting")
+        node.verify_follows()
+        assert len(logged.lines("invalid watch event; relisting")) == 1
 
     def test_and_the_list_after_it_fails(
-        self, node: PlayedNode, bystander: PlayedNode, proxy: TroubleProxy, told: Told
+        self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
     ) -> None:
         """A continue token that has expired, an error, and a page that somebody else made."""
         for status, body in ((410, EXPIRED), (500, b""), (200, b"<html>")):
             proxy.rule("GET", f"/{names.NODE_DEVICES}", 1, status, body)
-        assert proxy.say(names.NODE_DEVICES, error_line(EXPIRED)) == 1
-        follows(node)
-        assert len(told.lines("list failed; retrying")) == 1
+        assert proxy.send(names.NODE_DEVICES, error_line(EXPIRED)) == 1
+        node.verify_follows()
+        assert len(logged.lines("list failed; retrying")) == 1
 
 
 def somebody_makes_a_pod_device(node: PlayedNode) -> None:

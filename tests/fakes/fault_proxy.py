@@ -1,0 +1,224 @@
+"""A way to the API server on which anything can go wrong: frozen watches, cut connections, answers and lines of its own.
+
+    with FaultProxy(control_plane.admin_kubeconfig) as proxy:
+        operator.reach_by(proxy.url)
+        proxy.rule("GET", "/leases", 3, 429, refusal(429, "TooManyRequests", "later"))
+
+Everything else goes on to the real API server as it came, the caller's own token included. Where that is unreachable, the caller's
+connection is cut.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from hack.cluster.control_plane.certificates import Certificate
+
+_HOP: Final = {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
+
+
+@dataclass
+class Rule:
+    """The next `count` requests of that method whose path ends so get that answer; a watch is the method WATCH."""
+
+    method: str
+    path: str
+    count: int
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    given: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.given >= self.count
+
+
+def refusal(code: int, reason: str, message: str, causes: list[dict[str, str]] | None = None) -> bytes:
+    """A Status as the API server writes it."""
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return json.dumps({**status, "message": message, "details": {"causes": causes or []}}).encode()
+
+
+class FaultProxy:
+    """Serves on loopback in a thread of its own, for the length of a block.
+
+    kubeconfig: where the API server is, and by which authority it is known. certificate: to serve TLS with; plain HTTP without.
+    rules: asked in order. frozen: nothing comes over watches any more, though their connections stay. frozen_kinds: nor over
+    those of these kinds (plurals).
+    """
+
+    def __init__(self, kubeconfig: Path, certificate: Certificate | None = None) -> None:
+        [cluster] = [entry["cluster"] for entry in yaml.safe_load(kubeconfig.read_text())["clusters"]]
+        self._server = cluster["server"]
+        self._authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self._tls: ssl.SSLContext | None = None
+        if certificate is not None:
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.load_cert_chain(certificate.certificate, certificate.key)
+        self.url = ""
+        self.rules: list[Rule] = []
+        self.is_frozen = threading.Event()
+        self.frozen_kinds: frozenset[str] = frozenset()
+        self._watches: list[tuple[web.Request, web.StreamResponse]] = []
+        # kinds whose watches are cut in the middle of what comes next
+        self._half: set[str] = set()
+        self._lock = threading.Lock()
+        self._is_up = threading.Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._runner: web.AppRunner
+        self._end = asyncio.Event()
+        # whose end also ends what still goes on, and closes connections that were only let go
+        self._thread = threading.Thread(target=asyncio.run, args=[self._run()], name="fault proxy")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._is_up.wait(10)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    def rule(self, *args: Any, **options: Any) -> Rule:
+        made = Rule(*args, **options)
+        self.rules.append(made)
+        return made
+
+    def cut(self, kind: str = "") -> int:
+        """Cut the watches of that kind (its plural), or every connection; how many were open."""
+        return self._do(self._cut_watches(kind) if kind else self._cut_all())
+
+    def send(self, kind: str, line: bytes) -> int:
+        """Send a line that the API server never sent over the watches of that kind; over how many."""
+        return self._do(self._send(kind, line))
+
+    def cut_in_the_next_line(self, kind: str) -> None:
+        """Pass on only the first half of what comes next, and hang up."""
+        with self._lock:
+            self._half.add(kind)
+
+    def is_to_be_cut(self, kind: str) -> bool:
+        """Whether that has not happened yet."""
+        with self._lock:
+            return kind in self._half
+
+    def open_watches(self, kind: str) -> int:
+        return len(self._of(kind))
+
+    def _do(self, work: Coroutine[Any, Any, int]) -> int:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    def _of(self, kind: str) -> list[tuple[web.Request, web.StreamResponse]]:
+        return [watch for watch in list(self._watches) if watch[0].path.endswith(f"/{kind}")]
+
+    async def _cut_watches(self, kind: str) -> int:
+        found = self._of(kind)
+        for request, _ in found:
+            if request.transport is not None:
+                # not aborted: what was answered so far, its status above all, is still sent
+                request.transport.close()
+        return len(found)
+
+    async def _cut_all(self) -> int:
+        server = self._runner.server
+        transports = [open_.transport for open_ in server.connections if open_.transport] if server is not None else []
+        for transport in transports:
+            assert isinstance(transport, asyncio.Transport)
+            transport.abort()
+        return len(transports)
+
+    async def _send(self, kind: str, line: bytes) -> int:
+        found = self._of(kind)
+        for _, passed in found:
+            await passed.write(line)
+        return len(found)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context(cadata=self._authority))
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as self._client:
+            app = web.Application(client_max_size=2**24)
+            app.router.add_route("*", "/{path:.*}", self._handle)
+            # whoever hangs up ends what is passed on
+            self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+            await self._runner.setup()
+            await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
+            self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
+            self._is_up.set()
+            await self._end.wait()
+            await self._runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        is_watch = "watch" in request.query
+        method = "WATCH" if is_watch else request.method
+        for rule in self.rules:
+            if rule.method == method and request.path.endswith(rule.path) and not rule.is_over:
+                rule.given += 1
+                return web.Response(status=rule.status, body=rule.body, headers=rule.headers)
+        try:
+            async with self._asked(request) as answer:
+                kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
+                if not is_watch:
+                    return web.Response(status=answer.status, headers=kept, body=await answer.read())
+                return await self._watch(request, answer, web.StreamResponse(status=answer.status, headers=kept))
+        except (aiohttp.ClientError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=502)
+
+    @contextlib.asynccontextmanager
+    async def _asked(self, request: web.Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The API server's answer. What is left of it unread is cut: TLS that is only let go may outlive the loop."""
+        headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
+        url, data = f"{self._server}{request.raw_path}", await request.read() or None
+        async with self._client.request(request.method, url, headers=headers, data=data) as answer:
+            try:
+                yield answer
+            finally:
+                if answer.connection is not None and answer.connection.transport is not None:
+                    answer.connection.transport.abort()
+
+    async def _watch(
+        self, request: web.Request, answer: aiohttp.ClientResponse, passed: web.StreamResponse
+    ) -> web.StreamResponse:
+        kind = request.path.rpartition("/")[2]
+        with contextlib.suppress(aiohttp.ClientConnectionResetError):
+            await passed.prepare(request)
+            self._watches.append((request, passed))
+            try:
+                await self._stream(request, kind, answer.content, passed)
+            finally:
+                self._watches.remove((request, passed))
+        return passed
+
+    async def _stream(
+        self, request: web.Request, kind: str, content: aiohttp.StreamReader, passed: web.StreamResponse
+    ) -> None:
+        async for chunk in content.iter_any():
+            if self.is_frozen.is_set() or kind in self.frozen_kinds:
+                continue
+            if not self.is_to_be_cut(kind):
+                await passed.write(chunk)
+                continue
+            await passed.write(chunk[: len(chunk) // 2])
+            with self._lock:
+                self._half.discard(kind)
+            assert request.transport is not None
+            request.transport.close()
+            return

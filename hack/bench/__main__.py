@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from hack.bench import footprint, gpus, latency, manager
+from hack.bench import footprint, gpus, latency, load
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
 from hack.bench.results import Result, show, write
@@ -43,8 +43,8 @@ def _without_cluster(folder: Path, say: Say) -> dict[str, Result]:
     """First, while no other process of ours runs."""
     say("measuring the device manager")
     results = {
-        "allocate_8": manager.allocate(8, 200, 20_000),
-        "allocate_1000": manager.allocate(1000, 20, 2_000),
+        "allocate_8": load.allocate(8, 200, 20_000),
+        "allocate_1000": load.allocate(1000, 20, 2_000),
     }
     say("measuring allocations through a plugin")
     return results | allocation(folder)

@@ -1,4 +1,8 @@
-"""What benchmarks put on a node: pods, plugins, and looks at what becomes of them."""
+"""What benchmarks put on a node: pods and plugins, and what becomes of them; and the device manager alone.
+
+allocate() counts in CPU time of this process: the manager does no I/O and waits for nothing, and other work on the machine is not its
+cost.
+"""
 
 import asyncio
 import contextlib
@@ -8,8 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import yaml
+from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
+from nodedevice_agent.devicemanager.devices import Device, accept
+from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.manager import DeviceManager
+from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_api.names import node_device_name
 
+from hack.bench.results import PER_SECOND, Result, result
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, Seen
 
@@ -17,6 +28,9 @@ GPUS = 8
 MANY_GPUS = 32
 # the kubelet's default bound of pods on a node
 PODS = 110
+_RUNS = 60
+_NAME = "example.com/gpu"
+_RESPONSE = AllocateResponse(b"answer", ContainerEdits())
 
 
 def a_pod(name: str, namespace: str, node_name: str, limits: Mapping[str, int]) -> dict[str, Any]:
@@ -77,3 +91,29 @@ def event_loop() -> Iterator[Callable[[Any], Any]]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def allocate(devices: int, pods_a_run: int, goal: float) -> Result:
+    """Cycles a second: a pod comes, Allocate is called and answered, the pod goes. devices: of the resource."""
+    manager = DeviceManager(0.0)
+    manager.connected(_NAME, 1, PluginOptions(), 0.0)
+    manager.listed(_NAME, 1, accept(Device(f"gpu-{index}") for index in range(devices)), 0.0)
+    measured = []
+    for run in range(_RUNS):
+        pods = [_pod(f"{run}-{number}") for number in range(pods_a_run)]
+        began = time.process_time()
+        for pod in pods:
+            _cycle(manager, pod)
+        measured.append(pods_a_run / (time.process_time() - began))
+    return result(measured, PER_SECOND, goal)
+
+
+def _cycle(manager: DeviceManager, pod: Pod) -> None:
+    (call,) = manager.pod_seen(pod, 1.0)
+    assert isinstance(call, CallAllocate)
+    manager.allocated(call.ticket, _RESPONSE, 1.0)
+    manager.pod_gone(pod.uid, 1.0)
+
+
+def _pod(uid: str) -> Pod:
+    return Pod(uid, "default", uid, (Container("main", limits={_NAME: 1}),))

@@ -6,18 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from lightkube import Client
+from lightkube.core.exceptions import ApiError
 from lightkube.models.authentication_v1 import BoundObjectReference, TokenRequestSpec
 from lightkube.models.core_v1 import Taint
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Node, ServiceAccountToken
+from lightkube.resources.core_v1 import Namespace, Node, Pod, ServiceAccount, ServiceAccountToken
 
-from hack.cluster import namespaces, nodes
+from hack.cluster import nodes
 from hack.cluster.control_plane import kubeconfigs
 from hack.cluster.errors import CommandError
+from hack.cluster.waiting import wait_until
 
 # a cluster of `make up` stays until it is told to go, and nobody renews these
 _TOKEN_SECONDS = 365 * 24 * 3600
@@ -94,14 +96,14 @@ class Cluster(ABC):
 
     def add_namespace(self, name: str) -> None:
         """Make a namespace in which pods can be made when this returns. Raises TimeoutError."""
-        namespaces.create_namespace(self.client, name, self.labels)
+        create_namespace(self.client, name, self.labels)
 
     def remove_namespace(self, name: str, grace_seconds: int | None = None) -> None:
         """Delete a namespace: its pods are gone when this returns, all else follows soon. Raises TimeoutError.
 
         grace_seconds: of its pods; 0 where no kubelet ends them.
         """
-        namespaces.remove_namespace(self.client, name, grace_seconds)
+        remove_namespace(self.client, name, grace_seconds)
 
     def service_account_kubeconfig(self, namespace: str, name: str, path: Path, node_name: str | None = None) -> Path:
         """Write a kubeconfig (mode 0600) with a fresh token of a ServiceAccount, valid for a year. Returns `path`.
@@ -128,3 +130,32 @@ class Cluster(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def create_namespace(client: Client, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Make a namespace, and wait for the ServiceAccount `default` without which it refuses pods."""
+    client.create(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
+    wait_until(lambda: has_default_service_account(client, name), f"namespace {name} has its default ServiceAccount")
+
+
+def remove_namespace(client: Client, name: str, grace_seconds: int | None = None) -> None:
+    """Delete a namespace. Its pods go first and are gone when this returns.
+
+    grace_seconds: of those pods; None: each its own. Bound to a node without a kubelet they go at once with 0, and else only when
+    the controller manager finds them there without their Node, a minute later.
+
+    Left to the namespace controller they would cost their grace period: it comes back only after half of that.
+    """
+    client.deletecollection(Pod, namespace=name, grace_period=grace_seconds)
+    wait_until(lambda: not any(client.list(Pod, namespace=name)), f"no pods are left in namespace {name}")
+    client.delete(Namespace, name)
+
+
+def has_default_service_account(client: Client, namespace: str) -> bool:
+    try:
+        client.get(ServiceAccount, "default", namespace=namespace)
+    except ApiError as exc:
+        if exc.status.code == 404:
+            return False
+        raise
+    return True

@@ -27,6 +27,7 @@ from aiohttp import web
 from hack.cluster.control_plane.certificates import Certificate
 
 _HOP: Final = {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
+_SETTLE_SECONDS: Final = 0.1
 
 
 @dataclass
@@ -162,7 +163,13 @@ class FaultProxy:
             self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
             self._is_up.set()
             await self._end.wait()
+            for site in list(self._runner.sites):
+                await site.stop()
+            # TLS that is being agreed on counts as a connection only afterwards
+            await asyncio.sleep(_SETTLE_SECONDS)
+            await self._cut_all()
             await self._runner.cleanup()
+        await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         is_watch = "watch" in request.query

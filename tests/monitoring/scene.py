@@ -24,8 +24,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
-from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.integration.agent_process import GPU, AgentNode, condition
 from tests.integration.operator_process import OperatorProcess
 from tests.monitoring.prometheus import Target

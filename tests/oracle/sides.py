@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.oracle.maker import Held, Maker, Numbers, Verdict, container_name
 from tests.oracle.steps import Admit, Ctr, Dev, Machine
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from hack.bench.node import away as node_away
 from hack.bench.node import create as node_create
 from hack.bench.node import footprint as node_footprint
 from hack.bench.node import health as node_health
@@ -52,7 +51,7 @@ def measure(folder: Path, say: Say) -> dict[str, Result]:
         say("measuring starts of pods")
         results = node_pods.starts(nodes)
         say("measuring starts of pods while the agent is away")
-        results |= node_away.starts_meanwhile(nodes)
+        results |= node_pods.starts_meanwhile(nodes)
         say("measuring answers to the runtime")
         results |= node_create.create_container(nodes[NRI])
         say("measuring changes of health")

@@ -1,8 +1,14 @@
-"""How long a pod takes to start, with and without a device, by each way of giving it one. Seconds."""
+"""How long a pod takes to start, with and without a device, by each way of giving it one. Seconds.
 
+And what pods without devices notice of an agent that is dead or silent: nothing, but for one container. That is the first after the
+agent has fallen silent: the runtime waits two seconds for it, then hangs up. It shows as the p99.
+"""
+
+import signal
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from hack.bench.results import Result, judged, worst
@@ -11,6 +17,7 @@ from tests.e2e.real_node.pods import container, pod
 
 # six times each way is first, second, ... of a round
 _RUNS = 30
+_AWAY_RUNS = 20
 # what is added by us, at the median, with one device and with none
 ADDED_SECONDS = 0.005
 _WAYS = ((BARE, 0), (NRI, 0), (BARE, 1), (NRI, 1), (KUBELET, 1))
@@ -51,3 +58,41 @@ def start(on: NodeUnderTest, name: str, count: int) -> float:
     started = on.started_at(name)
     on.delete(name)
     return started - began
+
+
+def starts_meanwhile(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
+    """Pods without devices, while the agent of their node is killed or stopped, in turn with those of the bare kubelet."""
+    found = {}
+    with _killed(nodes[NRI]):
+        found["pod_start_nri_0_killed"] = _in_turn(nodes, "killed")
+    with _stopped(nodes[NRI]):
+        found["pod_start_nri_0_stopped"] = _in_turn(nodes, "stopped")
+    return found
+
+
+def _in_turn(nodes: Mapping[str, NodeUnderTest], word: str) -> Result:
+    measured: dict[str, list[float]] = {BARE: [], NRI: []}
+    for run in range(_AWAY_RUNS):
+        for runtime in turned((BARE, NRI), run):
+            measured[runtime].append(start(nodes[runtime], f"{word}-{run}", 0))
+    goal = statistics.median(measured[BARE]) + ADDED_SECONDS
+    return judged(statistics.median(measured[NRI]), worst(measured[NRI]), "s", round(goal, 5), _AWAY_RUNS)
+
+
+@contextmanager
+def _killed(of: NodeUnderTest) -> Iterator[None]:
+    of.agent.kill()
+    try:
+        yield
+    finally:
+        of.start_agent()
+        of.wait_advertised()  # its plugins are back, too
+
+
+@contextmanager
+def _stopped(of: NodeUnderTest) -> Iterator[None]:
+    of.agent.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        of.agent.signal(signal.SIGCONT)

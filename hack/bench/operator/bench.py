@@ -11,17 +11,53 @@ import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import pygal
+from pygal.style import LightSolarizedStyle
 from rich.console import Console
 from rich.table import Table
 
 from hack.bench.operator.api import Refused
-from hack.bench.operator.plot import Chart, draw
 from hack.bench.operator.run import RATE, Measured, measure
 from hack.bench.results import Result, judged, show, worst, write
 from hack.cluster.errors import ClusterError
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One drawing. lines: points (nodes, value) by what they show."""
+
+    file: str
+    title: str
+    unit: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+
+
+def draw(charts: Sequence[Chart], folder: Path) -> None:
+    """Write each chart into the folder under its name."""
+    folder.mkdir(exist_ok=True)
+    for chart in charts:
+        # no scripts: a page of documentation shows pictures
+        drawn = pygal.XY(
+            title=f"{chart.title} ({chart.unit})",
+            x_title="nodes",
+            style=LightSolarizedStyle,
+            js=(),
+            legend_at_bottom=True,
+            width=640,
+            height=360,
+            dots_size=3,
+            include_x_axis=True,
+            range=(0, 1.1 * max(value for line in chart.lines.values() for _, value in line)),
+        )
+        for label, points in chart.lines.items():
+            drawn.add(label, list(points))
+        drawn.x_labels = sorted({nodes for line in chart.lines.values() for nodes, _ in line})
+        (folder / chart.file).write_bytes(drawn.render())
+
 
 _ROOT = Path(__file__).parents[3]
 _BUILD = _ROOT / "build"

@@ -2,27 +2,32 @@
 
 etcd, kube-apiserver, kube-scheduler, kube-controller-manager and KWOK run as processes; no container, no root, no network. Nothing
 of it outlives the process that started it, not even after kill -9, and its folder goes with it.
+
+It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be made in the namespace `default`,
+which needs the ServiceAccount that the controller manager puts there.
 """
 
 import json
 import os
 import select
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import httpx2
 from lightkube import Client, KubeConfig
+from lightkube.codecs import load_all_yaml
 
 from hack.cluster.build.binaries import find
-from hack.cluster.cluster import Cluster
-from hack.cluster.control_plane.bring_up import bring_up, start_apiserver
+from hack.cluster.cluster import Cluster, has_default_service_account
 from hack.cluster.control_plane.components import SERVICE_NETWORK, Ports
-from hack.cluster.control_plane.health import get
-from hack.cluster.control_plane.layout import BINARIES, Layout, claim, lay_out
-from hack.cluster.processes.processes import removed_at_the_end, reserved_ports
+from hack.cluster.control_plane.health import answers, get
+from hack.cluster.control_plane.layout import BINARIES, HERE, Layout, claim, lay_out
+from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
 
 # A crowd of pods that is deleted at once, on a machine that is busy, takes longer than the library's ten seconds.
 _ANSWER_SECONDS = 60.0
@@ -107,3 +112,37 @@ class ControlPlane(Cluster):
             for descriptor in watched:
                 os.close(descriptor)
         self.verify_alive()
+
+
+READY_SECONDS = 60.0
+
+
+def bring_up(layout: Layout, client: Client, say: Callable[[str], None]) -> None:
+    """Start every process and wait until all are ready. Raises ComponentError with the tail of a log."""
+    began = time.monotonic()
+    layout.etcd.start()
+    layout.etcd.wait_ready(lambda: answers(layout.ports.etcd, "/health", layout.etcd_tls), READY_SECONDS)
+    start_apiserver(layout)
+    say(f"kube-apiserver ready at {layout.ports.url} after {time.monotonic() - began:.1f} s")
+    for manifest in load_all_yaml((HERE / "kwok-role.yaml").read_text()):
+        client.create(manifest)
+    rest = (layout.scheduler, layout.controller_manager, layout.kwok)
+    for process in rest:
+        process.start()
+    for process in rest:
+        process.wait_ready(partial(_is_ready, layout, process), READY_SECONDS)
+    layout.controller_manager.wait_ready(lambda: has_default_service_account(client, "default"), READY_SECONDS)
+    say(f"control plane ready after {time.monotonic() - began:.1f} s")
+
+
+def start_apiserver(layout: Layout) -> None:
+    """Start the API server and wait until it is ready; the other processes find it again by themselves."""
+    layout.apiserver.start()
+    layout.apiserver.wait_ready(lambda: answers(layout.ports.apiserver, "/readyz", layout.tls), READY_SECONDS)
+
+
+def _is_ready(layout: Layout, process: Process) -> bool:
+    if process is layout.kwok:
+        return answers(layout.ports.kwok, "/readyz", tls=None)
+    port = layout.ports.scheduler if process is layout.scheduler else layout.ports.controller_manager
+    return answers(port, "/healthz", layout.tls)

@@ -13,7 +13,7 @@ from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.conformance.oracle.conftest import Both
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import RpcFailure
 from tests.oracle.kubelet import Kubelet, OracleError
 from tests.oracle.maker import Why
 from tests.oracle.ours import Ours

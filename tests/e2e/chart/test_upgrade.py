@@ -1,12 +1,17 @@
-"""`helm upgrade` from the release before: every pod of ours is another one, and nothing else has noticed."""
+"""`helm upgrade` from the release before: every pod of ours is another one, and nothing else has noticed.
 
+The release before is made here: an older version, and definitions that lack something of today's.
+"""
+
+import shutil
 from pathlib import Path
 from typing import Any
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
+import yaml
+
+from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from hack.cluster.observe import Observer, Seen
 from tests.e2e.chart.cluster import AGENT, NODE, OPERATOR, ChartCluster
-from tests.e2e.chart.previous import DEFINITION, LACKED, RELEASE_ANNOTATION, VERSION, previous_chart
 from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin
 
 GPU, GPUS = "example.com/gpu", 2
@@ -90,3 +95,25 @@ def _node_writes(cluster: ChartCluster) -> list[str]:
         and event["verb"] not in ("get", "list", "watch")
         and event["user"]["username"] in (f"{_OURS}{AGENT}", f"{_OURS}{OPERATOR}")
     ]
+
+
+VERSION = "0.0.9"
+DEFINITION = "nodedevices.nodedevice.io"
+RELEASE_ANNOTATION = "nodedevice.io/release"
+# a column that `kubectl get` shows: no object loses anything by it, and everybody can see whether it is there
+LACKED = "Ready"
+
+
+def previous_chart(folder: Path) -> Path:
+    """A copy of the chart in `folder`, which is made, with those changes. Returns it."""
+    shutil.copytree(CHART, folder)
+    chart = yaml.safe_load((folder / "Chart.yaml").read_text())
+    (folder / "Chart.yaml").write_text(yaml.safe_dump({**chart, "version": VERSION, "appVersion": VERSION}))
+    for file in (folder / "crds").glob("*.yaml"):
+        definition = yaml.safe_load(file.read_text())
+        definition["metadata"]["annotations"][RELEASE_ANNOTATION] = VERSION
+        for version in definition["spec"]["versions"]:
+            columns = version["additionalPrinterColumns"]
+            version["additionalPrinterColumns"] = [column for column in columns if column["name"] != LACKED]
+        file.write_text(yaml.safe_dump(definition))
+    return folder

@@ -1,4 +1,11 @@
-"""The node itself, before anything of ours is on it: what the rest of these tests stands on."""
+"""The node itself, before anything of ours is on it: what the rest of these tests stands on.
+
+Upstream's sample plugin runs on it as it is, and then beside ours: only its directory is the agent's instead of the kubelet's.
+"""
+
+from collections.abc import Mapping
+
+import pytest
 
 from hack.cluster.build.binaries import find
 from tests.e2e.real_node.node_under_test import NodeUnderTest
@@ -36,3 +43,27 @@ def test_upstreams_sample_plugin(bare_node: NodeUnderTest) -> None:
         bare_node.delete("sample")
     finally:
         plugin.kill()
+
+
+# What a DaemonSet does with a hostPath: the agent's directory, at the path that the plugin insists on.
+_SCRIPT = 'mount --bind "$1" /var/lib/kubelet/device-plugins; shift; exec /usr/bin/env "$@"'
+
+
+@pytest.mark.parametrize("settings", [{}, {"CDI_ENABLED": "1"}], ids=["plain", "by CDI"])
+def test_upstreams_sample_plugin_beside_the_kubelet(our_node: NodeUnderTest, settings: Mapping[str, str]) -> None:
+    program = find(["sample-device-plugin"])["sample-device-plugin"]
+    environment = [f"{name}={value}" for name, value in settings.items()]
+    script = ["/bin/sh", "-e", "-c", _SCRIPT, "sh", our_node.plugin_dir, *environment, str(program)]
+    plugin = our_node.node.process("sample-device-plugin", ["/usr/bin/unshare", "--mount", *script])
+    plugin.start()
+    try:
+        our_node.wait_allocatable(sample_plugin.RESOURCE, len(sample_plugin.DEVICES))
+        our_node.run(pod("sample", [container("main", {sample_plugin.RESOURCE: 1})]))
+        seen = our_node.seen("sample")
+        got = [path for path in (*seen.nodes, *seen.mounts) if path.rpartition("/")[2] in sample_plugin.DEVICES]
+        assert got, "nothing of the plugin's is in the container"
+        our_node.delete("sample")
+    finally:
+        plugin.kill()
+        # a pod that is placed before the Node has heard of it would be refused for good where the kubelet allocates
+        our_node.wait_allocatable(sample_plugin.RESOURCE, 0)

@@ -1,14 +1,20 @@
-"""Without the agent no container starts that asked for a device; those that ask for nothing do not notice."""
+"""Without the agent no container starts that asked for a device; those that ask for nothing do not notice.
+
+Where no policy marks pods, the runtime can require the agent for every container of the node but for those that are excepted.
+Injectable tells whether the runtime holds containers back while the agent is away, as the runtime itself reports it.
+"""
 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION
+from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION, Condition, Reason
 
+from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
+from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 
 Away = Callable[[NodeUnderTest], AbstractContextManager[None]]
 
@@ -76,3 +82,52 @@ def _is_decided(found: Json) -> bool:
     return status.get("phase") == "Failed" or any(
         condition["type"] == "PodScheduled" for condition in status.get("conditions", [])
     )
+
+
+_TABLE = "[plugins.'io.containerd.nri.v1.nri'.default_validator]\n"
+_EXCEPTED = "tolerate-missing-plugins.noderesource.dev"
+_OF_ALL = f"""\
+required_plugins = [ "nodedevice" ]
+tolerate_missing_plugins_annotation = "{_EXCEPTED}"
+"""
+
+
+def test_nothing_but_what_is_excepted_starts_while_the_agent_is_away(nri_node: NodeUnderTest) -> None:
+    rw = nri_node.kinds["rw"]
+    excepted = pod("excepted", [container("main")])
+    excepted["metadata"]["annotations"] = {_EXCEPTED: "true"}
+    with nri_node.containerd_with(_TABLE, _TABLE + _OF_ALL):
+        nri_node.agent.kill()
+        nri_node.run(excepted)
+        nri_node.create(pod("plain", [container("main")]))
+        # no policy has marked it
+        with nri_node.static(pod("asks", [container("main", {rw.resource: 1})])) as asking:
+            for name in ("plain", asking):
+                nri_node.wait_refused(name)
+                assert not nri_node.starts(name)
+        nri_node.start_agent()
+        nri_node.wait_running_nudged("plain")
+        nri_node.delete("excepted", "plain")
+
+
+_ON = "[plugins.'io.containerd.nri.v1.nri'.default_validator]\nenable = true\n"
+
+
+def test_whether_it_is_on_and_that_it_was_switched_off(nri_node: NodeUnderTest) -> None:
+    _wait_said_after_a_container(nri_node, Reason.RUNTIME_CONNECTED, "is on")
+    with nri_node.containerd_with(_ON, _ON.replace("true", "false")):
+        _wait_said_after_a_container(nri_node, Reason.NO_VALIDATOR, "enable it as docs/install.md shows")
+    _wait_said_after_a_container(nri_node, Reason.RUNTIME_CONNECTED, "is on")
+
+
+def _wait_said_after_a_container(of: NodeUnderTest, reason: str, end: str) -> None:
+    """Of a pod that asks for nothing."""
+    of.run(pod("plain", [container("main")]))
+
+    def is_said() -> bool:
+        conditions = of.node_device(of.kinds["rw"].resource).get("conditions", [])
+        (found,) = [c for c in conditions if c["type"] == Condition.INJECTABLE]
+        return bool(found["status"] == "True" and found["reason"] == reason and found["message"].endswith(end))
+
+    wait_until(is_said, f"Injectable: {reason}, … {end}", PATIENCE_SECONDS)
+    of.delete("plain")

@@ -1,10 +1,11 @@
-"""Processes that end with their starter, and say why when they end by themselves."""
+"""Processes that end with their starter, and say why when they end by themselves; a proxy in the environment is not used for 127.0.0.1."""
 
 import errno
 import os
 import select
 import socket
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from hack.cluster.errors import ComponentError
+from hack.cluster.processes.loopback import reach_loopback_directly
 from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
 
 
@@ -91,3 +93,23 @@ def test_a_reserved_port_is_for_our_server_only() -> None:
         server.listen()
         with socket.create_connection(("127.0.0.1", ports[0])):
             pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "then"),
+    [
+        pytest.param("no_proxy", "", "127.0.0.1,localhost", id="nothing said"),
+        pytest.param("no_proxy", ".example.com", ".example.com,127.0.0.1,localhost", id="others stay"),
+        pytest.param("NO_PROXY", "localhost", "localhost,127.0.0.1", id="the other spelling"),
+        pytest.param("no_proxy", "*", "*", id="no proxy at all"),
+    ],
+)
+def test_loopback_is_reached_directly(monkeypatch: pytest.MonkeyPatch, name: str, value: str, then: str) -> None:
+    for spelling in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(spelling, "")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv(name, value)
+    reach_loopback_directly()
+    reach_loopback_directly()
+    assert urllib.request.getproxies()["no"] == then
+    assert urllib.request.proxy_bypass("127.0.0.1")

@@ -1,5 +1,7 @@
-"""In which order the product comes up."""
+"""In which order the product comes up; marks in somebody's cluster, and what they tell of the process that left them."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.local import stack
+from hack.cluster.local.lent_marks import Holder, Mark
 
 
 class _Stopped(Exception):
@@ -26,3 +29,41 @@ def test_what_is_built_is_built_before_anything_is_up(tmp_path: Path, monkeypatc
     with pytest.raises(_Stopped):
         stack.Stack.start(tmp_path, open_cluster=open_cluster)
     assert built == ["helm"]
+
+
+def test_it_comes_back_out_of_a_label() -> None:
+    own = Mark.own()
+    assert Mark.parse(str(own)) == own
+    assert len(str(own)) <= 63, "a label's value has 63 characters at most"
+
+
+@pytest.mark.parametrize(
+    "value", ["", "kwok", "demo", "demo.x.1.2", "demo.0123456789ab.0.2", "demo.0123456789ab.1.2.3"]
+)
+def test_a_label_of_somebody_else(value: str) -> None:
+    assert Mark.parse(value) is None
+
+
+def test_its_maker_runs_and_ends() -> None:
+    program = "from hack.cluster.local.lent_marks import Mark; print(Mark.own(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as maker:
+        assert maker.stdout is not None
+        mark = Mark.parse(maker.stdout.readline().strip())
+        assert mark is not None
+        assert mark.pid == maker.pid
+        assert mark.holder() is Holder.RUNS
+        maker.kill()
+    assert mark.holder() is Holder.HAS_ENDED
+
+
+def test_another_process_of_that_id_is_not_its_maker() -> None:
+    own = Mark.own()
+    assert own.holder() is Holder.RUNS
+    assert Mark(own.machine, own.pid, own.started + 1).holder() is Holder.HAS_ENDED
+
+
+def test_another_machine_or_boot_tells_nothing() -> None:
+    own = Mark.own()
+    assert Mark("0123456789ab", own.pid, own.started).holder() is Holder.IS_ELSEWHERE

@@ -23,8 +23,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
-from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
 RESOURCE = "example.com/fake"
 POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}), Container("log")))

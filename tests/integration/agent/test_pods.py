@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import RpcFailure
 from tests.integration.agent_process import AgentNode, holdings, reasons
 
 

@@ -14,8 +14,7 @@ import pytest
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.device_manager import Manager
-from tests.fakes.plugin import Call, FakeDevice, FakePlugin
-from tests.fakes.plugin_knobs import Knobs, RpcFailure, StreamEnd, default_answer
+from tests.fakes.plugin import Call, FakeDevice, FakePlugin, Knobs, RpcFailure, StreamEnd, default_answer
 
 ROOT = Path(__file__).parents[3]
 RESOURCE = "example.com/fake"

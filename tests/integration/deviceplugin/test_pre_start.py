@@ -8,8 +8,7 @@ import pytest
 from nodedevice_agent.devicemanager.pods import Container, Pod
 
 from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
 RESOURCE = "example.com/fake"
 POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 2}),))

@@ -14,8 +14,7 @@ from nodedevice_agent.kubelet.directory import endpoint_name
 from nodedevice_api.names import Reason
 
 from tests.fakes.mirroring import Mirroring, mirroring, pod
-from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.fakes.pod_resources import PodResources, Told
 from tests.oracle.kubelet import Kubelet, way_to_mount
 from tests.oracle.maker import Why

@@ -1,14 +1,18 @@
 """Chaos on the real thing: everything is killed, cut and contradicted, and whenever it is calm again capacity is right.
 
-CHAOS_SECONDS: how long (default 30). CHAOS_SEED: which schedule; without it a new one, which is printed.
+The schedule is the same from the same seed, and leaves nothing out of a short run. CHAOS_SECONDS: how long (default 30). CHAOS_SEED: which schedule; without it a new one, which is printed.
 """
 
 import os
 import random
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 
+import pytest
+
+from tests.robustness.chaos import schedule
 from tests.robustness.chaos.schedule import rounds
 from tests.robustness.chaos.siege import Siege
 
@@ -29,3 +33,22 @@ def test_capacity_is_right_whenever_it_is_calm() -> None:
         print(report)
         assert not siege.witness.violations, report
         assert siege.counts.total() > 0
+
+
+NODES = ("node-a", "node-b")
+
+
+def test_equal_seeds_are_equal_rounds() -> None:
+    first, again, other = (list(islice(schedule.rounds(seed, NODES), 20)) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_short_run_sees_everything(seed: int) -> None:
+    first = list(islice(schedule.rounds(seed, NODES), 4))
+    lasting = [step.what for chosen in first for step in chosen.lasting]
+    assert sorted(lasting) == sorted({schedule.OPERATOR, schedule.AGENT, schedule.API_SERVER, schedule.ETCD})
+    for chosen in first:
+        others = {step.what for step in chosen.momentary}
+        assert others == {schedule.ZEROED, schedule.CONFLICT, schedule.CUT, schedule.HEALTH, schedule.DELETED}

@@ -11,7 +11,16 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.crds.custom_resources import NodeDevice, allocation, condition, device
-from tests.integration.operator_process import LogFromHere, GPU, NIC, OperatorProcess, PlayedNode, delete, full, operator_writes
+from tests.integration.operator_process import (
+    GPU,
+    NIC,
+    LogFromHere,
+    OperatorProcess,
+    PlayedNode,
+    delete,
+    full,
+    operator_writes,
+)
 
 
 class TestNodeDevices:
@@ -90,7 +99,9 @@ class TestNodeDevices:
         node.publish(healthy=4)
         node.wait_shown(4)
 
-    def test_numbers_that_contradict_its_devices(self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere) -> None:
+    def test_numbers_that_contradict_its_devices(
+        self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere
+    ) -> None:
         held = allocation("uid-a", "main", "gpu-0", "gpu-1")
         node.publish(healthy=4, allocations=[held])
         # as the API takes it: allocated + available is no more than total
@@ -106,7 +117,9 @@ class TestNodeDevices:
         node.verify_follows()
         assert len(logged.lines("NodeDevice contradicts itself")) == 1
 
-    def test_one_that_takes_no_more_conditions(self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere) -> None:
+    def test_one_that_takes_no_more_conditions(
+        self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere
+    ) -> None:
         """It is full of somebody else's: the others of its Node are told of all the same."""
         node.make(resource=NIC)
         others = [condition(f"Theirs{number}") for number in range(29)]

@@ -17,8 +17,7 @@ from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_M
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
 RESOURCE = "example.com/fake"
 FAILURE = RpcFailure(grpc.StatusCode.INTERNAL, "out\nof order")

@@ -20,8 +20,7 @@ from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import DirectoryServed, SettingsError
 
-from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_knobs import RpcFailure
+from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[2]
 _PROGRAM = """
 import os, signal
 from hack.demo.telling import listen_for_stop, tell

@@ -1,7 +1,7 @@
 """What benchmarks put on a node: pods and plugins, and what becomes of them; and the device manager alone.
 
-allocate() counts in CPU time of this process: the manager does no I/O and waits for nothing, and other work on the machine is not its
-cost.
+allocate() counts in CPU time of this process: the manager does no I/O and waits for nothing, and other work on the machine is not
+its cost.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
     plugin = FakePlugin("example.com/fake", {"dev-0": FakeDevice(), "dev-1": FakeDevice(numa_nodes=(1,))})
     await plugin.start(plugin_dir); await plugin.register(); await plugin.update({...}); await plugin.stop()
 
-Knobs say how it misbehaves, and what it answers to Allocate; plugin_process runs it as a process of its own. Behaviour the agent must live with comes
-from the kubelet deviceplugin v1beta1 contract and from plugins seen in use.
+Knobs say how it misbehaves, and what it answers to Allocate; plugin_process runs it as a process of its own. Behaviour
+the agent must live with comes from the kubelet deviceplugin v1beta1 contract and from plugins seen in use.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 etcd, kube-apiserver, kube-scheduler, kube-controller-manager and KWOK run as processes; no container, no root, no network. Nothing
 of it outlives the process that started it, not even after kill -9, and its folder goes with it.
 
-It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be made in the namespace `default`,
-which needs the ServiceAccount that the controller manager puts there.
+It is ready when a test may begin: the API server is ready with its bootstrap roles, and a pod can be made in the namespace
+`default`, which needs the ServiceAccount that the controller manager puts there.
 """
 
 import json

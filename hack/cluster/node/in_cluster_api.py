@@ -8,14 +8,16 @@ to be started with the Services of the node's network (`NodeNetwork.services`), 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.control_plane.layout import HERE, api_address
+from hack.cluster.control_plane.layout import api_address
 from hack.cluster.node import network as node_network
 from hack.cluster.node.real_node import RealNode
 from hack.cluster.processes.processes import Process, tail
 
+RELAY = Path(__file__).with_name("relay.py")
 PORT = 443  # of the Service `kubernetes`: no flag changes it
 _READY_SECONDS = 10.0
 
@@ -26,7 +28,7 @@ def reachable_from_pods(control_plane: ControlPlane, node: RealNode) -> Iterator
     address, server = api_address(node.network.services), urlsplit(control_plane.url)
     node_network.add_address(node.network, address)
     log = node.folder / "logs" / "relay.log"
-    command = [sys.executable, "-I", "-S", str(HERE / "relay.py"), address, str(PORT)]
+    command = [sys.executable, "-I", "-S", str(RELAY), address, str(PORT)]
     relay = Process("relay", [*command, str(server.hostname), str(server.port)], log)
     relay.start()
     try:

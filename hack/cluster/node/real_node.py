@@ -23,7 +23,7 @@ from lightkube import Client
 
 from hack.cluster.build.binaries import find
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.control_plane.layout import HERE, claim
+from hack.cluster.control_plane.layout import claim
 from hack.cluster.errors import CommandError
 from hack.cluster.node import cgroups as node_cgroups
 from hack.cluster.node import containerd, kubelet
@@ -35,6 +35,7 @@ from hack.cluster.node.network import NodeNetwork
 from hack.cluster.nodes import is_schedulable
 from hack.cluster.processes.processes import removed_at_the_end
 
+_LEFTOVERS = Path(__file__).with_name("leftovers.py")
 _READY_SECONDS = 60.0
 _ANSWER_SECONDS = 2.0
 
@@ -70,7 +71,7 @@ class RealNode:
         claim(folder)
         key = choose_key()
         with ExitStack() as undo:
-            leftovers = [sys.executable, "-I", "-S", str(HERE / "node_leftovers.py"), f"nd{key}", f"nd{key}"]
+            leftovers = [sys.executable, "-I", "-S", str(_LEFTOVERS), f"nd{key}", f"nd{key}"]
             undo.enter_context(removed_at_the_end(folder, leftovers))
             layout = lay_out(control_plane, name, folder, binaries, key, options or NodeOptions())
             node = cls(layout, control_plane.client)

@@ -1,8 +1,8 @@
 """The agent lost in each phase of a pod's start: no container ever runs without its device, no device is ever in two of them.
 
 A phase is something that happens on the way from a bound pod to a running container. Each is met as it happens, not after a time:
-the plugin is called, a shim's folder appears. Every start of every container reports what it found, and holds a lock for each device
-as long as it lives; nothing is sampled. E2E_ROUNDS: how often each point is tried (default 1).
+the plugin is called, a shim's folder appears. Every start of every container reports what it found, and holds a lock for each
+device as long as it lives; nothing is sampled. E2E_ROUNDS: how often each point is tried (default 1).
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Processes that end with their starter, and say why when they end by themselves; a proxy in the environment is not used for 127.0.0.1."""
+"""Processes that end with their starter, and say why when they end by themselves.
+
+A proxy in the environment is not used for 127.0.0.1.
+"""
 
 import errno
 import os

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from hack.cluster.control_plane.layout import HERE
+from hack.cluster.node.in_cluster_api import RELAY
 
 _HOST = "127.0.0.1"
 _BIG = b"x" * 3_000_000
@@ -17,7 +17,7 @@ def _relay(to: int) -> Iterator[int]:
     with socket.socket() as free:
         free.bind((_HOST, 0))
         port = int(free.getsockname()[1])
-    command = [sys.executable, "-I", "-S", str(HERE / "relay.py"), _HOST, str(port), _HOST, str(to)]
+    command = [sys.executable, "-I", "-S", str(RELAY), _HOST, str(port), _HOST, str(to)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

@@ -1,6 +1,7 @@
 """Chaos on the real thing: everything is killed, cut and contradicted, and whenever it is calm again capacity is right.
 
-The schedule is the same from the same seed, and leaves nothing out of a short run. CHAOS_SECONDS: how long (default 30). CHAOS_SEED: which schedule; without it a new one, which is printed.
+The schedule is the same from the same seed, and leaves nothing out of a short run.
+CHAOS_SECONDS: how long (default 30). CHAOS_SEED: which schedule; without it a new one, which is printed.
 """
 
 import os

@@ -122,7 +122,7 @@ async def test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers(
 ) -> None:
     manager.pods(POD)
     await manager.until(lambda: manager.available(RESOURCE) == 0)
-    # the init container's device went on to the sidecar, which came next
+    # the sidecar, which came next, reuses the init container's device
     proxy = {"name": "proxy", "devices": on("a", 0, 1)}
     main = {"name": "main", "devices": on("b")}
     pod = {"name": "train", "namespace": "default", "containers": [proxy, main, {"name": "logger"}]}
@@ -135,7 +135,7 @@ async def test_list_get_and_allocatable_of_a_pod_with_all_kinds_of_containers(
 
 
 @pytest.mark.kubelet("scenario 72")
-async def test_entries_vanish_when_the_pod_ends_and_asking_changes_nothing(
+async def test_entries_vanish_when_the_pod_ends_and_reads_change_nothing(
     manager: HostedManager, monitor: Monitor
 ) -> None:
     manager.pods(POD)
@@ -173,7 +173,7 @@ async def test_more_than_the_burst_is_rejected_in_the_kubelets_words(monitor: Mo
     await monitor.pods()
 
 
-async def test_until_the_pods_are_known_there_is_no_wrong_answer(manager: HostedManager, monitor: Monitor) -> None:
+async def test_unavailable_until_the_pods_are_known(manager: HostedManager, monitor: Monitor) -> None:
     monitor.are_pods_known.clear()
     for ask in (monitor.pods, monitor.alpha_pods, lambda: monitor.pod("train")):
         with pytest.raises(grpc.aio.AioRpcError) as failed:
@@ -190,7 +190,7 @@ async def test_calls_and_errors_are_counted(monitor: Monitor) -> None:
 
     before = count("v1", "get"), count("v1", "list"), count("v1alpha1", "list"), count("v1", "get_allocatable")
     with pytest.raises(grpc.aio.AioRpcError):
-        await monitor.pod("nobody")
+        await monitor.pod("unknown")
     await monitor.pods()
     await monitor.alpha_pods()
     await monitor.allocatable()
@@ -199,21 +199,21 @@ async def test_calls_and_errors_are_counted(monitor: Monitor) -> None:
     assert grown == [(1, 1), (1, 0), (1, 0), (1, 0)]
 
 
-async def test_only_root_reads_and_a_socket_of_the_past_is_replaced(manager: HostedManager, tmp_path: Path) -> None:
+async def test_only_root_reads_and_a_stale_socket_is_replaced(manager: HostedManager, tmp_path: Path) -> None:
     path = tmp_path / "pr" / "kubelet.sock"
     async with monitored(manager, path) as monitor:
         assert await monitor.pods() == {}
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o750
         kept = path.rename(path.with_name("kept"))
-    # as after a kill: the file is there and nobody behind it
+    # as after a kill: the file exists and no process serves it
     kept.rename(path)
     async with monitored(manager, path) as monitor:
         assert await monitor.pods() == {}
     assert not path.exists()
 
 
-async def test_a_socket_that_another_serves_is_left_to_it(manager: HostedManager, tmp_path: Path) -> None:
+async def test_a_socket_that_another_process_serves_is_kept(manager: HostedManager, tmp_path: Path) -> None:
     path = tmp_path / "kubelet.sock"
     async with monitored(manager, path) as monitor:
         other = PodResourcesServer(path, manager.manager, are_pods_known=lambda: True, clock=Clock())
@@ -226,12 +226,12 @@ async def test_a_socket_that_another_serves_is_left_to_it(manager: HostedManager
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        pytest.param("file", "not a socket", id="a file is there"),
+        pytest.param("file", "not a socket", id="a file exists"),
         pytest.param("file/kubelet.sock", "File exists .*/file", id="no directory"),
         pytest.param("x" * 108, "at most 107 bytes", id="too long"),
     ],
 )
-async def test_a_place_that_cannot_be_used_is_said(manager: HostedManager, tmp_path: Path, name: str, why: str) -> None:
+async def test_an_unusable_path_is_an_error(manager: HostedManager, tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("kept")
     server = PodResourcesServer(tmp_path / name, manager.manager, are_pods_known=lambda: True, clock=Clock())
     with pytest.raises(SettingsError, match=why):

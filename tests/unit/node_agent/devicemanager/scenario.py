@@ -25,7 +25,7 @@ from nodedevice_agent.kube.status import node_device_status
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
-ADVISING = PluginOptions(get_preferred_allocation_available=True)
+WITH_PREFERENCES = PluginOptions(get_preferred_allocation_available=True)
 
 
 def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, gpu: int = 0, nic: int = 0) -> Container:
@@ -135,8 +135,8 @@ class Scenario:
     def fail(self, call: CallAllocate, message: str = "the plugin failed") -> list[Effect]:
         return self.happens("allocate_failed", call.ticket, message)
 
-    def advise(self, question: CallPreferred, *device_ids: str) -> list[Effect]:
-        return self.happens("preferred", question.ticket, device_ids)
+    def prefer(self, call: CallPreferred, *device_ids: str) -> list[Effect]:
+        return self.happens("preferred", call.ticket, device_ids)
 
     def answer_all(self, effects: Iterable[Effect]) -> None:
         """Every call in these effects, and every call that follows, succeeds; GetPreferredAllocation returns nothing."""
@@ -144,7 +144,7 @@ class Scenario:
         while todo:
             effect = todo.pop(0)
             if isinstance(effect, CallPreferred):
-                todo += self.advise(effect)
+                todo += self.prefer(effect)
             elif isinstance(effect, CallAllocate):
                 todo += self.answer(effect)
 
@@ -173,7 +173,7 @@ def calls(effects: Iterable[Effect]) -> list[CallAllocate]:
     return [effect for effect in effects if isinstance(effect, CallAllocate)]
 
 
-def questions(effects: Iterable[Effect]) -> list[CallPreferred]:
+def preferred_calls(effects: Iterable[Effect]) -> list[CallPreferred]:
     return [effect for effect in effects if isinstance(effect, CallPreferred)]
 
 

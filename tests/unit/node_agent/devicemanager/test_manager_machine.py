@@ -1,6 +1,6 @@
-"""Whatever happens, in whatever order: what must hold of the device manager after every single step.
+"""Invariants of the device manager after every step of any sequence of events.
 
-Two managers are told the same and must say the same. A third is made from the checkpoint after each step.
+Two managers get the same events and must return the same effects. A third is made from the checkpoint after each step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ Call = CallPreferred | CallAllocate | CallPreStart
 Limited = tuple[ContainerKind, dict[str, int]]
 
 ALL = [Device(device_id) for device_id in IDS]
-# all of them as often as not: what is most of interest needs devices to give
+# often all of them, because most interesting states need devices to allocate
 DEVICES = st.just(ALL) | st.lists(
     st.builds(Device, st.sampled_from(IDS), st.sampled_from([True, True, True, False])), max_size=5
 )
@@ -44,7 +44,7 @@ LIMITS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([1, 1, 2]), min
 CONTAINERS = st.tuples(st.tuples(st.just(ContainerKind.APP), st.just({NAMES[0]: 1}))) | st.lists(
     st.tuples(st.sampled_from(ContainerKind), LIMITS), min_size=1, max_size=3
 )
-# many of them, so that most runs have more of what is common and some of what is rare
+# mostly many, so that common states are frequent and rare ones occur
 PLUGINS_BACK = st.sampled_from([2, 2, 2, 1, 0])
 _STAYS = (ContainerKind.SIDECAR, ContainerKind.APP)
 
@@ -54,7 +54,7 @@ def key_of(allocation: Allocation) -> tuple[str, str, str]:
 
 
 class ManagerMachine(RuleBasedStateMachine):
-    """A node: what plugins are connected, what pods there are, and which calls are still to be answered."""
+    """A node: its connected plugins, its pods, and the calls in flight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,17 +65,17 @@ class ManagerMachine(RuleBasedStateMachine):
         self.pods: dict[str, Pod] = {}
         self.ended = 0
         self.calls: list[Call] = []
-        self.intent: dict[str, frozenset[str]] = dict.fromkeys(NAMES, frozenset())
-        # what was said last of each resource; None from a restart until the API has told of its pods, which is published whole
+        self.cordons: dict[str, frozenset[str]] = dict.fromkeys(NAMES, frozenset())
+        # the status published last, by resource; None from a restart until the pods are synced, when everything is published
         self.published: dict[str, dict[str, Any]] | None = {}
 
     @initialize(waits_for_runtime=st.booleans(), waits_for_cordons=st.booleans(), plugins=PLUGINS_BACK)
     def begins(self, plugins: int, **options: Any) -> None:
         self.options = options
         self.manager, self.twin = (DeviceManager(self.now, **options) for _ in range(2))
-        self.plugins_come(plugins)
+        self.plugins_register(plugins)
 
-    def plugins_come(self, count: int) -> None:
+    def plugins_register(self, count: int) -> None:
         for name in NAMES[:count]:
             self.a_plugin_registers(name, PluginOptions(), ALL, True)
 
@@ -83,14 +83,14 @@ class ManagerMachine(RuleBasedStateMachine):
         before = {key_of(allocation) for allocation in self.manager.book}
         effects: list[Effect] = getattr(self.manager, event)(*args, self.now)
         if event in ("allocated", "preferred"):
-            self.only_usable_devices_are_given_out(before)
+            self.only_usable_devices_are_allocated(before)
         assert effects == getattr(self.twin, event)(*args, self.now), "equal inputs, unequal effects"
         if event == "pods_synced":
             self.published = {}
             effects = [*effects, *map(Publish, self.manager.resources)]
         self.carry_out(effects)
         if event in ("pod_seen", "pod_gone", "pods_synced") and self.manager.book.releasing():
-            # what is being given back is told a moment later
+            # a release is published a moment later
             self.now += RELEASING_SETTLE_SECONDS
             self.happens("tick")
 
@@ -107,7 +107,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def status(self, name: str) -> dict[str, Any]:
         return node_device_status(self.seen(name), {}, wall_time="2026-01-05T00:00:00Z", version="1", runtime="none")
 
-    def only_usable_devices_are_given_out(self, before: set[tuple[str, str, str]]) -> None:
+    def only_usable_devices_are_allocated(self, before: set[tuple[str, str, str]]) -> None:
         for allocation in self.manager.book:
             if key_of(allocation) not in before:
                 resource = self.manager.resources[allocation.resource_name]
@@ -130,7 +130,7 @@ class ManagerMachine(RuleBasedStateMachine):
         if devices is not None:
             self.happens("listed", name, self.last_endpoint, accept(devices))
         if is_intent_read:
-            self.happens("cordoned", name, self.intent[name])
+            self.happens("cordoned", name, self.cordons[name])
 
     @precondition(lambda self: self.endpoints)
     @rule(data=st.data(), devices=DEVICES)
@@ -146,8 +146,8 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), device_ids=CORDONS)
     def an_administrator_cordons(self, name: str, device_ids: set[str]) -> None:
-        self.intent[name] = frozenset(device_ids)
-        self.happens("cordoned", name, self.intent[name])
+        self.cordons[name] = frozenset(device_ids)
+        self.happens("cordoned", name, self.cordons[name])
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
@@ -199,15 +199,15 @@ class ManagerMachine(RuleBasedStateMachine):
             self.a_pod_comes(uid, containers)
 
     @precondition(lambda self: self.calls)
-    @rule(data=st.data(), advice=st.lists(st.sampled_from([*IDS, "ghost"]), max_size=4))
-    def a_plugin_answers(self, data: st.DataObject, advice: list[str]) -> None:
+    @rule(data=st.data(), preferred=st.lists(st.sampled_from([*IDS, "ghost"]), max_size=4))
+    def a_plugin_answers(self, data: st.DataObject, preferred: list[str]) -> None:
         call = self.take_call(data)
-        self.answer(call, advice)
+        self.answer(call, preferred)
 
-    def answer(self, call: Call, advice: Sequence[str] = ()) -> None:
+    def answer(self, call: Call, preferred: Sequence[str] = ()) -> None:
         match call:
             case CallPreferred():
-                self.happens("preferred", call.ticket, advice)
+                self.happens("preferred", call.ticket, preferred)
             case CallAllocate():
                 self.happens("allocated", call.ticket, response(b"answer"))
             case CallPreStart():
@@ -257,7 +257,7 @@ class ManagerMachine(RuleBasedStateMachine):
         checkpoint = with_edits(decode(encode(self.manager.checkpoint())))
         self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options) for _ in range(2))
         self.endpoints, self.calls = {}, []
-        self.plugins_come(plugins)
+        self.plugins_register(plugins)
 
     def the_checkpoint_is_lost(self, plugins: int, comes_first: bool) -> None:
         self.published = None
@@ -265,15 +265,15 @@ class ManagerMachine(RuleBasedStateMachine):
         self.manager, self.twin = (DeviceManager(self.now, is_recovering=True, **self.options) for _ in range(2))
         self.endpoints, self.calls = {}, []
         if comes_first:
-            self.plugins_come(plugins)
+            self.plugins_register(plugins)
         self.happens("recovered", Checkpoint(tuple(unanswered)))
         if not comes_first:
-            self.plugins_come(plugins)
+            self.plugins_register(plugins)
 
-    # -- what must hold ---------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     @invariant()
-    def no_device_is_of_two_pods(self) -> None:
+    def no_device_belongs_to_two_pods(self) -> None:
         for name, resource in self.manager.resources.items():
             holders: dict[str, str] = {}
             for allocation in self.manager.book.of_resource(name):
@@ -293,7 +293,7 @@ class ManagerMachine(RuleBasedStateMachine):
                     assert not {*one.device_ids} & {*other.device_ids}
 
     @invariant()
-    def every_container_has_what_it_asked_for(self) -> None:
+    def every_container_has_the_requested_number(self) -> None:
         asked = {
             (p.uid, c.name, name): count
             for p in self.pods.values()
@@ -304,7 +304,7 @@ class ManagerMachine(RuleBasedStateMachine):
             assert len(a.device_ids) == asked.get((a.pod_uid, a.container, a.resource_name), len(a.device_ids))
 
     @invariant()
-    def the_status_is_one_that_the_api_server_takes_and_equal_state_gives_an_equal_one(self) -> None:
+    def the_status_is_valid_and_equal_state_gives_an_equal_one(self) -> None:
         for name in self.manager.resources:
             now = snapshot(self.manager, name)
             resource = self.manager.resources[name]
@@ -317,42 +317,42 @@ class ManagerMachine(RuleBasedStateMachine):
             assert first == second
 
     @invariant()
-    def what_was_published_last_is_so(self) -> None:
+    def the_published_status_is_current(self) -> None:
         for name in self.manager.resources:
             if self.published is not None and not is_settling(self.manager, name):
-                assert self.published.get(name) == self.status(name), f"{name} is another than was published"
+                assert self.published.get(name) == self.status(name), f"{name} differs from the published one"
 
     @invariant()
-    def a_restart_has_the_same_holders(self) -> None:
+    def a_restart_has_the_same_allocations(self) -> None:
         restarted = DeviceManager(self.now, decode(encode(self.manager.checkpoint())), **self.options)
         assert {key_of(a): a.device_ids for a in self.manager.book} == {key_of(a): a.device_ids for a in restarted.book}
 
     @invariant()
-    def nothing_is_reserved_for_nobody(self) -> None:
+    def reservations_belong_to_pods_in_progress(self) -> None:
         for resource in self.manager.resources.values():
             assert set(resource.reserved.values()) <= set(self.manager.in_progress())
 
     @invariant()
-    def nobody_waits_who_could_be_served(self) -> None:
-        """No wake-up is lost: a pod that no plugin is asked for lacks devices, a plugin, or time."""
+    def no_pod_that_could_be_served_is_pending(self) -> None:
+        """No retry is lost: a pod without a call in flight lacks devices or a plugin, or is in a backoff."""
         for pod in self.pods.values():
             # after a restart a pod is not known before it is seen again
             is_known = self.manager.pod(pod.uid) is not None
-            is_asked_for = pod.uid in self.manager.in_progress()
-            if is_known and not is_asked_for and not pod.is_terminating and not self.pauses(pod):
-                assert not self.could_be_served(pod), f"{pod} waits, and could be served"
+            is_in_progress = pod.uid in self.manager.in_progress()
+            if is_known and not is_in_progress and not pod.is_terminating and not self.is_in_backoff(pod):
+                assert not self.could_be_served(pod), f"{pod} is pending, but could be served"
 
-    def pauses(self, pod: Pod) -> bool:
-        everyone = [waiting for name in self.manager.resources for waiting in self.manager.pending(name)]
-        return any(waiting.pod_uid == pod.uid and waiting.retry_at is not None for waiting in everyone)
+    def is_in_backoff(self, pod: Pod) -> bool:
+        pending = [found for name in self.manager.resources for found in self.manager.pending(name)]
+        return any(found.pod_uid == pod.uid and found.retry_at is not None for found in pending)
 
     def could_be_served(self, pod: Pod) -> bool:
-        """Whether enough is free of every resource that it still lacks and that is known here."""
+        """Whether enough devices are free of every known resource that the pod still lacks."""
         lacking = [
-            need
-            for need in pod.device_requests
-            if need.resource_name in self.manager.resources
-            and self.manager.book.of(pod.uid, need.container, need.resource_name) is None
+            request
+            for request in pod.device_requests
+            if request.resource_name in self.manager.resources
+            and self.manager.book.of(pod.uid, request.container, request.resource_name) is None
         ]
         return bool(lacking) and all(self.is_enough(pod, name) for name in {n.resource_name for n in lacking})
 

@@ -6,16 +6,16 @@ from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions
 
 from tests.unit.node_agent.devicemanager.scenario import (
-    ADVISING,
     GPU,
     NIC,
+    WITH_PREFERENCES,
     Scenario,
     calls,
     device_ids,
     is_saved,
     pod,
+    preferred_calls,
     published,
-    questions,
 )
 
 GRACE_SECONDS = 300
@@ -113,10 +113,10 @@ class TestSecondRegistration:
     def test_calls_go_to_the_newest_connection(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
-        scenario.plugin(device_ids(2), endpoint=2, options=ADVISING)
-        (question,) = questions(scenario.see(pod("p", gpu=1)))
-        (call,) = calls(scenario.advise(question))
-        assert (question.endpoint, call.endpoint) == (2, 2)
+        scenario.plugin(device_ids(2), endpoint=2, options=WITH_PREFERENCES)
+        (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
+        (call,) = calls(scenario.prefer(query))
+        assert (query.endpoint, call.endpoint) == (2, 2)
 
     @pytest.mark.kubelet("behaviour 13", "weak spot 7")
     def test_the_end_of_an_old_connection_changes_nothing(self) -> None:
@@ -138,7 +138,7 @@ class TestSecondRegistration:
     def test_an_older_connection_takes_over_when_the_newest_ends(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(2))
-        scenario.plugin(["d9"], endpoint=2, options=ADVISING)
+        scenario.plugin(["d9"], endpoint=2, options=WITH_PREFERENCES)
         effects = scenario.disconnect(endpoint=2)
         assert published(effects) == {GPU}
         assert (numbers(scenario), scenario.snapshot().options) == ((2, 2, 2), PluginOptions())

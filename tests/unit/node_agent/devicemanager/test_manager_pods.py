@@ -195,8 +195,8 @@ class TestAllocateFails:
     def test_the_pending_message_has_the_plugins_error(self) -> None:
         scenario = with_plugin()
         assert published(scenario.fail(asked(scenario), "out of order")) == {GPU}
-        (waiting,) = scenario.manager.pending(GPU)
-        assert (waiting.reason, waiting.message, waiting.attempts) == ("AllocateFailed", "out of order", 1)
+        (pending,) = scenario.manager.pending(GPU)
+        assert (pending.reason, pending.message, pending.attempts) == ("AllocateFailed", "out of order", 1)
 
     def test_success_resets_the_backoff(self) -> None:
         scenario = with_plugin()

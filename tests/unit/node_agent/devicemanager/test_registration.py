@@ -1,4 +1,4 @@
-"""Which registrations are refused, with which word for the metrics and which remedy for the reader."""
+"""Rejected registrations: the reason for the metrics, and the remedy in the message."""
 
 import pytest
 from nodedevice_agent.devicemanager.registration import (
@@ -24,13 +24,13 @@ GOOD = {"version": "v1beta1", "resource_name": "example.com/gpu", "endpoint": "g
         pytest.param({"endpoint": "sock with spaces ☃"}, id="any printable file name"),
     ],
 )
-def test_takes(change: dict[str, str]) -> None:
+def test_accepted(change: dict[str, str]) -> None:
     check_registration(**GOOD | change)
 
 
 @pytest.mark.kubelet("behaviour 5", "behaviour 6")
 @pytest.mark.parametrize(
-    ("change", "reason", "said"),
+    ("change", "reason", "part"),
     [
         pytest.param({"version": "v1alpha"}, "Version", "v1beta1", id="old version"),
         pytest.param({"version": "v2"}, "Version", f"'{GOOD['resource_name']}'", id="which plugin has another version"),
@@ -55,12 +55,12 @@ def test_takes(change: dict[str, str]) -> None:
         pytest.param({"endpoint": "x" * 10_000 + "/"}, "Endpoint", "...", id="endless endpoint"),
     ],
 )
-def test_refuses(change: dict[str, str], reason: str, said: str) -> None:
-    with pytest.raises(RegistrationRejected) as refused:
+def test_rejected(change: dict[str, str], reason: str, part: str) -> None:
+    with pytest.raises(RegistrationRejected) as rejected:
         check_registration(**GOOD | change)
-    text = str(refused.value)
-    assert refused.value.reason == reason
-    assert said in text
+    text = str(rejected.value)
+    assert rejected.value.reason == reason
+    assert part in text
     assert text.isprintable()
     assert len(text) < 600
 
@@ -69,21 +69,21 @@ def many(count: int, socket: str = "{}.sock") -> list[tuple[str, str]]:
     return [(socket.format(number), f"example.com/r{number}") for number in range(count)]
 
 
-class TestRoom:
+class TestConnectionLimit:
     @pytest.mark.parametrize(
         "connections",
         [
-            pytest.param([], id="nobody is there"),
+            pytest.param([], id="no connection"),
             pytest.param(many(MAX_CONNECTIONS - 1), id="one less than the most"),
             pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET - 1, "new.sock"), id="one less than the most of a socket"),
             pytest.param([*many(MAX_CONNECTIONS), ("new.sock", "example.com/new")], id="full, but it is one of them"),
         ],
     )
-    def test_there_is(self, connections: list[tuple[str, str]]) -> None:
+    def test_below(self, connections: list[tuple[str, str]]) -> None:
         check_connection_limit(connections, "new.sock", "example.com/new")
 
     @pytest.mark.parametrize(
-        ("connections", "said"),
+        ("connections", "part"),
         [
             pytest.param(many(MAX_CONNECTIONS), "stop plugins", id="all together"),
             pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), "fewer resources", id="names of one socket"),
@@ -94,7 +94,7 @@ class TestRoom:
             ),
         ],
     )
-    def test_there_is_none(self, connections: list[tuple[str, str]], said: str) -> None:
-        with pytest.raises(RegistrationRejected, match=said) as refused:
+    def test_reached(self, connections: list[tuple[str, str]], part: str) -> None:
+        with pytest.raises(RegistrationRejected, match=part) as rejected:
             check_connection_limit(connections, "new.sock", "example.com/new")
-        assert refused.value.reason == "Connections"
+        assert rejected.value.reason == "Connections"

@@ -1,7 +1,7 @@
-"""A restart is not seen in a Node's numbers, whatever became of the checkpoint and in whatever order plugins and API come back.
+"""A restart does not change a Node's numbers, with or without the checkpoint, in any order of plugins and API.
 
-Plugins here always list the same devices, so a number that falls can only come of a plugin that is away; and that is not told
-while it is awaited.
+Plugins here always list the same devices, so a number can only fall because a plugin is not connected; and that is not
+published while the resource settles.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ DEVICES = accept(map(Device, ("d0", "d1", "d2")))
 
 
 class RestartMachine(RuleBasedStateMachine):
-    """shown: by resource, what the API was told last. before: what that was at the restart, which holds for the settling time."""
+    """shown: the number published last, by resource. before: the same at the restart, which stays for the settling time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,13 +33,13 @@ class RestartMachine(RuleBasedStateMachine):
         self.manager = DeviceManager(self.now)
         self.shown: dict[str, int] = {}
         self.before: dict[str, int] = {}
-        self.awaited_until = 0.0
+        self.settles_until = 0.0
         self.endpoints: dict[int, str] = {}
         self.last_endpoint = 0
         self.saved = Checkpoint()
 
     @initialize()
-    def a_node_at_work(self) -> None:
+    def a_node_with_a_pod(self) -> None:
         for name in NAMES:
             self.a_plugin_registers(name, True)
         self.a_pod_comes()
@@ -55,10 +55,10 @@ class RestartMachine(RuleBasedStateMachine):
         if is_settling(self.manager, name):
             return
         seen = snapshot(self.manager, name)
-        # what the operator makes of it
+        # the operator's sum
         number = seen.allocated + seen.reserved + seen.available
-        before = self.before.get(name, 0) if self.now < self.awaited_until else 0
-        assert number >= before, f"{name} falls from {before} to {number} while it is awaited"
+        before = self.before.get(name, 0) if self.now < self.settles_until else 0
+        assert number >= before, f"{name} falls from {before} to {number} while it settles"
         self.shown[name] = number
 
     # -- plugins and pods -------------------------------------------------------------------------------------------
@@ -105,37 +105,37 @@ class RestartMachine(RuleBasedStateMachine):
 
     @rule(is_lost=st.booleans())
     def the_agent_restarts(self, is_lost: bool) -> None:
-        """is_lost: the checkpoint, which is not written either as long as the API has not told who holds what."""
+        """is_lost: the checkpoint, which is not written either before the recovery from the API."""
         self.endpoints = {}
         is_recovering = is_lost or self.manager.is_recovering
         if not self.manager.is_recovering:
             self.saved = decode(encode(self.manager.checkpoint()))
         self.manager = DeviceManager(self.now, None if is_recovering else self.saved, is_recovering=is_recovering)
         if not is_recovering:
-            self.is_awaited()
+            self.settle()
 
     @precondition(lambda self: self.manager.is_recovering)
     @rule()
-    def the_api_answers(self) -> None:
-        self.is_awaited()
+    def the_allocations_are_recovered(self) -> None:
+        self.settle()
         self.happens("recovered", Checkpoint(self.saved.allocations, dict.fromkeys(self.shown, ())))
 
-    def is_awaited(self) -> None:
+    def settle(self) -> None:
         self.before = dict(self.shown)
-        self.awaited_until = self.now + SETTLE_SECONDS
+        self.settles_until = self.now + SETTLE_SECONDS
 
-    # -- what must hold ---------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     @invariant()
-    def what_may_be_published_at_any_time_is_no_less(self) -> None:
-        """An effect is not needed: what else touches a resource publishes it as it is."""
+    def a_number_published_at_any_time_is_not_lower(self) -> None:
+        """Checked without an effect, because any other event may publish the resource."""
         for name in self.manager.resources:
             self.publish(name)
 
     @invariant()
-    def nothing_is_awaited_for_longer(self) -> None:
+    def nothing_settles_for_longer(self) -> None:
         for name in self.manager.resources:
-            assert self.manager.is_recovering or not is_settling(self.manager, name) or self.now < self.awaited_until
+            assert self.manager.is_recovering or not is_settling(self.manager, name) or self.now < self.settles_until
 
 
 RestartMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

@@ -1,9 +1,9 @@
-"""Whatever API, plugins and runtime do, in whatever order, and wherever the agent restarts: which containers run with what.
+"""Invariants about the devices of running containers, for any order of events of API, plugins, runtime and agent restarts.
 
-Adds to the machine of the device manager a container runtime that is right: what its containers have is what they were created
-with, and they live until it ends them, whatever the agent believes. The kubelet may be behind the API, and creates containers
-of pods that are gone already. A container is Created until it is started, which may take as long as the kubelet waits for it, or
-never come.
+Adds a container runtime to the device manager's machine, as the source of truth: containers have the devices they were created
+with, and they run until the runtime ends them, whatever the agent's state is. The kubelet may be behind the API and may create
+containers of pods that are gone already. A container is Created until it is started, which may take as long as the kubelet
+waits for it, or never happen.
 """
 
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ from tests.unit.node_agent.devicemanager.test_manager_machine import (
     ManagerMachine,
 )
 
-# runtimeRequestTimeout: a start that takes longer is given up
+# runtimeRequestTimeout: a start that takes longer is cancelled
 KUBELET_WAITS_SECONDS = 120.0
 HELD = {REQUIRED_PLUGINS_ANNOTATION: f"[ {NRI_PLUGIN} ]"}
 
 
 @dataclass(frozen=True)
 class Process:
-    """A container. has: (resource name, device ID). mark: what the runtime kept of its creation.
+    """A container. has: (resource name, device ID). mark: the annotation from its creation that the runtime reports.
 
     starts_until: for one that does not run yet, when the kubelet gives up its start; it never runs from then on.
     """
@@ -64,7 +64,7 @@ class RuntimeMachine(ManagerMachine):
     def __init__(self) -> None:
         super().__init__()
         self.processes: dict[str, Process] = {}
-        # pods the kubelet still works on: those of the API, and those whose end it has not heard of
+        # pods of the kubelet: those of the API, and those whose end it has not seen yet
         self.bound: dict[str, Pod] = {}
         self.is_connected = False
         self.last_id = 0
@@ -88,8 +88,8 @@ class RuntimeMachine(ManagerMachine):
         super().the_checkpoint_is_lost(plugins, comes_first)
         self.a_new_agent_begins()
 
-    def tell(self, event: str, *args: Any) -> None:
-        """What the runtime says, if anybody listens."""
+    def runtime_event(self, event: str, *args: Any) -> None:
+        """An event of the runtime, if the agent is connected."""
         if not self.is_connected:
             return
         first, second = (getattr(events, event)(*args) or [] for events in self.events)
@@ -103,7 +103,7 @@ class RuntimeMachine(ManagerMachine):
     # -- the kubelet and the runtime ------------------------------------------------------------------------------------
 
     @invariant()
-    def the_kubelet_hears_of_pods(self) -> None:
+    def the_kubelet_syncs_its_pods(self) -> None:
         self.bound.update({pod.uid: pod for pod in self.pods.values()})
 
     @precondition(lambda self: self.bound)
@@ -126,17 +126,17 @@ class RuntimeMachine(ManagerMachine):
         decision = self.injection.decide(sandbox, container)
         if isinstance(decision, Grant):
             has = frozenset((a.resource_name, i) for a in decision.version.allocations for i in a.device_ids)
-            self.tell("created", sandbox, created, decision, self.now)
+            self.runtime_event("created", sandbox, created, decision, self.now)
             mark = decision.edits.annotations[CONTAINER_DEVICES_ANNOTATION]
             self.comes(Process(sandbox, created.id, container, has, mark), starts)
         elif decision is None:
-            assert not is_held or not self.asks_for_what_is_known(pod, container)
+            assert not is_held or not self.requests_known_resources(pod, container)
             self.comes(Process(sandbox, created.id, container, frozenset(), ""), starts)
 
     def instances(self, pod_uid: str, container: str) -> list[Process]:
         return [p for p in self.processes.values() if (p.sandbox.uid, p.container) == (pod_uid, container)]
 
-    def asks_for_what_is_known(self, pod: Pod, container: str) -> bool:
+    def requests_known_resources(self, pod: Pod, container: str) -> bool:
         return any(n.container == container and n.resource_name in self.manager.resources for n in pod.device_requests)
 
     def comes(self, process: Process, starts: bool) -> None:
@@ -146,24 +146,24 @@ class RuntimeMachine(ManagerMachine):
 
     def runs(self, process: Process) -> None:
         self.processes[process.id] = started = replace(process, starts_until=None)
-        self.tell("started", started.sandbox, started.shown())
+        self.runtime_event("started", started.sandbox, started.shown())
 
     @rule()
-    def what_was_created_is_started(self) -> None:
+    def a_created_container_is_started(self) -> None:
         for process in list(self.processes.values()):
             if process.starts_until is not None and process.may_run(self.now):
                 self.runs(process)
 
     @invariant()
-    def the_agent_gives_up_what_was_never_started(self) -> None:
+    def the_agent_drops_containers_that_were_never_started(self) -> None:
         if self.is_connected:
             for alive in self.events[0].never_started(self.now):
-                self.tell("ended", alive.pod_uid, alive.id, self.now)
+                self.runtime_event("ended", alive.pod_uid, alive.id, self.now)
             later = self.events[0].next_deadline()
             assert later is None or later > self.now, "a deadline that has passed stays"
 
     def everything_is_well(self) -> None:
-        """A plugin that lists everything, and a runtime that is there: most of what is of interest needs both."""
+        """A plugin that lists everything, and a connected runtime: most interesting states need both."""
         for name in NAMES:
             if name not in self.endpoints.values():
                 self.a_plugin_registers(name, PluginOptions(), ALL, True)
@@ -176,17 +176,17 @@ class RuntimeMachine(ManagerMachine):
         self.everything_is_well()
         self.a_pod_comes(name, containers)
         self.everything_is_answered()
-        self.the_kubelet_hears_of_pods()
+        self.the_kubelet_syncs_its_pods()
         for container in self.pods[name].containers:
             self.creates(self.pods[name], container.name, is_held=True, starts=starts)
 
     @rule(name=st.sampled_from(UIDS), containers=CONTAINERS)
     def a_pod_not_injected(self, name: str, containers: Sequence[Limited]) -> None:
-        """While the agent was away, and nothing held it back. It may wait for devices then, or have them."""
-        self.tell("lost")
+        """Created while the agent was not connected, without being held back. Its devices may be pending or allocated then."""
+        self.runtime_event("lost")
         self.is_connected = False
         self.a_pod_comes(name, containers)
-        self.the_kubelet_hears_of_pods()
+        self.the_kubelet_syncs_its_pods()
         for container in self.pods[name].containers:
             self.creates(self.pods[name], container.name, is_held=False)
         self.the_runtime_connects()
@@ -206,12 +206,12 @@ class RuntimeMachine(ManagerMachine):
         self.the_runtime_connects()
         self.time_passes(before)
         self.ends_in_the_api(name, how)
-        self.the_agent_gives_up_what_was_never_started()
+        self.the_agent_drops_containers_that_were_never_started()
         self.time_passes(after)
 
     @precondition(lambda self: self.processes)
     @rule(data=st.data(), how=st.sampled_from(["over", "gone"]), others=CONTAINERS)
-    def a_running_pod_is_over_and_another_wants_its_devices(
+    def a_running_pod_ends_and_another_requests_its_devices(
         self, data: st.DataObject, how: str, others: Sequence[Limited]
     ) -> None:
         process = self.processes[data.draw(st.sampled_from(sorted(self.processes)))]
@@ -229,31 +229,31 @@ class RuntimeMachine(ManagerMachine):
             self.ends(self.processes[new])
 
     @precondition(lambda self: self.processes)
-    @rule(data=st.data(), is_said_twice=st.booleans())
-    def a_container_ends(self, data: st.DataObject, is_said_twice: bool) -> None:
+    @rule(data=st.data(), is_reported_twice=st.booleans())
+    def a_container_ends(self, data: st.DataObject, is_reported_twice: bool) -> None:
         process = self.processes[data.draw(st.sampled_from(sorted(self.processes)))]
         self.ends(process)
-        if is_said_twice:
-            self.tell("ended", process.sandbox.uid, process.id, self.now)
+        if is_reported_twice:
+            self.runtime_event("ended", process.sandbox.uid, process.id, self.now)
 
     def ends(self, process: Process) -> None:
         del self.processes[process.id]
-        self.tell("ended", process.sandbox.uid, process.id, self.now)
+        self.runtime_event("ended", process.sandbox.uid, process.id, self.now)
 
     @rule()
     def the_kubelet_catches_up(self) -> None:
-        """It ends what the API no longer has."""
+        """It ends pods that the API no longer has."""
         present = {pod.uid for pod in self.pods.values()}
         self.bound = {uid: pod for uid, pod in self.bound.items() if uid in present}
         for process in list(self.processes.values()):
             if process.sandbox.uid not in present:
                 del self.processes[process.id]
-                self.tell("sandbox_removed", process.sandbox, self.now)
+                self.runtime_event("sandbox_removed", process.sandbox, self.now)
 
     @rule(data=st.data(), ended=st.integers(0, 3), comes_back=st.booleans())
-    def the_runtime_is_away(self, data: st.DataObject, ended: int, comes_back: bool) -> None:
-        """Containers go on, and some end meanwhile."""
-        self.tell("lost")
+    def the_runtime_disconnects(self, data: st.DataObject, ended: int, comes_back: bool) -> None:
+        """Containers keep running, and some end meanwhile."""
+        self.runtime_event("lost")
         self.is_connected = False
         for _ in range(min(ended, len(self.processes))):
             self.a_container_ends(data, False)
@@ -262,44 +262,44 @@ class RuntimeMachine(ManagerMachine):
 
     @rule()
     def the_runtime_connects(self) -> None:
-        self.tell("lost")
+        self.runtime_event("lost")
         self.is_connected = True
         sandboxes = list({process.sandbox.id: process.sandbox for process in self.processes.values()}.values())
         shown = [process.shown() for process in self.processes.values()]
-        self.tell("synchronized", sandboxes, shown, self.now)
+        self.runtime_event("synchronized", sandboxes, shown, self.now)
 
     @rule()
     def containers_end(self) -> None:
-        """Here the runtime says so, and nobody else."""
+        """In this machine only the runtime reports it."""
 
-    # -- what must hold -------------------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------------------
 
-    def those_that_may_run(self) -> list[Process]:
+    def possibly_running(self) -> list[Process]:
         return [process for process in self.processes.values() if process.may_run(self.now)]
 
     @invariant()
     def no_device_is_in_containers_of_two_pods(self) -> None:
         users: dict[tuple[str, str], str] = {}
-        for process in self.those_that_may_run():
+        for process in self.possibly_running():
             for device in process.has:
                 assert users.setdefault(device, process.sandbox.uid) == process.sandbox.uid, f"{device} is shared"
 
     @invariant()
-    def what_a_container_has_is_nobody_elses(self) -> None:
-        for process in self.those_that_may_run():
+    def a_containers_devices_belong_to_its_pod(self) -> None:
+        for process in self.possibly_running():
             for name, device_id in process.has:
                 holder = self.manager.book.holders(name).get(device_id) if not self.manager.is_recovering else None
                 assert holder in (None, process.sandbox.uid)
                 assert holder is not None or self.manager.is_recovering, f"{device_id} is free while {process} has it"
 
     @invariant()
-    def whoever_not_injected_is_known(self) -> None:
+    def containers_without_their_devices_are_known(self) -> None:
         if not self.is_connected:
             return
         for process in self.processes.values():
             for allocation in self.manager.book.of_container(process.sandbox.uid, process.container):
                 if allocation.response is None:
-                    # by what it would be recognised is not known until the plugin has answered anew
+                    # it cannot be recognised until the plugin's response is known again
                     continue
                 due = {(allocation.resource_name, i) for i in allocation.device_ids}
                 uid, name = process.sandbox.uid, allocation.resource_name
@@ -307,19 +307,19 @@ class RuntimeMachine(ManagerMachine):
                 assert self.events[0].not_injected(uid, process.container, name) == lacks
 
     def known_instances(self, process: Process) -> list[Process]:
-        """Of one container: the agent passes over what was never started as soon as it knows better, and not what runs."""
+        """Of one container: the agent drops instances that were never started once it knows, but no running ones."""
         known = {alive.id for alive in self.manager.containers.instances(process.sandbox.uid, process.container)}
         found = self.instances(process.sandbox.uid, process.container)
         assert all(one.id in known for one in found if one.starts_until is None)
         return [one for one in found if one.id in known]
 
     @invariant()
-    def nothing_runs_on_with_what_was_given_back(self) -> None:
+    def no_container_runs_with_released_devices(self) -> None:
         for name in self.manager.resources:
             assert not self.events[0].using_released(name)
 
     @invariant()
-    def what_is_over_is_free(self) -> None:
+    def devices_of_ended_pods_are_free(self) -> None:
         if not self.is_connected:
             return
         users = {(process.sandbox.uid, process.container) for process in self.processes.values()}

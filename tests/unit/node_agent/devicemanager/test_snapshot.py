@@ -1,4 +1,4 @@
-"""The numbers of a resource at one moment, and which devices are named one by one."""
+"""The numbers of a resource at one moment, and which devices are shown one by one."""
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
@@ -8,13 +8,13 @@ from nodedevice_agent.devicemanager.snapshot import MAX_FULL_LIST, snapshot
 from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, container, device_ids, init, pod
 
 
-def test_a_name_that_was_never_known_is_an_error() -> None:
+def test_an_unknown_resource_is_an_error() -> None:
     with pytest.raises(KeyError):
         snapshot(Scenario().manager, GPU)
 
 
 @pytest.mark.kubelet("behaviour 19")
-def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
+def test_numbers_of_devices_in_every_state() -> None:
     scenario = Scenario(waits_for_runtime=True)
     scenario.plugin([*device_ids(6), Device("sick", healthy=False)])
     scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1))
@@ -45,7 +45,7 @@ def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
 @pytest.mark.parametrize(
     ("comes", "reserved"),
     [
-        pytest.param([], 0, id="nobody waits"),
+        pytest.param([], 0, id="no pending pod"),
         pytest.param([pod("next", gpu=1)], 0, id="whom a free one is enough for"),
         pytest.param([pod("next", gpu=3)], 2, id="one who needs them besides the free one"),
         pytest.param([pod("next", gpu=4)], 3, id="all of them"),
@@ -55,10 +55,10 @@ def test_every_state_of_a_device_is_counted_where_it_belongs() -> None:
         pytest.param([pod("next", nic=3)], 0, id="one who asks for something else"),
         pytest.param([pod("next", init("first", gpu=3), container(gpu=1))], 2, id="an init container asks for most"),
         pytest.param([pod("next", gpu=3, is_terminating=True)], 2, id="the scheduler counts it until it is gone"),
-        pytest.param([pod("next", gpu=3), pod("next", gpu=3, has_ended=True)], 0, id="one that is over"),
+        pytest.param([pod("next", gpu=3), pod("next", gpu=3, has_ended=True)], 0, id="one that has ended"),
     ],
 )
-def test_of_those_that_are_given_back_some_are_awaited(comes: list[Pod], reserved: int) -> None:
+def test_releasing_devices_that_are_reserved(comes: list[Pod], reserved: int) -> None:
     scenario = Scenario(waits_for_runtime=True)
     scenario.plugin(device_ids(6))
     scenario.run(pod("stays", gpu=2), pod("p", gpu=3))
@@ -66,12 +66,12 @@ def test_of_those_that_are_given_back_some_are_awaited(comes: list[Pod], reserve
     scenario.run(*comes)
     seen = scenario.snapshot()
     assert (seen.releasing, seen.reserved) == (3, reserved)
-    # no less than what the scheduler counts here, and no more than there can be
+    # at least what the scheduler counts here, and at most what can be available
     bound = 2 + sum(one.requested_count(GPU) for one in scenario.manager.pods() if one.uid != "stays")
     assert seen.allocated + seen.reserved + seen.available >= min(bound, 6)
 
 
-def test_what_will_not_be_free_is_not_awaited() -> None:
+def test_devices_that_will_not_be_free_are_not_reserved() -> None:
     scenario = Scenario(waits_for_runtime=True)
     scenario.plugin(device_ids(3))
     scenario.run(pod("p", gpu=3))
@@ -84,7 +84,7 @@ def test_what_will_not_be_free_is_not_awaited() -> None:
 
 
 @pytest.mark.kubelet("behaviour 69", "weak spot 12")
-def test_devices_of_a_stopped_plugin_say_why() -> None:
+def test_reason_of_the_devices_of_a_stopped_plugin() -> None:
     scenario = Scenario()
     scenario.plugin([Device("d0", numa_nodes=(1,))])
     scenario.disconnect()
@@ -96,11 +96,11 @@ def test_devices_of_a_stopped_plugin_say_why() -> None:
     ("count", "named"),
     [
         pytest.param(MAX_FULL_LIST, MAX_FULL_LIST, id="whole up to the bound"),
-        pytest.param(MAX_FULL_LIST + 1, 4, id="above it, only those that somebody would look for"),
+        pytest.param(MAX_FULL_LIST + 1, 4, id="above it, only noteworthy ones"),
         pytest.param(100_000, 4, id="a hundred thousand"),
     ],
 )
-def test_devices_are_named_whole_or_in_part(count: int, named: int) -> None:
+def test_all_or_only_noteworthy_devices_are_shown(count: int, named: int) -> None:
     scenario = Scenario()
     scenario.plugin([Device(f"d{index:06}") for index in range(count)])
     scenario.run(pod("p", gpu=2))
@@ -109,7 +109,7 @@ def test_devices_are_named_whole_or_in_part(count: int, named: int) -> None:
     seen = scenario.snapshot()
     assert (seen.total, seen.healthy, seen.allocated, seen.available) == (count, count - 2, 2, count - 4)
     assert len(seen.devices) == named
-    # missing, held, broken, cordoned
+    # missing, held, unhealthy, cordoned
     assert {"d000000", "d000001", "d000005", "d000007"} <= {view.id for view in seen.devices}
 
 

@@ -1,4 +1,4 @@
-"""A snapshot looks at few devices and says what one would say who looks at all of them."""
+"""A snapshot reads few devices and equals one that is computed from all of them."""
 
 from collections.abc import Iterator, Mapping
 from unittest.mock import patch
@@ -31,7 +31,7 @@ _BOUNDS = "nodedevice_agent.devicemanager.snapshot"
     whole=st.sampled_from([0, 20, 256]),
     most=st.sampled_from([1, 3, 4096]),
 )
-def test_it_says_what_is_plainly_so(
+def test_it_equals_the_simple_computation(
     lists: list[list[bool | None]],
     held: list[int],
     over: set[str],
@@ -78,8 +78,8 @@ def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) 
     assert all(view.reason and view.message for view in seen.unhealthy)
 
 
-class Looks(Mapping[str, Device]):
-    """Devices, and how often somebody looks at one."""
+class CountedReads(Mapping[str, Device]):
+    """Devices, and how often one of them is read."""
 
     def __init__(self, devices: dict[str, Device]) -> None:
         self._devices = devices
@@ -98,10 +98,10 @@ class Looks(Mapping[str, Device]):
         return len(self._devices)
 
 
-def looks(devices: int, cordoned: list[str], *, is_stopped: bool) -> int:
-    """How often a snapshot of so many looks at one."""
+def reads(devices: int, cordoned: list[str], *, is_stopped: bool) -> int:
+    """How often a snapshot of so many devices reads one."""
     scenario = Scenario()
-    counted = Looks({f"d{index:06}": Device(f"d{index:06}", index % 1000 != 7) for index in range(devices)})
+    counted = CountedReads({f"d{index:06}": Device(f"d{index:06}", index % 1000 != 7) for index in range(devices)})
     scenario.connect()
     scenario.happens("listed", GPU, 1, ListedDevices(counted))
     scenario.run(pod("p", gpu=2), pod("q", gpu=1))
@@ -123,8 +123,8 @@ def looks(devices: int, cordoned: list[str], *, is_stopped: bool) -> int:
         pytest.param([], True, id="stopped"),
     ],
 )
-def test_it_does_not_look_at_every_device(cordoned: list[str], is_stopped: bool) -> None:
-    few = looks(1_000, cordoned, is_stopped=is_stopped)
-    # one more is broken among each thousand, and its place is looked at a few times
-    assert looks(10_000, cordoned, is_stopped=is_stopped) < few + 9 * 10
+def test_it_does_not_read_every_device(cordoned: list[str], is_stopped: bool) -> None:
+    few = reads(1_000, cordoned, is_stopped=is_stopped)
+    # each further thousand has one more unhealthy device, which is read a few times
+    assert reads(10_000, cordoned, is_stopped=is_stopped) < few + 9 * 10
     assert few < 300

@@ -14,7 +14,7 @@ from nodedevice_agent.kube.status import (
     node_device_status,
 )
 
-from tests.unit.node_agent.devicemanager.scenario import ADVISING, GPU, Scenario, device_ids, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, device_ids, pod
 from tests.unit.node_agent.devicemanager.scenario import status as status_of
 from tests.unit.node_agent.kube import crd_rules
 
@@ -45,7 +45,7 @@ def test_every_rule_of_the_crd_is_checked_here() -> None:
 def test_one_of_everything() -> None:
     scenario = Scenario()
     devices = [Device("d0", numa_nodes=(0, 1)), Device("d1"), Device("d2", healthy=False)]
-    scenario.plugin(devices, options=ADVISING)
+    scenario.plugin(devices, options=WITH_PREFERENCES)
     scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=2))
     scenario.happens("cordoned", GPU, ["d1"])
     shown = status(scenario)

@@ -1,4 +1,4 @@
-"""What monitors are told of pods and devices: the kubelet's shape, entry by entry."""
+"""The PodResources view of pods and devices: the kubelet's entries, one by one."""
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
@@ -11,7 +11,7 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, con
 APP, SIDECAR = ContainerKind.APP, ContainerKind.SIDECAR
 
 
-def told(scenario: Scenario, name: str) -> PodDevices | None:
+def view_of(scenario: Scenario, name: str) -> PodDevices | None:
     return pod_resources.pod(scenario.manager, "default", name)
 
 
@@ -21,7 +21,7 @@ def test_no_pods() -> None:
 
 
 @pytest.mark.kubelet("scenario 71")
-def test_pods_without_devices_are_told_with_their_containers() -> None:
+def test_pods_without_devices_are_listed_with_their_containers() -> None:
     scenario = Scenario()
     scenario.see(pod("b", container("x"), container("y")), pod("a"))
     assert pod_resources.pods(scenario.manager) == [
@@ -35,7 +35,7 @@ def test_one_entry_per_resource_device_and_numa_node() -> None:
     scenario.plugin([Device("g0", numa_nodes=(0, 1)), Device("g1", numa_nodes=(1,))])
     scenario.plugin(["n0"], name=NIC, endpoint=2)
     scenario.run(pod("p", gpu=2, nic=1))
-    assert told(scenario, "p") == PodDevices(
+    assert view_of(scenario, "p") == PodDevices(
         "default",
         "p",
         (
@@ -58,7 +58,7 @@ def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
     scenario = Scenario()
     scenario.plugin(["g0", "g1", "g2"])
     scenario.run(pod("p", init("first"), sidecar("proxy"), container("app", gpu=1)))
-    found = told(scenario, "p")
+    found = view_of(scenario, "p")
     assert found is not None
     assert [(c.name, c.kind, len(c.devices)) for c in found.containers] == [("proxy", SIDECAR, 1), ("app", APP, 1)]
 
@@ -76,10 +76,10 @@ def test_a_pod_that_ended_is_unknown(event: str) -> None:
     else:
         scenario.happens("pods_synced", ())
     assert pod_resources.pods(scenario.manager) == []
-    assert told(scenario, "p") is None
+    assert view_of(scenario, "p") is None
 
 
-def test_a_pod_is_asked_for_by_namespace_and_name() -> None:
+def test_a_pod_is_found_by_namespace_and_name() -> None:
     scenario = Scenario()
     scenario.see(pod("p"))
     assert pod_resources.pod(scenario.manager, "other", "p") is None
@@ -106,7 +106,7 @@ def test_allocatable(listed: list[str | Device], cordoned: list[str], expected: 
 
 
 @pytest.mark.kubelet("scenario 74")
-def test_allocatable_tells_each_numa_node_of_each_resource() -> None:
+def test_allocatable_lists_each_numa_node_of_each_resource() -> None:
     scenario = Scenario()
     scenario.plugin(["n0"], name=NIC, endpoint=2)
     scenario.plugin([Device("g0", numa_nodes=(0, 1))])

@@ -1,4 +1,4 @@
-"""The book of who holds what: a device is one pod's, however many of its containers have it."""
+"""The book of allocations: a device belongs to one pod, in any number of its containers."""
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, by_numa
@@ -14,12 +14,12 @@ def book(*entries: tuple[str, str, tuple[str, ...]]) -> AllocationBook:
     return filled
 
 
-def test_a_device_may_be_of_two_containers_of_one_pod() -> None:
+def test_two_containers_of_one_pod_may_have_the_same_device() -> None:
     filled = book(("a", "init", ("d0", "d1")), ("a", "main", ("d0",)))
     assert filled.holders(GPU) == {"d0": "a", "d1": "a"}
 
 
-def test_refuses_a_device_of_another_pod_and_enters_nothing() -> None:
+def test_rejects_a_device_of_another_pod_and_adds_nothing() -> None:
     filled = book(("a", "main", ("d1",)))
     with pytest.raises(ValueError, match="d1 is held by pod a"):
         filled.add(held_by("b", "d0", "d1"))
@@ -34,7 +34,7 @@ def test_the_same_id_of_two_resources_are_two_devices() -> None:
     assert (filled.holders(GPU), filled.holders(NIC)) == ({"d0": "a"}, {"d0": "b"})
 
 
-def test_release_forgets_all_of_a_pod_and_nothing_else() -> None:
+def test_release_removes_all_of_a_pod_and_nothing_else() -> None:
     filled = book(("a", "init", ("d0",)), ("a", "main", ("d0",)), ("b", "main", ("d1",)))
     filled.add(held_by("a", "n0", name=NIC))
     assert filled.release("a") == {GPU, NIC}
@@ -42,7 +42,7 @@ def test_release_forgets_all_of_a_pod_and_nothing_else() -> None:
     assert filled.release("a") == frozenset()
 
 
-def test_releasing_is_said_once_and_ends_with_the_release() -> None:
+def test_releasing_is_reported_once_and_ends_with_the_release() -> None:
     filled = book(("a", "main", ("d0",)))
     assert filled.set_releasing("a", 7.0) == {GPU}
     assert filled.set_releasing("a", 8.0) == frozenset()
@@ -53,7 +53,7 @@ def test_releasing_is_said_once_and_ends_with_the_release() -> None:
 
 
 @pytest.mark.kubelet("scenario 53")
-def test_holders_is_a_view_that_cannot_be_written() -> None:
+def test_holders_is_a_read_only_view() -> None:
     filled = book(("a", "main", ("d0",)))
     with pytest.raises(TypeError):
         filled.holders(GPU)["d1"] = "b"  # type: ignore[index]

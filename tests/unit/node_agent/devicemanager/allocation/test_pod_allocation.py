@@ -1,6 +1,6 @@
-"""Which devices a pod's containers get: order, reuse, the plugin's advice, and all or nothing.
+"""Which devices a pod's containers get: order, reuse, preferred devices, and all or nothing.
 
-Rows are those of the kubelet's own table, where it has one; rules differ from it on purpose where a pod waits.
+Rows follow the kubelet's own table, where it has one; the intended difference is that a pod stays pending.
 """
 
 from typing import Any
@@ -10,9 +10,9 @@ from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import Container, Pod
 
 from tests.unit.node_agent.devicemanager.scenario import (
-    ADVISING,
     GPU,
     NIC,
+    WITH_PREFERENCES,
     Scenario,
     calls,
     container,
@@ -20,8 +20,8 @@ from tests.unit.node_agent.devicemanager.scenario import (
     init,
     is_saved,
     pod,
+    preferred_calls,
     published,
-    questions,
     sidecar,
 )
 
@@ -87,7 +87,7 @@ def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None
 
 
 @pytest.mark.kubelet("behaviour 29")
-def test_asks_for_one_resource_after_another_in_the_kubelets_order() -> None:
+def test_resources_are_allocated_in_the_kubelets_order() -> None:
     scenario = with_plugin()
     scenario.plugin(["n0", "n1"], NIC, 2)
     effects = scenario.see(pod("p", init("i", 1), container("a", gpu=1, nic=1)))
@@ -99,32 +99,32 @@ def test_asks_for_one_resource_after_another_in_the_kubelets_order() -> None:
     assert asked == [(GPU, ("d0",)), (GPU, ("d0",)), (NIC, ("n0",))]
 
 
-def test_a_pod_without_devices_is_nothing() -> None:
+def test_a_pod_without_devices_is_ignored() -> None:
     scenario = with_plugin()
     assert scenario.see(pod("p")) == []
     assert scenario.gone("p") == []
 
 
-def test_an_init_containers_device_that_broke_is_not_used_again() -> None:
+def test_an_init_containers_device_that_became_unhealthy_is_not_reused() -> None:
     scenario = with_plugin(3)
     (call,) = calls(scenario.see(pod("p", init("i", 2), container("a", gpu=1))))
     (second,) = calls(scenario.answer(call))
     assert second.device_ids == ("d0",)
     scenario.lists([Device("d0", healthy=False), "d1", "d2"])
     scenario.answer_all(scenario.answer(second))
-    # the whole pod was chosen anew
+    # devices were chosen again for the whole pod
     assert scenario.held() == {"p/i": ("d1", "d2"), "p/a": ("d1",)}
 
 
-class TestAdvice:
-    """GetPreferredAllocation: advice, not an order."""
+class TestPreferred:
+    """GetPreferredAllocation: a preference, not an order."""
 
     @pytest.mark.kubelet("behaviour 45")
     @pytest.mark.parametrize(
-        ("advice", "chosen"),
+        ("preferred", "chosen"),
         [
             pytest.param(["d3", "d2"], ("d2", "d3"), id="followed"),
-            pytest.param([], ("d0", "d1"), id="none: it failed or said nothing"),
+            pytest.param([], ("d0", "d1"), id="none: the call failed or returned nothing"),
             pytest.param(["d3"], ("d0", "d3"), id="too few: the rest is chosen here"),
             pytest.param(["d3", "d2", "d1"], ("d2", "d3"), id="too many: the first are taken"),
             pytest.param(["x", "d3"], ("d0", "d3"), id="unknown ones are passed over"),
@@ -133,78 +133,78 @@ class TestAdvice:
             pytest.param(["sick", "d1"], ("d0", "d1"), id="one that is not healthy"),
         ],
     )
-    def test_is_followed_as_far_as_it_makes_sense(self, advice: list[str], chosen: tuple[str, ...]) -> None:
+    def test_valid_devices_are_taken_first(self, preferred: list[str], chosen: tuple[str, ...]) -> None:
         scenario = Scenario()
         scenario.plugin(["taken"])
         scenario.run(pod("other", gpu=1))
         scenario.lists(["taken", *device_ids(4), Device("sick", healthy=False)])
-        scenario.connect(endpoint=2, options=ADVISING)
-        (question,) = questions(scenario.see(pod("p", gpu=2)))
-        (call,) = calls(scenario.advise(question, *advice))
+        scenario.connect(endpoint=2, options=WITH_PREFERENCES)
+        (query,) = preferred_calls(scenario.see(pod("p", gpu=2)))
+        (call,) = calls(scenario.prefer(query, *preferred))
         assert call.device_ids == chosen
 
     @pytest.mark.kubelet("behaviour 44")
-    def test_is_asked_with_what_is_free_what_must_be_in_it_and_the_whole_size(self) -> None:
+    def test_the_call_has_free_devices_required_devices_and_the_whole_size(self) -> None:
         scenario = Scenario()
-        scenario.plugin(device_ids(4), options=ADVISING)
-        (question,) = questions(scenario.see(pod("p", init("i", 1), container("a", gpu=3))))
-        assert (question.available, question.must_include, question.size) == (("d0", "d1", "d2", "d3"), (), 1)
-        (call,) = calls(scenario.advise(question, "d2"))
-        (question,) = questions(scenario.answer(call))
-        assert (question.available, question.must_include, question.size) == (("d0", "d1", "d2", "d3"), ("d2",), 3)
-        (call,) = calls(scenario.advise(question, "d2", "d3", "d1"))
+        scenario.plugin(device_ids(4), options=WITH_PREFERENCES)
+        (query,) = preferred_calls(scenario.see(pod("p", init("i", 1), container("a", gpu=3))))
+        assert (query.available, query.must_include, query.size) == (("d0", "d1", "d2", "d3"), (), 1)
+        (call,) = calls(scenario.prefer(query, "d2"))
+        (query,) = preferred_calls(scenario.answer(call))
+        assert (query.available, query.must_include, query.size) == (("d0", "d1", "d2", "d3"), ("d2",), 3)
+        (call,) = calls(scenario.prefer(query, "d2", "d3", "d1"))
         assert call.device_ids == ("d1", "d2", "d3")
 
-    def test_is_not_asked_where_nothing_is_to_be_chosen(self) -> None:
+    def test_no_call_where_nothing_is_to_be_chosen(self) -> None:
         scenario = Scenario()
-        scenario.plugin(device_ids(2), options=ADVISING)
-        (question,) = questions(scenario.see(pod("p", init("i", 1), container("a", gpu=1))))
-        (call,) = calls(scenario.advise(question))
-        # the app container takes just what the init container had
-        assert questions(effects := scenario.answer(call)) == []
+        scenario.plugin(device_ids(2), options=WITH_PREFERENCES)
+        (query,) = preferred_calls(scenario.see(pod("p", init("i", 1), container("a", gpu=1))))
+        (call,) = calls(scenario.prefer(query))
+        # the app container reuses exactly the init container's devices
+        assert preferred_calls(effects := scenario.answer(call)) == []
         assert calls(effects)[0].device_ids == ("d0",)
 
     @pytest.mark.kubelet("scenario 26", "weak spot 1")
-    def test_device_taken_while_the_plugin_thinks_is_not_given_twice(self) -> None:
+    def test_a_device_taken_during_the_call_is_not_allocated_twice(self) -> None:
         scenario = Scenario()
-        scenario.plugin(device_ids(2), options=ADVISING)
-        (first,) = questions(scenario.see(pod("p", gpu=1)))
-        (second,) = questions(scenario.see(pod("q", gpu=1)))
-        (for_p,) = calls(scenario.advise(first, "d1"))
-        (for_q,) = calls(scenario.advise(second, "d1"))
+        scenario.plugin(device_ids(2), options=WITH_PREFERENCES)
+        (first,) = preferred_calls(scenario.see(pod("p", gpu=1)))
+        (second,) = preferred_calls(scenario.see(pod("q", gpu=1)))
+        (for_p,) = calls(scenario.prefer(first, "d1"))
+        (for_q,) = calls(scenario.prefer(second, "d1"))
         assert (for_p.device_ids, for_q.device_ids) == (("d1",), ("d0",))
 
     @pytest.mark.kubelet("scenario 26", "weak spot 22")
-    def test_pod_that_ended_while_the_plugin_thinks_is_forgotten(self) -> None:
+    def test_a_pod_that_ended_during_the_call_is_forgotten(self) -> None:
         scenario = Scenario()
-        scenario.plugin(device_ids(1), options=ADVISING)
-        (question,) = questions(scenario.see(pod("p", gpu=1)))
+        scenario.plugin(device_ids(1), options=WITH_PREFERENCES)
+        (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
         scenario.gone("p")
-        assert scenario.advise(question, "d0") == []
+        assert scenario.prefer(query, "d0") == []
 
-    def test_plugin_that_went_while_it_thinks_makes_the_pod_wait(self) -> None:
+    def test_the_pod_is_pending_if_the_plugin_disconnects_during_the_call(self) -> None:
         scenario = Scenario()
-        scenario.plugin(device_ids(1), options=ADVISING)
-        (question,) = questions(scenario.see(pod("p", gpu=1)))
+        scenario.plugin(device_ids(1), options=WITH_PREFERENCES)
+        (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
         scenario.disconnect()
-        assert calls(scenario.advise(question, "d0")) == []
+        assert calls(scenario.prefer(query, "d0")) == []
         assert scenario.reasons() == {"p": "EndpointStopped"}
 
 
-class TestNotEnough:
-    def test_a_pod_waits_until_a_device_comes_free(self) -> None:
+class TestShortage:
+    def test_a_pod_is_pending_until_a_device_is_free(self) -> None:
         scenario = with_plugin(1)
         scenario.run(pod("p", gpu=1))
         effects = scenario.see(pod("q", gpu=1))
         assert published(effects) == {GPU}
-        (waiting,) = scenario.manager.pending(GPU)
-        assert (waiting.pod_uid, waiting.container, waiting.reason) == ("q", "main", "NotEnoughDevices")
-        assert waiting.message == "1 of example.com/gpu needed, but fewer are available"
+        (pending,) = scenario.manager.pending(GPU)
+        assert (pending.pod_uid, pending.container, pending.reason) == ("q", "main", "NotEnoughDevices")
+        assert pending.message == "1 of example.com/gpu needed, but fewer are available"
         scenario.answer_all(scenario.gone("p"))
         assert scenario.held() == {"q/main": ("d0",)}
         assert scenario.manager.pending(GPU) == []
 
-    def test_nobody_is_asked_for_a_pod_that_cannot_be_served_whole(self) -> None:
+    def test_no_call_for_a_pod_that_cannot_be_served_completely(self) -> None:
         scenario = with_plugin(2)
         scenario.plugin([], NIC, 2)
         assert calls(scenario.see(pod("p", gpu=1, nic=1))) == []
@@ -227,7 +227,7 @@ class TestNotEnough:
         scenario.answer_all(scenario.lists(device_ids(3)))
         assert scenario.reasons() == {}
 
-    def test_who_came_first_is_tried_first(self) -> None:
+    def test_first_come_first_served(self) -> None:
         scenario = with_plugin(1)
         scenario.run(pod("z", gpu=1))
         scenario.run(pod("y", gpu=1), pod("x", gpu=1))
@@ -235,7 +235,7 @@ class TestNotEnough:
         assert scenario.held() == {"y/main": ("d0",)}
 
     @pytest.mark.kubelet("behaviour 47", "weak spot 1")
-    def test_a_failing_pod_takes_back_all_and_only_what_it_reserved(self) -> None:
+    def test_a_failing_pod_releases_exactly_its_reservations(self) -> None:
         scenario = with_plugin(3)
         scenario.plugin(["n0"], NIC, 2)
         (first,) = calls(scenario.see(pod("p", gpu=2, nic=1)))
@@ -247,7 +247,7 @@ class TestNotEnough:
         scenario.answer_all(scenario.answer(other))
         assert scenario.held() == {"q/main": ("d2",)}
 
-    def test_two_pods_that_want_the_same_pair_never_hold_each_other_up(self) -> None:
+    def test_two_pods_that_request_the_same_pair_never_block_each_other(self) -> None:
         scenario = with_plugin(1)
         scenario.plugin(["n0"], NIC, 2)
         one = pod("p", container("a", gpu=1), container("b", nic=1))
@@ -264,22 +264,22 @@ class TestNotEnough:
         assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
 
     @pytest.mark.kubelet("weak spot 26")
-    def test_two_pods_that_want_the_same_pair_of_advising_plugins_never_hold_each_other_up(self) -> None:
+    def test_two_pods_that_request_the_same_pair_of_plugins_with_preferences_never_block_each_other(self) -> None:
         scenario = Scenario()
-        scenario.plugin(["d0"], options=ADVISING)
-        scenario.plugin(["n0"], NIC, 2, options=ADVISING)
+        scenario.plugin(["d0"], options=WITH_PREFERENCES)
+        scenario.plugin(["n0"], NIC, 2, options=WITH_PREFERENCES)
         one, two = pod("p", container("a", gpu=1), container("b", nic=1)), pod("q", container("a", nic=1, gpu=1))
         for seen in (one, two):
             scenario.see(seen)
-        # both had looked before either had reserved anything; whatever comes is answered the last one first
+        # both calls are made before either pod has reservations; responses arrive in reverse order
         todo = list(scenario.effects)
         for _ in range(20):
             if not todo:
                 break
             latest = todo.pop()
             scenario.effects = []
-            if latest in questions([latest]):
-                scenario.advise(questions([latest])[0])
+            if latest in preferred_calls([latest]):
+                scenario.prefer(preferred_calls([latest])[0])
             elif latest in calls([latest]):
                 scenario.answer(calls([latest])[0])
             todo += scenario.effects
@@ -287,7 +287,7 @@ class TestNotEnough:
         assert len(winner) == 1
         assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
 
-    def test_what_a_beaten_pod_had_reserved_goes_to_who_waits_for_it(self) -> None:
+    def test_reservations_of_a_failed_pod_serve_a_pending_one(self) -> None:
         scenario = with_plugin(1)
         scenario.plugin(["n0"], NIC, 2)
         (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", nic=1))))
@@ -298,19 +298,19 @@ class TestNotEnough:
         scenario.answer_all(scenario.answer(second))
         assert (scenario.held(), scenario.reasons(NIC)) == ({"q/main": ("d0",)}, {"p": "NotEnoughDevices"})
 
-    def test_so_does_what_it_had_of_the_very_resource_it_lacks(self) -> None:
+    def test_so_do_reservations_of_the_resource_that_it_lacks(self) -> None:
         scenario = with_plugin(2)
         (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=1))))
         scenario.lists(["d0"])
         scenario.see(pod("q", gpu=1))
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
-        # p has d0 reserved and can no longer get a second one: it goes back, and q is looked at again
+        # p has reserved d0 and cannot get a second device: d0 is released, and q is retried
         scenario.answer_all(scenario.answer(first))
         assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "NotEnoughDevices"})
 
 
-class TestHeldAlready:
-    def test_a_container_that_has_what_it_asks_for_is_passed_over(self) -> None:
+class TestPartlyAllocated:
+    def test_a_container_that_has_its_devices_is_skipped(self) -> None:
         scenario = with_plugin(2)
         scenario.run(pod("p", gpu=1))
         again = scenario.restarted()
@@ -321,18 +321,18 @@ class TestHeldAlready:
         assert again.held() == {"p/main": ("d0",)}
 
     @pytest.mark.kubelet("behaviour 37")
-    def test_a_changed_request_is_refused_and_said(self) -> None:
+    def test_a_changed_request_is_rejected_and_reported(self) -> None:
         scenario = with_plugin(4)
         scenario.run(pod("p", gpu=1))
         effects = scenario.see(pod("p", gpu=3))
         assert calls(effects) == []
-        (waiting,) = scenario.manager.pending(GPU)
-        assert waiting.reason == "ChangedRequest"
-        assert waiting.message == "container main changed its request from 1 to 3"
+        (pending,) = scenario.manager.pending(GPU)
+        assert pending.reason == "ChangedRequest"
+        assert pending.message == "container main changed its request from 1 to 3"
         assert scenario.held() == {"p/main": ("d0",)}
 
     @pytest.mark.kubelet("behaviour 34")
-    def test_only_the_missing_containers_are_asked_for(self) -> None:
+    def test_only_containers_without_devices_are_allocated(self) -> None:
         scenario = with_plugin(3)
         scenario.run(pod("p", init("i", 2)))
         whole = pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2))
@@ -341,7 +341,7 @@ class TestHeldAlready:
         again.run(whole)
         assert again.held() == {"p/i": ("d0", "d1"), "p/a": ("d0",), "p/b": ("d1", "d2")}
 
-    def test_a_resource_that_comes_later_completes_a_pod(self) -> None:
+    def test_a_resource_that_registers_later_completes_a_pod(self) -> None:
         scenario = with_plugin(1)
         scenario.run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})

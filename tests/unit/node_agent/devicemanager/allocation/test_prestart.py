@@ -1,4 +1,4 @@
-"""PreStartContainer: once for each container and resource, after the pod's allocation, and never for what is done."""
+"""PreStartContainer: once for each container and resource, after the pod's allocation, and never again once it succeeded."""
 
 from collections.abc import Iterable
 
@@ -27,7 +27,7 @@ def pre_starts(effects: Iterable[Effect]) -> list[CallPreStart]:
 
 
 def asking(devices: int = 4) -> Scenario:
-    """GPUs of a plugin that wants the call, network cards of one that does not."""
+    """GPUs of a plugin that requires the call, network cards of one that does not."""
     scenario = Scenario()
     scenario.plugin([f"d{i}" for i in range(devices)], options=ASKING)
     scenario.plugin(["n0", "n1"], NIC, 2)
@@ -35,7 +35,7 @@ def asking(devices: int = 4) -> Scenario:
 
 
 def allocated(scenario: Scenario, *wanted: object) -> list[CallPreStart]:
-    """These pods come and get their devices. Returns the calls that come of it."""
+    """These pods arrive and get their devices. Returns the resulting calls."""
     before = len(scenario.effects)
     scenario.run(*wanted)  # type: ignore[arg-type]
     return pre_starts(scenario.effects[before:])
@@ -60,7 +60,7 @@ class TestWhen:
         assert (call.resource_name, call.endpoint, call.container, call.device_ids) == (GPU, 1, "main", ("d0", "d1"))
         assert is_saved(effects, durable=True)
 
-    def test_not_for_a_plugin_that_does_not_ask_for_it(self) -> None:
+    def test_not_for_a_plugin_that_does_not_require_it(self) -> None:
         assert allocated(asking(), pod("p", nic=2)) == []
 
     @pytest.mark.kubelet("behaviour 58", "scenario 32")
@@ -70,7 +70,7 @@ class TestWhen:
         assert call.container == "b"
         assert pre_starts(started(scenario, call)) == []
 
-    def test_one_after_another_in_the_order_in_which_containers_start(self) -> None:
+    def test_one_at_a_time_in_the_order_in_which_containers_start(self) -> None:
         scenario = asking()
         seen = allocated(scenario, pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2)))
         order = []
@@ -94,7 +94,7 @@ class TestWhen:
 
 
 class TestFailure:
-    def test_is_said_and_the_devices_stay_held(self) -> None:
+    def test_is_reported_and_the_devices_stay_held(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
         assert published(fails(scenario, call)) == {GPU}
@@ -106,7 +106,7 @@ class TestFailure:
         )
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_is_tried_again_with_growing_pauses(self) -> None:
+    def test_is_retried_with_backoff(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
         for pause in (1, 2, 4, 8, 16, 32, 60, 60):
@@ -117,14 +117,14 @@ class TestFailure:
         effects = started(scenario, call)
         assert (published(effects), scenario.reasons()) == ({GPU}, {})
 
-    def test_holds_up_the_containers_that_start_later_and_no_other_pod(self) -> None:
+    def test_delays_later_containers_but_no_other_pod(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", init("i", 1), container("a", gpu=1)))
         assert pre_starts(fails(scenario, call)) == []
         assert len(allocated(scenario, pod("q", gpu=1))) == 1
 
     @pytest.mark.kubelet("behaviour 59")
-    def test_of_a_plugin_that_went_waits_until_it_lists_its_devices_again(self) -> None:
+    def test_of_a_disconnected_plugin_is_retried_when_it_lists_its_devices_again(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
         scenario.disconnect()
@@ -134,7 +134,7 @@ class TestFailure:
         (again,) = pre_starts(scenario.lists(["d0"], endpoint=3))
         assert (again.endpoint, again.device_ids) == (3, ("d0",))
 
-    def test_ends_where_the_plugin_asks_for_it_no_more(self) -> None:
+    def test_ends_when_the_plugin_no_longer_requires_the_call(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
         fails(scenario, call)
@@ -163,7 +163,7 @@ class TestRestart:
         again.run(pod("p", gpu=1))
         return again
 
-    def test_does_not_call_again_for_what_is_done(self) -> None:
+    def test_does_not_repeat_completed_calls(self) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
         assert is_saved(started(scenario, call), durable=False)
@@ -171,7 +171,7 @@ class TestRestart:
         assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
 
     @pytest.mark.parametrize("has_failed", [True, False])
-    def test_calls_again_for_what_was_under_way_or_had_failed(self, has_failed: bool) -> None:
+    def test_repeats_calls_in_flight_and_failed_ones(self, has_failed: bool) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
         if has_failed:
@@ -181,7 +181,7 @@ class TestRestart:
         (repeated,) = pre_starts(again.plugin(["d0"], options=ASKING))
         assert repeated.device_ids == ("d0",)
 
-    def test_a_pod_gone_meanwhile_is_owed_nothing(self) -> None:
+    def test_no_call_for_a_pod_that_is_gone_meanwhile(self) -> None:
         scenario = asking()
         allocated(scenario, pod("p", gpu=1))
         again = Scenario(scenario.manager.checkpoint())
@@ -191,7 +191,7 @@ class TestRestart:
     @pytest.mark.parametrize(
         "odd", ["3", "{}", "[3, null]", '[{"PodUID": "p"}]', '[{"PodUID": 1, "ContainerName": 2, "ResourceName": 3}]']
     )
-    def test_an_odd_list_in_the_file_is_passed_over(self, odd: str) -> None:
+    def test_an_invalid_list_in_the_file_is_ignored(self, odd: str) -> None:
         scenario = asking()
         (call,) = allocated(scenario, pod("p", gpu=1))
         started(scenario, call)

@@ -1,4 +1,4 @@
-"""Which devices are taken for given NUMA nodes, and what a plugin is asked about them. Rows follow the kubelet's own tables."""
+"""Selected devices for given NUMA nodes, and GetPreferredAllocation's arguments. Rows follow the kubelet's own tables."""
 
 from collections import Counter
 
@@ -40,7 +40,7 @@ def test_near_devices_first(
     assert aligned(devices, select(devices, count, (), sorted(devices), nodes).completed()) == expected
 
 
-def test_the_node_with_fewer_free_devices_is_used_up_first() -> None:
+def test_the_node_with_fewer_free_devices_comes_first() -> None:
     devices = on(0, 0, 0, 1, 1)
     assert select(devices, 1, (), sorted(devices), frozenset({0, 1})).completed() == ("d3",)
 
@@ -51,7 +51,7 @@ def test_a_device_of_two_nodes_is_near_to_both() -> None:
     assert select(devices, 1, (), sorted(devices), frozenset({1})).completed() == ("d0",)
 
 
-def test_a_device_of_two_nodes_is_kept_for_who_cannot_do_without() -> None:
+def test_a_device_of_two_nodes_comes_after_devices_of_one() -> None:
     devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,))}
     assert select(devices, 1, (), sorted(devices), frozenset({0})).completed() == ("d1",)
 
@@ -73,10 +73,10 @@ def ids(digits: str) -> tuple[str, ...]:
 HUNDREDS = on(*[0] * 100, *[1] * 100)
 
 
-class TestAdvice:
+class TestPreferred:
     @pytest.mark.kubelet("scenario 56")
     @pytest.mark.parametrize(
-        ("affinity", "advice", "expected"),
+        ("affinity", "preferred", "expected"),
         [
             pytest.param({0}, ["d0", "d19", "d83", "d42", "d77"], {0: 5}, id="near ones are followed"),
             pytest.param({0}, ["d0", "d19", "d83", "d150", "d186"], {0: 5}, id="far ones are passed over"),
@@ -84,16 +84,16 @@ class TestAdvice:
             pytest.param({0, 1}, ["d0", "d19", "d83", "d150", "d186"], {0: 3, 1: 2}, id="of both nodes"),
         ],
     )
-    def test_is_followed_among_near_devices(
-        self, affinity: set[int], advice: list[str], expected: dict[int, int]
+    def test_is_respected_among_near_devices(
+        self, affinity: set[int], preferred: list[str], expected: dict[int, int]
     ) -> None:
-        chosen = select(HUNDREDS, 5, (), sorted(HUNDREDS), frozenset(affinity)).completed(advice)
+        chosen = select(HUNDREDS, 5, (), sorted(HUNDREDS), frozenset(affinity)).completed(preferred)
         assert len(set(chosen)) == 5
         assert aligned(HUNDREDS, chosen) == expected
-        near = {i for i in advice if i in HUNDREDS and affinity.issuperset(HUNDREDS[i].numa_nodes)}
+        near = {i for i in preferred if i in HUNDREDS and affinity.issuperset(HUNDREDS[i].numa_nodes)}
         assert near <= set(chosen)
 
-    def test_decides_only_what_near_devices_leave_open(self) -> None:
+    def test_decides_only_where_near_devices_leave_a_choice(self) -> None:
         devices = on(0, 0, 1, 1)
         picked = select(devices, 3, (), sorted(devices), frozenset({0}))
         assert (picked.taken, picked.missing) == (("d0", "d1"), 1)
@@ -110,7 +110,7 @@ class TestAdvice:
             pytest.param(HALF, 6, "07", "16", "123456", "1236", id="six, near ones settled, two held"),
         ],
     )
-    def test_what_the_plugin_is_asked(
+    def test_arguments_of_the_call(
         self,
         nodes: list[int],
         count: int,
@@ -126,7 +126,7 @@ class TestAdvice:
         assert sorted(picked.taken) == list(ids(must_include))
         assert picked.count == count
 
-    def test_is_not_needed_where_the_near_ones_are_just_enough(self) -> None:
+    def test_is_not_needed_where_the_near_ones_are_exactly_enough(self) -> None:
         devices = on(0, 0, 1)
         picked = select(devices, 2, (), sorted(devices), frozenset({0}))
         assert picked.missing <= 0
@@ -137,16 +137,16 @@ class TestAdvice:
     nodes=st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=1, max_size=12),
     data=st.data(),
 )
-def test_always_the_number_asked_for_each_once_and_near_ones_as_far_as_they_go(
+def test_the_requested_number_without_duplicates_and_as_many_near_ones_as_possible(
     nodes: list[int | None], data: st.DataObject
 ) -> None:
     devices = on(*nodes)
     count = data.draw(st.integers(1, len(devices)))
     own = data.draw(st.sets(st.sampled_from(sorted(devices))))
     affinity = data.draw(st.one_of(st.none(), st.frozensets(st.integers(0, 3), min_size=1)))
-    advice = data.draw(st.lists(st.sampled_from([*sorted(devices), "bogus"])))
+    preferred = data.draw(st.lists(st.sampled_from([*sorted(devices), "bogus"])))
     picked = select(devices, count, sorted(own), sorted(devices.keys() - own), affinity)
-    chosen = picked.completed(advice)
+    chosen = picked.completed(preferred)
     assert len(chosen) == len(set(chosen)) == count
     assert set(chosen) <= devices.keys()
     assert set(picked.candidates()) >= set(chosen)

@@ -1,4 +1,4 @@
-"""Pods under a topology policy, from their arrival to their devices: aligned together, or waiting with nobody asked."""
+"""Pods under a topology policy: aligned together, or pending without a call to a plugin."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,15 +15,15 @@ from nodedevice_agent.devicemanager.state import Checkpoint
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology_hints import on
 from tests.unit.node_agent.devicemanager.scenario import (
-    ADVISING,
     GPU,
     NIC,
+    WITH_PREFERENCES,
     Scenario,
     calls,
     container,
     init,
     pod,
-    questions,
+    preferred_calls,
     sidecar,
 )
 
@@ -41,14 +41,14 @@ def machine(
 ) -> Scenario:
     """GPUs d0, d1, ... and network cards d0, d1, ... on these nodes of a machine of two."""
     scenario = Scenario(topology=Topology(policy, scope, TWO))
-    scenario.plugin(list(on(*gpus).values()), options=ADVISING if is_advising else None)
+    scenario.plugin(list(on(*gpus).values()), options=WITH_PREFERENCES if is_advising else None)
     if nics:
         scenario.plugin(list(on(*nics).values()), NIC, 2)
     return scenario
 
 
 class TestPolicies:
-    def test_none_takes_what_comes_first(self) -> None:
+    def test_none_ignores_topology(self) -> None:
         scenario = machine(Policy.NONE, [0, 1], [1, 0])
         scenario.run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0",)})
@@ -69,7 +69,7 @@ class TestPolicies:
         assert ("p/main" in scenario.held()) is is_served
 
     @pytest.mark.parametrize("policy", STRICT)
-    def test_a_pod_that_cannot_be_aligned_waits_and_nobody_is_asked(self, policy: Policy) -> None:
+    def test_a_pod_that_cannot_be_aligned_is_pending_without_a_call(self, policy: Policy) -> None:
         scenario = machine(policy, [0, 0, 1, 1])
         scenario.run(pod("a", gpu=1), pod("b", gpu=2), pod("c", gpu=1))
         assert scenario.held() == {"a/main": ("d0",), "b/main": ("d2", "d3"), "c/main": ("d1",)}
@@ -79,17 +79,17 @@ class TestPolicies:
         assert scenario.held()["d/main"] == ("d0",)
         scenario.run(pod("e", gpu=1))
         assert calls(scenario.see(pod("f", gpu=2))) == []
-        (waiting,) = scenario.manager.pending(GPU)
-        assert (waiting.pod_uid, waiting.reason) == ("f", "NotEnoughDevices")
+        (pending,) = scenario.manager.pending(GPU)
+        assert (pending.pod_uid, pending.reason) == ("f", "NotEnoughDevices")
 
-    def test_best_effort_takes_what_is_left_across_nodes(self) -> None:
+    def test_best_effort_takes_the_remaining_devices_across_nodes(self) -> None:
         scenario = machine(Policy.BEST_EFFORT, [0, 0, 1, 1])
         occupy_one_on_each_node(scenario)
         scenario.run(pod("p", gpu=2))
         assert scenario.held()["p/main"] == ("d1", "d3")
 
     @pytest.mark.parametrize("policy", [Policy.BEST_EFFORT, *STRICT])
-    def test_a_resource_without_nodes_has_no_say(self, policy: Policy) -> None:
+    def test_a_resource_without_nodes_is_ignored(self, policy: Policy) -> None:
         scenario = machine(policy, [1, 1], [None, None])
         scenario.run(pod("p", gpu=1, nic=2))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0", "d1")})
@@ -103,35 +103,35 @@ def occupy_one_on_each_node(scenario: Scenario) -> None:
     assert scenario.held() == {"x/main": ("d0",), "y/main": ("d2",)}
 
 
-class TestWaiting:
+class TestPending:
     @pytest.mark.kubelet("behaviour 54")
     @pytest.mark.parametrize("policy", STRICT)
-    def test_says_why_and_is_served_when_a_near_device_comes_free(self, policy: Policy) -> None:
+    def test_reason_and_served_when_a_near_device_is_free(self, policy: Policy) -> None:
         scenario = machine(policy, [0, 0, 1, 1])
         occupy_one_on_each_node(scenario)
         assert calls(scenario.see(pod("p", gpu=2))) == []
-        (waiting,) = scenario.manager.pending(GPU)
-        assert waiting.reason == "TopologyAffinity"
-        assert waiting.message == "container main: resources cannot be allocated with topology locality"
-        assert waiting.retry_at is None
+        (pending,) = scenario.manager.pending(GPU)
+        assert pending.reason == "TopologyAffinity"
+        assert pending.message == "container main: resources cannot be allocated with topology locality"
+        assert pending.retry_at is None
         scenario.answer_all(scenario.gone("y"))
         assert scenario.held()["p/main"] == ("d2", "d3")
         assert scenario.reasons() == {}
 
-    def test_a_change_of_any_of_its_resources_helps(self) -> None:
+    def test_a_change_of_any_of_its_resources_triggers_a_retry(self) -> None:
         scenario = machine(Policy.RESTRICTED, [0], [1])
         scenario.run(pod("p", gpu=1, nic=1))
         assert scenario.reasons() == {"p": "TopologyAffinity"}
         scenario.answer_all(scenario.lists(list(on(1, 0).values()), NIC, 2))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d1",)})
 
-    def test_holds_nobody_up(self) -> None:
+    def test_blocks_no_other_pod(self) -> None:
         scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 1])
         scenario.run(pod("p", gpu=2), pod("q", gpu=1))
         assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "TopologyAffinity"})
 
     @pytest.mark.kubelet("weak spot 2")
-    def test_nothing_stays_reserved_of_what_was_only_tried(self) -> None:
+    def test_the_rehearsal_leaves_no_reservation(self) -> None:
         scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 0, 1])
         assert calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=2)))) == []
         assert scenario.reasons() == {"p": "TopologyAffinity"}
@@ -141,7 +141,7 @@ class TestWaiting:
 
 class TestInitContainers:
     @pytest.mark.parametrize("policy", STRICT)
-    def test_an_app_container_stays_near_what_it_takes_over(self, policy: Policy) -> None:
+    def test_an_app_container_stays_near_the_devices_it_reuses(self, policy: Policy) -> None:
         scenario = machine(policy, [0, 0, 1, 1])
         scenario.run(pod("p", init("i", 1), container("a", gpu=2)))
         assert scenario.held() == {"p/i": ("d0",), "p/a": ("d0", "d1")}
@@ -191,35 +191,35 @@ class TestPodScope:
             pytest.param([init("i", 2), sidecar("s", 1), container("a", gpu=1)], {GPU: 2}, id="a sidecar comes later"),
         ],
     )
-    def test_what_a_pod_has_at_once_at_most(self, containers: list[Container], request_: dict[str, int]) -> None:
+    def test_most_devices_of_a_pod_at_one_time(self, containers: list[Container], request_: dict[str, int]) -> None:
         assert pod_request(list(Pod("p", "default", "p", tuple(containers)).device_requests)) == request_
 
 
-class TestAdvice:
-    def test_is_asked_of_near_devices_only(self) -> None:
+class TestPreferred:
+    def test_only_near_devices_are_offered(self) -> None:
         scenario = machine(Policy.RESTRICTED, [0, 0, 0, 1], [1, 0], is_advising=True)
-        (question,) = questions(scenario.see(pod("p", gpu=2, nic=1)))
-        assert (question.available, question.must_include, question.size) == (("d0", "d1", "d2"), (), 2)
-        (call,) = calls(scenario.advise(question, "d3", "d2"))
+        (query,) = preferred_calls(scenario.see(pod("p", gpu=2, nic=1)))
+        assert (query.available, query.must_include, query.size) == (("d0", "d1", "d2"), (), 2)
+        (call,) = calls(scenario.prefer(query, "d3", "d2"))
         assert call.device_ids == ("d0", "d2")
 
-    def test_is_left_aside_where_it_leaves_another_container_without_near_devices(self) -> None:
+    def test_is_ignored_where_it_leaves_another_container_without_near_devices(self) -> None:
         spread = {"d0": (0, 1), "d1": (0,), "d2": (1,)}
         scenario = Scenario(topology=Topology(Policy.SINGLE_NUMA_NODE, numa_nodes=TWO))
-        scenario.plugin([Device(i, numa_nodes=nodes) for i, nodes in spread.items()], options=ADVISING)
+        scenario.plugin([Device(i, numa_nodes=nodes) for i, nodes in spread.items()], options=WITH_PREFERENCES)
         wanted = pod("p", container("a", gpu=1), container("b", gpu=2))
-        (question,) = questions(scenario.see(wanted))
-        (first,) = calls(scenario.advise(question, "d0"))
-        # d1 and d2 are left, on different nodes: from the start, and as rehearsed
+        (query,) = preferred_calls(scenario.see(wanted))
+        (first,) = calls(scenario.prefer(query, "d0"))
+        # d1 and d2 are left, on different nodes: begin again, as in the rehearsal
         effects = scenario.answer(first)
-        assert questions(effects) == []
+        assert preferred_calls(effects) == []
         assert scenario.manager.resources[GPU].reserved.keys() == {"d1"}
         scenario.answer_all(effects)
         assert scenario.held() == {"p/a": ("d1",), "p/b": ("d0", "d2")}
 
 
-class TestOthersMeanwhile:
-    def test_a_near_device_taken_while_a_plugin_is_asked_is_noticed(self) -> None:
+class TestOtherPodsMeanwhile:
+    def test_a_near_device_taken_during_a_call(self) -> None:
         scenario = machine(Policy.RESTRICTED, [0, 1], [0, 1, 1])
         (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
         scenario.run(pod("q", nic=1))
@@ -229,7 +229,7 @@ class TestOthersMeanwhile:
         assert scenario.held() == {"p/main": ("d1",)}
         assert scenario.held(NIC) == {"q/main": ("d0",), "p/main": ("d1",)}
 
-    def test_it_waits_where_there_is_no_other_way(self) -> None:
+    def test_it_is_pending_where_no_other_node_fits(self) -> None:
         scenario = machine(Policy.RESTRICTED, [0], [0, 1])
         (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
         scenario.run(pod("q", nic=1))
@@ -242,7 +242,7 @@ class TestOthersMeanwhile:
 
 class TestRestart:
     @pytest.mark.kubelet("weak spot 5")
-    def test_held_devices_are_not_judged_again(self) -> None:
+    def test_held_devices_are_not_checked_again(self) -> None:
         scenario = machine(Policy.NONE, [0, 1])
         scenario.run(pod("p", gpu=2))
         again = scenario.restarted(topology=Topology(Policy.SINGLE_NUMA_NODE, numa_nodes=TWO))
@@ -251,7 +251,7 @@ class TestRestart:
         assert (again.held(), again.reasons()) == ({"p/main": ("d0", "d1")}, {})
 
     @pytest.mark.parametrize("scope", list(Scope))
-    def test_what_is_held_decides_for_what_is_still_missing(self, scope: Scope) -> None:
+    def test_held_devices_decide_for_the_missing_ones(self, scope: Scope) -> None:
         scenario = machine(Policy.RESTRICTED, [1, 0], scope=scope)
         scenario.happens("cordoned", GPU, ["d1"])
         scenario.run(pod("p", gpu=1, nic=1))
@@ -259,7 +259,7 @@ class TestRestart:
         scenario.answer_all(scenario.plugin(list(on(0, 1).values()), NIC, 2))
         assert scenario.held(NIC) == {"p/main": ("d1",)}
 
-    def test_a_whole_pod_that_has_a_part_already_cannot_be_aligned_any_more(self) -> None:
+    def test_a_partly_allocated_pod_cannot_be_aligned_as_a_whole(self) -> None:
         scenario = machine(Policy.RESTRICTED, [0, 0, 0], scope=Scope.POD)
         scenario.run(pod("p", init("i", 1)))
         again = scenario.restarted(topology=Topology(Policy.RESTRICTED, Scope.POD, TWO))
@@ -267,12 +267,12 @@ class TestRestart:
         again.run(pod("p", init("i", 1), container("a", gpu=2)))
         assert again.reasons() == {"p": "TopologyAffinity"}
 
-    def test_more_than_would_be_needed_today_still_decides(self) -> None:
+    def test_held_devices_decide_also_where_fewer_would_be_needed_now(self) -> None:
         scenario = machine(Policy.RESTRICTED, [1, 1, 1], scope=Scope.POD)
         wanted = pod("p", init("i", 1), container("a", gpu=2, nic=1))
         (first,) = calls(scenario.see(wanted))
         scenario.answer_all(scenario.answer(first))
-        # the init container's device broke, so the app container has two others: three in all
+        # the init container's device became unhealthy, so the app container has two others: three in all
         book = scenario.manager.checkpoint().allocations
         assert {a.container: a.device_ids for a in book} == {"i": ("d0",), "a": ("d0", "d1")}
         again = Scenario(Checkpoint((book[0], replace(book[1], ids_by_numa={1: ("d1", "d2")}))))
@@ -299,7 +299,7 @@ pods = st.lists(
 @given(
     policy=st.sampled_from(STRICT), scope=st.sampled_from(Scope), wanted=pods, order=st.randoms(use_true_random=False)
 )
-def test_whatever_the_order_of_answers_strict_means_strict(
+def test_a_strict_policy_holds_for_any_order_of_responses(
     policy: Policy, scope: Scope, wanted: list[tuple[Container, ...]], order: Random
 ) -> None:
     gpus, nics = on(0, 0, 0, 1, 1, 1), on(0, 0, 1, 1)

@@ -1,4 +1,4 @@
-"""What one resource could offer on which NUMA nodes. Rows follow the kubelet's own table of hints."""
+"""Which NUMA nodes could serve one resource. Rows follow the kubelet's own table of hints."""
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.topology import Hint, hints
@@ -34,29 +34,29 @@ def possible(*masks: int) -> set[Hint]:
         pytest.param(on(0, 1), 3, (), set(), id="more than there are"),
         pytest.param(on(0, 1), 2, ("d0",), set(), id="more than are free"),
         pytest.param(on(0, 1, 1), 2, (), preferred(ONLY_1) | possible(BOTH), id="fits one node alone"),
-        pytest.param(on(0, None, None), 2, (), set(), id="devices without a node answer for no node"),
+        pytest.param(on(0, None, None), 2, (), set(), id="devices without a node count for no node"),
     ],
 )
 def test_hints(devices: dict[str, Device], count: int, taken: tuple[str, ...], expected: set[Hint] | None) -> None:
-    said = hints(devices, count, devices.keys() - set(taken), (), TWO)
-    assert (said if said is None else set(said)) == expected
+    found = hints(devices, count, devices.keys() - set(taken), (), TWO)
+    assert (found if found is None else set(found)) == expected
 
 
-def test_hints_come_from_small_to_large_and_each_once() -> None:
-    said = hints(on(0, 1), 1, ("d0", "d1"), (), TWO)
-    assert said is not None
-    assert [hint.mask for hint in said] == [ONLY_0, ONLY_1, BOTH]
+def test_hints_are_sorted_by_size_without_duplicates() -> None:
+    found = hints(on(0, 1), 1, ("d0", "d1"), (), TWO)
+    assert found is not None
+    assert [hint.mask for hint in found] == [ONLY_0, ONLY_1, BOTH]
 
 
-def test_a_broken_device_still_decides_what_is_preferred() -> None:
+def test_an_unhealthy_device_still_counts_for_the_preferred_size() -> None:
     devices = {**on(0, 1), "d2": Device("d2", healthy=False, numa_nodes=(0,))}
     assert set(hints(devices, 2, ("d0", "d1"), (), TWO) or ()) == possible(BOTH)
 
 
 class TestReusable:
-    """Devices of the pod's init containers: every one of them has to be near."""
+    """Devices of the pod's init containers: each of them must be near."""
 
-    def test_counts_with_the_free_ones(self) -> None:
+    def test_counts_like_a_free_device(self) -> None:
         assert set(hints(on(0, 0, 1), 2, ("d1", "d2"), ("d0",), TWO) or ()) == preferred(ONLY_0) | possible(BOTH)
 
     def test_rules_out_nodes_that_leave_one_out(self) -> None:
@@ -79,17 +79,17 @@ class TestWhichNodes:
         )
 
     @pytest.mark.kubelet("scenario 60", "weak spot 21")
-    def test_a_machine_of_many_nodes_costs_by_those_that_have_devices(self) -> None:
-        # every set of 36 nodes would never end
+    def test_cost_depends_only_on_nodes_with_devices(self) -> None:
+        # iterating over every set of 36 nodes would never end
         assert len(hints(on(0, 1), 1, ("d0", "d1"), (), range(36)) or ()) == 3
 
-    def test_a_node_that_the_machine_does_not_have_is_passed_over(self) -> None:
+    def test_a_node_that_the_machine_does_not_have_is_ignored(self) -> None:
         assert set(hints(on(0, 99), 1, ("d0", "d1"), (), TWO) or ()) == preferred(ONLY_0)
 
-    def test_devices_on_such_nodes_alone_can_be_had_nowhere(self) -> None:
+    def test_devices_only_on_such_nodes_fit_no_node(self) -> None:
         assert hints(on(2**31 - 1), 1, ("d0",), (), TWO) == ()
 
-    def test_a_device_of_two_nodes_answers_for_both(self) -> None:
+    def test_a_device_of_two_nodes_counts_for_both(self) -> None:
         devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(1,))}
         assert set(hints(devices, 1, devices.keys(), (), TWO) or ()) == preferred(ONLY_0, ONLY_1) | possible(BOTH)
         assert set(hints(devices, 2, devices.keys(), (), TWO) or ()) == preferred(ONLY_1) | possible(BOTH)
@@ -97,8 +97,8 @@ class TestWhichNodes:
 
 def test_a_thousand_devices_on_eight_nodes() -> None:
     devices = {f"d{i}": Device(f"d{i}", numa_nodes=(i % 8,)) for i in range(1000)}
-    said = hints(devices, 250, devices.keys(), (), range(8))
-    assert said is not None
+    found = hints(devices, 250, devices.keys(), (), range(8))
+    assert found is not None
     # 125 devices a node: any two nodes do
-    assert sum(hint.is_preferred for hint in said) == 28
-    assert len(said) == 2**8 - 1 - 8
+    assert sum(hint.is_preferred for hint in found) == 28
+    assert len(found) == 2**8 - 1 - 8

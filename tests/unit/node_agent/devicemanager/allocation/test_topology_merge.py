@@ -1,4 +1,4 @@
-"""What a policy makes of the hints of several resources: held against every combination of hints, as the kubelet tries them."""
+"""A policy's decision for the hints of several resources, compared with every combination of hints, as the kubelet tries them."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -13,8 +13,8 @@ WHOLE = 0b1111
 ALIGNING = [policy for policy in Policy if policy is not Policy.NONE]
 
 
-def merged(policy: Policy, *said: Hints, nodes: tuple[int, ...] = NODES) -> Merged:
-    return merge(Topology(policy, numa_nodes=nodes), said)
+def merged(policy: Policy, *resources: Hints, nodes: tuple[int, ...] = NODES) -> Merged:
+    return merge(Topology(policy, numa_nodes=nodes), resources)
 
 
 def good(*masks: int) -> tuple[Hint, ...]:
@@ -35,39 +35,41 @@ ANYWHERE = Merged(None, True)
 
 @pytest.mark.kubelet("scenario 61")
 @pytest.mark.parametrize(
-    ("said", "best_effort", "restricted", "single"),
+    ("resources", "best_effort", "restricted", "single"),
     [
         pytest.param([], ANYWHERE, ANYWHERE, ANYWHERE, id="nothing asked for"),
         pytest.param([None], ANYWHERE, ANYWHERE, ANYWHERE, id="no preference"),
         pytest.param([good(1, 2)], near(0), near(0), near(0), id="the lowest of equals"),
-        pytest.param([good(1, 2), good(2)], near(1), near(1), near(1), id="the one that all like"),
-        pytest.param([good(2), None], near(1), near(1), near(1), id="who has no preference has no say"),
+        pytest.param([good(1, 2), good(2)], near(1), near(1), near(1), id="the one that all prefer"),
+        pytest.param([good(2), None], near(1), near(1), near(1), id="one without a preference is ignored"),
         pytest.param([good(1), good(2)], near(0, 1, 2, 3), REFUSED, REFUSED, id="nothing in common"),
         pytest.param([good(3)], near(0, 1), near(0, 1), REFUSED, id="two nodes at least"),
-        pytest.param([good(1) + bad(3), good(2) + bad(3)], near(0), REFUSED, REFUSED, id="not liked by all"),
-        pytest.param([bad(3)], near(0, 1), REFUSED, REFUSED, id="fits, but as good as it gets"),
+        pytest.param([good(1) + bad(3), good(2) + bad(3)], near(0), REFUSED, REFUSED, id="not preferred by all"),
+        pytest.param([bad(3)], near(0, 1), REFUSED, REFUSED, id="fits, but is not preferred"),
         pytest.param([()], near(0, 1, 2, 3), REFUSED, REFUSED, id="impossible"),
         pytest.param([(), good(2)], near(1), REFUSED, REFUSED, id="impossible beside one that fits"),
-        pytest.param([bad(7), bad(3, 7)], near(0, 1, 2), REFUSED, REFUSED, id="as many nodes as the neediest takes"),
+        pytest.param(
+            [bad(7), bad(3, 7)], near(0, 1, 2), REFUSED, REFUSED, id="as many nodes as the most demanding needs"
+        ),
         pytest.param([bad(1, 3)], near(0), REFUSED, REFUSED, id="but no more"),
         pytest.param([good(WHOLE)], near(*NODES), near(*NODES), REFUSED, id="all nodes"),
     ],
 )
-def test_merge(said: list[Hints], best_effort: Merged, restricted: Merged, single: Merged) -> None:
-    assert merged(Policy.NONE, *said) == ANYWHERE
-    assert merged(Policy.BEST_EFFORT, *said) == best_effort
-    assert merged(Policy.RESTRICTED, *said) == restricted
-    assert merged(Policy.SINGLE_NUMA_NODE, *said) == single
+def test_merge(resources: list[Hints], best_effort: Merged, restricted: Merged, single: Merged) -> None:
+    assert merged(Policy.NONE, *resources) == ANYWHERE
+    assert merged(Policy.BEST_EFFORT, *resources) == best_effort
+    assert merged(Policy.RESTRICTED, *resources) == restricted
+    assert merged(Policy.SINGLE_NUMA_NODE, *resources) == single
 
 
-def test_on_a_machine_of_one_node_any_device_will_do() -> None:
+def test_on_a_machine_of_one_node_any_device_fits() -> None:
     assert merged(Policy.SINGLE_NUMA_NODE, good(1), nodes=(0,)) == ANYWHERE
     assert merged(Policy.RESTRICTED, good(1), nodes=(0,)) == near(0)
 
 
 @st.composite
 def one_resource(draw: st.DrawFn) -> Hints:
-    """Hints as a resource gives them: preferred ones all of the same, smallest size."""
+    """Hints of one resource: the preferred ones all have the same, smallest size."""
     if not draw(st.booleans()):
         return None
     masks = draw(st.sets(st.integers(1, WHOLE), max_size=6))
@@ -77,28 +79,28 @@ def one_resource(draw: st.DrawFn) -> Hints:
 
 @pytest.mark.kubelet("scenario 61")
 @pytest.mark.parametrize("policy", ALIGNING)
-@given(said=st.lists(one_resource(), max_size=4))
-def test_is_what_comes_of_every_combination(policy: Policy, said: list[Hints]) -> None:
-    found, expected = merged(policy, *said), combined(policy, said)
+@given(resources=st.lists(one_resource(), max_size=4))
+def test_equals_the_best_of_every_combination(policy: Policy, resources: list[Hints]) -> None:
+    found, expected = merged(policy, *resources), combined(policy, resources)
     assert found.is_admitted == expected.is_admitted
-    # where nothing has a say, or nothing is given, no nodes are needed
-    if found.is_admitted and any(hints is not None for hints in said):
+    # without any preference, or without resources, no nodes are needed
+    if found.is_admitted and any(hints is not None for hints in resources):
         assert found.affinity == expected.affinity
 
 
-def combined(policy: Policy, said: Iterable[Hints]) -> Merged:
+def combined(policy: Policy, resources: Iterable[Hints]) -> Merged:
     """The rule itself, as the kubelet states it: every combination is merged and the best one stays."""
-    voices: list[list[tuple[int | None, bool]]] = []
-    for hints in said:
+    choices: list[list[tuple[int | None, bool]]] = []
+    for hints in resources:
         if hints is None:
-            voices.append([(None, True)])
+            choices.append([(None, True)])
         else:
-            voices.append([(hint.mask, hint.is_preferred) for hint in hints] or [(None, False)])
-    needed = max((min(m.bit_count() for m, _ in v if m) for v in voices if any(m for m, _ in v)), default=0)
+            choices.append([(hint.mask, hint.is_preferred) for hint in hints] or [(None, False)])
+    needed = max((min(m.bit_count() for m, _ in v if m) for v in choices if any(m for m, _ in v)), default=0)
     if policy is Policy.SINGLE_NUMA_NODE:
-        voices = [[(m, p) for m, p in v if p and (m is None or m.bit_count() == 1)] for v in voices]
+        choices = [[(m, p) for m, p in v if p and (m is None or m.bit_count() == 1)] for v in choices]
     best: tuple[int, bool] | None = None
-    for combination in product(*voices):
+    for combination in product(*choices):
         masks = [mask for mask, _ in combination if mask is not None]
         together = WHOLE
         for mask in masks:

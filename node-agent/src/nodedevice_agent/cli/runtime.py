@@ -93,7 +93,7 @@ def _held(state_dir: Path) -> int:
         checkpoint = checkpoint_file.read(state_dir)
     except CheckpointCorrupt as exc:
         raise click.ClickException(
-            f"cannot read allocations from {state_dir / checkpoint_file.FILE_NAME} ({exc}): "
+            f"allocations cannot be read from {state_dir / checkpoint_file.FILE_NAME} ({exc}): "
             "drain the node and use --even-if-held"
         ) from exc
     return len(checkpoint.allocations) if checkpoint is not None else 0

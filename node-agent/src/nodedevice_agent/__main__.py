@@ -22,8 +22,7 @@ from nodedevice_agent.cli.runtime import runtime
 from nodedevice_agent.cli.simulate import simulate
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError, StateDirectoryUsed
-from nodedevice_agent.kube.client import Cluster
-from nodedevice_agent.kube.retry import until_done
+from nodedevice_agent.kube.client import Cluster, until_done
 from nodedevice_agent.lib import probes as http
 from nodedevice_agent.lib.probes import Health
 from nodedevice_agent.plugins.run import run_plugins

@@ -1,11 +1,14 @@
-"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease.
+"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; and retries.
 
 lightkube handles credentials, TLS and watches. The types here hold only what is read, and lightkube's errors become ours.
 """
 
+import asyncio
 import logging
+import random
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -20,6 +23,7 @@ from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from nodedevice_api import names
+from nodedevice_common.backoff import exponential_seconds
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
@@ -35,11 +39,14 @@ from nodedevice_agent.kube import kubeconfig as kubeconfigs
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", bound=res.Resource)
+R = TypeVar("R", bound=res.Resource)
+T = TypeVar("T")
 
 REQUEST_SECONDS = 10.0
 # The server closes a watch after this time, so that the objects are listed again now and then.
 WATCH_SECONDS = 300
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
 _LEASE = "Lease"
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE, _TOO_MANY = 401, 403, 404, 410, 429
 
@@ -150,13 +157,13 @@ class Cluster:
         with _counted(names.NODE_DEVICE), self._request(f"writing the status of nodedevice {name}"):
             return await self._client.patch(NodeDeviceStatus, name, body, patch_type=PatchType.APPLY, force=True)
 
-    async def list(self, kind: type[T], fields: Mapping[str, str]) -> tuple[list[T], str]:
+    async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
         """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces."""
         with self._request(f"listing {_plural(kind)}"):
             listing: Any = self._client.list(kind, fields=dict(fields), **_scope(kind))
             return [found async for found in listing], listing.resourceVersion
 
-    async def watch(self, kind: type[T], fields: Mapping[str, str], version: str) -> AsyncIterator[tuple[str, T]]:
+    async def watch(self, kind: type[R], fields: Mapping[str, str], version: str) -> AsyncIterator[tuple[str, R]]:
         """Each change since that version: ADDED, MODIFIED or DELETED, and the object. Ends when the server closes it."""
         what = f"watching {_plural(kind)}"
         with _translated(what):
@@ -275,6 +282,58 @@ def _by_status(what: str, detail: str, status: int) -> ApiError:
     if status == _TOO_MANY:
         return ApiUnreachable(what, detail, status)
     return ApiRefused(what, detail, status)
+
+
+# -- retries ------------------------------------------------------------------------------------------------------------
+
+
+def pause_seconds(failures: int) -> float:
+    """0.5 to 30 seconds, growing; random, so that the agents of a fleet do not retry in step."""
+    return random.uniform(
+        FIRST_PAUSE_SECONDS, exponential_seconds(failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+    )
+
+
+def log_failure(event: str, error: ApiError, **fields: str) -> bool:
+    """Warn, and return whether that was done. A lost connection is logged by the client, once for all requests."""
+    is_warned = not isinstance(error, ApiDisconnected)
+    log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
+    return is_warned
+
+
+async def forever(once: Callable[[], Awaitable[None]]) -> None:
+    """Call `once` again and again until cancelled: immediately after it returns, after a pause when it raises ApiError.
+
+    What worked for longer than the longest pause starts with the shortest pause again.
+    """
+    failures, is_logged = 0, False
+    while True:
+        started = time.monotonic()
+        try:
+            await once()
+            failures, is_logged = 0, False
+        except ApiGone:
+            failures, is_logged = 0, False
+        except ApiError as exc:
+            if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
+                failures, is_logged = 0, False
+            failures += 1
+            is_logged = is_logged or log_failure("API request failed; retrying", exc)
+            await asyncio.sleep(pause_seconds(failures))
+
+
+async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
+    """Call `once` until it does not raise ApiError, with the same pauses. Returns its result. but: an error to raise."""
+    failures, is_logged = 0, False
+    while True:
+        try:
+            return await once()
+        except but:
+            raise
+        except ApiError as exc:
+            failures += 1
+            is_logged = is_logged or log_failure("API request failed; retrying", exc)
+            await asyncio.sleep(pause_seconds(failures))
 
 
 # each resource's watch holds a connection; the library's limit of 100 would leave none for the other requests

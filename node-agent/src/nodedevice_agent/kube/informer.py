@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from nodedevice_agent.kube.client import Cluster
-from nodedevice_agent.kube.retry import forever
+from nodedevice_agent.kube.client import Cluster, forever
 
 T = TypeVar("T", bound=Any)
 T_contra = TypeVar("T_contra", contravariant=True)

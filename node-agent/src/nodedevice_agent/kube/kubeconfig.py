@@ -1,7 +1,6 @@
-"""Where the API server is and as whom the agent speaks: a kubeconfig file, or the pod's ServiceAccount. Talks to nobody.
+"""Reads the API server's address and credentials, from a kubeconfig file or the pod's ServiceAccount. No network.
 
-The library reads a file as if it were right. What is wrong with one is looked for first, and said without a word of the file's
-content, which may be a secret.
+The library assumes a valid file. Files are validated first, and errors never quote their content, which may be secret.
 """
 
 import os
@@ -50,7 +49,7 @@ def _of_pod() -> SingleConfig:
     try:
         config = KubeConfig.from_service_account().get()
     except LookupError as exc:
-        why = f"{SERVICE_ACCOUNT} is there, and {exc} is not in the environment"
+        why = f"{SERVICE_ACCOUNT} exists, but {exc} is not in the environment"
         raise unusable(None, why) from exc
     except (ConfigError, OSError, ValueError) as exc:
         raise unusable(None, str(exc)) from exc
@@ -59,7 +58,7 @@ def _of_pod() -> SingleConfig:
 
 
 def _check(file: Path, config: SingleConfig) -> None:
-    """Raises SettingsError for an address that is none, and for a file that cannot be read."""
+    """Raises SettingsError for an invalid address, and for a file that cannot be read."""
     if not config.cluster.server.startswith(("https://", "http://")):
         raise unusable(file, "the server of its cluster must begin with https:// or http://")
     assert config.user is not None

@@ -18,8 +18,7 @@ from nodedevice_common.jitter import jittered
 
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.errors import ApiError, ApiForbidden, ApiNotFound
-from nodedevice_agent.kube.client import Cluster
-from nodedevice_agent.kube.retry import log_failure
+from nodedevice_agent.kube.client import Cluster, log_failure
 from nodedevice_agent.lib.probes import Health
 
 log = logging.getLogger(__name__)

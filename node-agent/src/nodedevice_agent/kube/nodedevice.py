@@ -18,10 +18,9 @@ from nodedevice_api.names import node_device_name
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiError, ApiNotFound, ApiRefused
-from nodedevice_agent.kube.client import Cluster, NodeDeviceObject
+from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, log_failure, pause_seconds
 from nodedevice_agent.kube.informer import Informer
 from nodedevice_agent.kube.observed_status import cordoned_ids, well_formed
-from nodedevice_agent.kube.retry import log_failure, pause_seconds
 
 log = logging.getLogger(__name__)
 

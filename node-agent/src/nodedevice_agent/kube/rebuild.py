@@ -9,9 +9,8 @@ from typing import Any
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.kube.client import Cluster, NodeDeviceObject
+from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, until_done
 from nodedevice_agent.kube.observed_status import resource_name_of, well_formed
-from nodedevice_agent.kube.retry import until_done
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
 from nodedevice_agent.deviceplugin.rejections import Refusals
-from nodedevice_agent.kube import lease, retry
-from nodedevice_agent.kube.client import Cluster
+from nodedevice_agent.kube import client as kube_client
+from nodedevice_agent.kube import lease
+from nodedevice_agent.kube.client import Cluster, until_done
 from nodedevice_agent.kube.informer import Informer
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDevice
 from nodedevice_agent.kube.pods import PodObject
-from nodedevice_agent.kube.retry import until_done
 from nodedevice_agent.lib.probes import Health
 
 from tests.unit.node_agent.kube.status_source import FixedStatus
@@ -60,7 +60,7 @@ def transport() -> Transport:
 @pytest.fixture
 async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     """With this transport; retries do not pause."""
-    monkeypatch.setattr(retry, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(kube_client, "pause_seconds", lambda failures: 0)
     monkeypatch.setattr(lease, "_pause", lambda seconds, is_news: asyncio.sleep(0))
     config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
     client: AsyncClient = AsyncClient(config=config, transport=transport, trust_env=False, field_manager="test")

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
+from nodedevice_agent.kube import client
 from nodedevice_agent.kube import nodedevice as node_devices
-from nodedevice_agent.kube import retry
 from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.nodedevice import Contention, NodeDevice
 
@@ -102,7 +102,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     monkeypatch.setattr(node_devices, "_REFUSED_PAUSE_SECONDS", NEVER_SECONDS)
     monkeypatch.setattr(node_devices, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(node_devices, "_LONGEST_CONTENTION_PAUSE_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(retry, "pause_seconds", lambda failures: 0)
+    monkeypatch.setattr(client, "pause_seconds", lambda failures: 0)
     return FakeCluster()
 
 
@@ -173,7 +173,7 @@ def test_contention_is_logged_once_a_minute_and_ends_with_the_edits(caplog: pyte
     for _ in range(240):
         now += 1
         found.edited()
-        assert retry.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= node_devices._LONGEST_CONTENTION_PAUSE_SECONDS
+        assert client.FIRST_PAUSE_SECONDS <= found.pause_seconds() <= node_devices._LONGEST_CONTENTION_PAUSE_SECONDS
     logged = [record.getMessage() for record in caplog.records]
     assert logged == [RESTORED] * node_devices.FREE_EDITS + [CONFLICT] * 4
     now += node_devices.WINDOW_SECONDS

@@ -182,7 +182,7 @@ async def _set_runtime(node: AgentNode, containers: FakeRuntime) -> tuple[Plugin
     node.start_agent({"--runtime": "nri", "--nri-socket": str(containers.socket), "--runtime-grace-seconds": "1"})
     connection = await containers.plugin()
     early = await node.pod("early")
-    await node.agent.until_logged("a pod here asks for a resource that no device plugin has registered yet")
+    await node.agent.until_logged("pod requests a resource that no device plugin has registered yet")
     # its name is not managed here yet, so that nothing is asked of the agent
     await connection.create_container(_sandbox(early, "early"), _container(early))
     await connection.container_event("PostStartContainer", _sandbox(early, "early"), _container(early))

@@ -63,7 +63,7 @@ class Agent:
         self.is_serving = self._host.is_serving
         self._pods = PodWatch(cluster, node_name, self._host, self._publisher, health)
         self._lease = LeaseKeeper(
-            cluster, settings.leases_namespace, node_name, platform.node(), self._host.refusals, health
+            cluster, settings.leases_namespace, node_name, platform.node(), self._host.rejections, health
         )
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
@@ -117,13 +117,12 @@ class Agent:
         registry_dir = self._settings.plugins_registry_dir
         if not registry_dir:
             return None
-        host = self._host
         if directory.path.resolve().is_relative_to(Path(registry_dir).resolve()):
             raise SettingsError(
                 f"--plugins-registry-dir {registry_dir} contains --plugin-dir {directory.path}, which has no registration sockets; "
                 "use separate directories"
             )
-        return PluginWatcher(Path(registry_dir), directory.path, host.connect, host.disconnect, host.refusals)
+        return PluginWatcher(Path(registry_dir), self._host)
 
     def _kubelet_backend(self, directory: PluginDirectory) -> KubeletBackend | None:
         """Raises SettingsError."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lightkube.resources.coordination_v1 import Lease
-from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import Cluster
@@ -40,12 +40,12 @@ class Beating:
     def __init__(self, node: AgentNode) -> None:
         self.node = node
         self.time = 1000.0
-        self.refusals = Refusals(lambda: self.time)
+        self.rejections = Rejections(lambda: self.time)
         self.health = RecordedHealth()
         self.renewals = self.health.renewals
 
     def keeper(self, cluster: Cluster) -> LeaseKeeper:
-        return LeaseKeeper(cluster, AGENTS_NAMESPACE, self.node.name, "host-a", self.refusals, self.health)
+        return LeaseKeeper(cluster, AGENTS_NAMESPACE, self.node.name, "host-a", self.rejections, self.health)
 
     def lease(self) -> dict[str, Any]:
         """Empty while there is none."""
@@ -139,8 +139,8 @@ async def test_refused_registrations_are_told_on_it_soon_until_they_are_old(
     await beating.until_renewed()
     await beating.kubectl("annotate", "lease", beating.node.name, "somebody=was here")
     await until(lambda: beating.renewals[-1:] == [True], lambda: f"renewed: {beating.renewals}")
-    beating.refusals.add("ResourceName", ValueError("b is\nno name"))
-    beating.refusals.add("Dialling", ValueError("a has no socket"))
+    beating.rejections.add("ResourceName", ValueError("b is\nno name"))
+    beating.rejections.add("Dialling", ValueError("a has no socket"))
     await until(lambda: beating.refused() == "a has no socket\nb is no name", lambda: f"told: {beating.refused()}")
     annotations = (await asyncio.to_thread(beating.lease))["metadata"]["annotations"]
     assert annotations["somebody"] == "was here"
@@ -156,7 +156,7 @@ async def test_a_refusal_does_not_wait_for_the_next_beat(
     beating = Beating(agent_node)
     keeping = asyncio.create_task(beating.keeper(cluster).run())
     await until(lambda: beating.renewals == [True], lambda: "it is made, and the next beat is far")
-    beating.refusals.add("Version", ValueError("v1alpha1 is too old"))
+    beating.rejections.add("Version", ValueError("v1alpha1 is too old"))
     await until(lambda: beating.refused() != "", lambda: f"told: {beating.renewals}")
     assert beating.renewals == [True, True]
     keeping.cancel()
@@ -178,8 +178,8 @@ async def test_a_policy_that_refuses_what_is_told_does_not_keep_it_from_beating(
 
     monkeypatch.setattr(Cluster, "replace_lease", refusing)
     await beating.until_renewed()
-    beating.refusals.add("Version", ValueError("too old"))
-    await until(lambda: not beating.refusals.is_news.is_set(), lambda: "it was tried to tell")
+    beating.rejections.add("Version", ValueError("too old"))
+    await until(lambda: not beating.rejections.changed.is_set(), lambda: "it was tried to tell")
     await beating.until_renewed()
     assert set(beating.renewals) == {True}
     assert await asyncio.to_thread(beating.refused) == ""

@@ -126,7 +126,7 @@ async def test_a_pod_that_requires_the_plugin_is_refused_until_it_has_devices(
 ) -> None:
     connection = await runtime.plugin()
     uid = await node.pod("one")
-    await node.agent.until_logged("a pod here asks for a resource that no device plugin has registered yet")
+    await node.agent.until_logged("pod requests a resource that no device plugin has registered yet")
     with pytest.raises(CallFailed, match=r"no device plugin has registered example\.com/gpu"):
         await connection.create_container(sandbox(uid, "one", held=True), container(uid))
     await node.plugin(1)

@@ -54,7 +54,7 @@ async def test_a_runtime_that_rejects_the_agent_counts_as_disconnected(agent_nod
         runtime.rejects = True
         await runtime.connections[0].close()
         # at first the connection is lost, which may be seen as well
-        await until_said(node, "False", "RuntimeDisconnected", "its log says why")
+        await until_said(node, "False", "RuntimeDisconnected", "its log has the reason")
         for _ in range(2):
             assert isinstance(await runtime.failed.get(), CallFailed)
         runtime.rejects = False

@@ -40,7 +40,7 @@ async def test_pods_that_were_there_before_the_agent_and_its_plugin(node: AgentN
     node.agent.kill()
     await node.pod("early")
     node.agent.start()
-    line = await node.agent.until_logged("a pod here asks for a resource that no device plugin has registered yet")
+    line = await node.agent.until_logged("pod requests a resource that no device plugin has registered yet")
     assert line["pod"] == f"{node.namespace}/early"
     await node.plugin(1)
     seen = await node.until_numbers(total=1, allocated=1, available=0)

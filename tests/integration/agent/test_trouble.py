@@ -150,7 +150,7 @@ async def test_what_is_no_socket_where_plugins_register_ends_it_with_a_sentence(
     agent_node.start_agent()
     assert await agent_node.agent.ended() == 2
     said = agent_node.agent.log.read_text()
-    assert "kubelet.sock cannot be made: something that is not a socket is there; remove it" in said
+    assert "cannot create kubelet.sock: the path is not a socket; remove it" in said
     assert "Traceback" not in said
     assert in_the_way.exists()
 

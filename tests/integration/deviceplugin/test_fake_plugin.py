@@ -34,7 +34,7 @@ async def fake_process(plugin_dir: Path) -> AsyncIterator[asyncio.subprocess.Pro
         await process.wait()
 
 
-async def test_registers_anew_after_a_wipe_and_leaves_its_socket_when_killed(tmp_path: Path) -> None:
+async def test_registers_again_after_a_wipe_and_leaves_its_socket_when_killed(tmp_path: Path) -> None:
     manager = Manager(tmp_path)
     async with fake_process(tmp_path) as process:
         await manager.start()
@@ -108,7 +108,7 @@ async def test_a_plugin_whose_options_fail_cannot_register(manager: Manager, plu
     assert manager.registrations == []
 
 
-async def test_allocate_answers_fails_hangs_and_says_nothing(manager: Manager, plugin: FakePlugin) -> None:
+async def test_allocate_succeeds_fails_hangs_and_is_empty(manager: Manager, plugin: FakePlugin) -> None:
     await plugin.register()
     stub = manager.dial(RESOURCE)
     request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=["b", "a"])])
@@ -129,7 +129,7 @@ async def test_allocate_answers_fails_hangs_and_says_nothing(manager: Manager, p
     assert [call.device_ids for call in plugin.calls_of("Allocate")] == [("b", "a")] * 4
 
 
-async def test_preferred_answers_as_told(manager: Manager, plugin: FakePlugin) -> None:
+async def test_preferred_responses(manager: Manager, plugin: FakePlugin) -> None:
     await plugin.register()
     request = api_pb2.PreferredAllocationRequest()
     request.container_requests.add(available_deviceIDs=["a", "b"], allocation_size=1)
@@ -139,7 +139,7 @@ async def test_preferred_answers_as_told(manager: Manager, plugin: FakePlugin) -
     assert list((await stub.GetPreferredAllocation(request)).container_responses[0].deviceIDs) == ["never heard of"]
 
 
-async def test_a_killed_plugins_socket_stays_behind(plugin: FakePlugin) -> None:
+async def test_a_killed_plugins_socket_stays(plugin: FakePlugin) -> None:
     await plugin.stop(leave_socket=True)
     assert plugin.socket_path.is_socket()
 

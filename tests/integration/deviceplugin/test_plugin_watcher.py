@@ -23,8 +23,7 @@ def a_plugin(*device_ids: str, resource_name: str = RESOURCE) -> FakePlugin:
 
 @asynccontextmanager
 async def watching(manager: HostedManager, registry: Path) -> AsyncIterator[None]:
-    host = manager.host
-    watcher = PluginWatcher(registry, manager.plugin_dir, host.connect, host.disconnect, host.refusals)
+    watcher = PluginWatcher(registry, manager.host)
     running = asyncio.create_task(watcher.run())
     yield
     running.cancel()
@@ -122,7 +121,7 @@ async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(manager: Hos
     await old.stop()
 
 
-async def test_what_is_not_a_plugins_socket_is_ignored(manager: HostedManager, registry: Path) -> None:
+async def test_other_files_are_ignored(manager: HostedManager, registry: Path) -> None:
     hidden = Registrant(registry / ".hidden.sock", a_plugin("a"))
     in_hidden = Registrant(registry / ".folder" / "reg.sock", a_plugin("a"))
     await hidden.start()
@@ -138,7 +137,7 @@ async def test_what_is_not_a_plugins_socket_is_ignored(manager: HostedManager, r
         await registrant.stop()
 
 
-async def test_other_kinds_of_plugins_are_left_alone(manager: HostedManager, registry: Path) -> None:
+async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, registry: Path) -> None:
     """A CSI registrar exits when it is told that it was not registered."""
     csi = Registrant(registry / "csi.sock", a_plugin("a"), kind="CSIPlugin", name="csi.example.com", versions=["1.0.0"])
     await csi.start()
@@ -165,7 +164,7 @@ async def test_other_kinds_of_plugins_are_left_alone(manager: HostedManager, reg
         pytest.param({"endpoint": "REGISTRY/a\n.sock"}, "must be empty or the whole path", id="unprintable endpoint"),
     ],
 )
-async def test_a_plugin_that_may_not_register_is_told_why(
+async def test_a_rejected_plugin_is_notified_of_the_reason(
     manager: HostedManager, registry: Path, announced: dict[str, str], told: str
 ) -> None:
     endpoint = announced.get("endpoint", "").replace("REGISTRY", str(registry))
@@ -194,9 +193,7 @@ async def test_the_endpoint_may_be_another_socket(
 
 
 @pytest.mark.kubelet("scenario 68")
-async def test_what_failed_is_tried_again(
-    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failure_is_retried(manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_watcher, "FIRST_PAUSE_SECONDS", 0.02)
     registrant = Registrant(registry / "fake.sock", a_plugin("a"))
     registrant.info_errors = 3
@@ -208,7 +205,9 @@ async def test_what_failed_is_tried_again(
 
 
 @pytest.mark.kubelet("scenario 65", "scenario 69")
-async def test_one_operation_at_a_time_and_nobody_waits_for_anothers(manager: HostedManager, registry: Path) -> None:
+async def test_each_socket_has_one_operation_at_a_time_and_waits_for_no_other(
+    manager: HostedManager, registry: Path
+) -> None:
     slow = Registrant(registry / "slow.sock", a_plugin("a", resource_name="example.com/slow"))
     slow.info_gate = asyncio.Event()
     await slow.start()

@@ -26,7 +26,7 @@ def reasons(manager: HostedManager) -> list[str]:
 
 
 @pytest.mark.kubelet("behaviour 57")
-async def test_is_called_again_until_it_succeeds_and_then_never(tmp_path: Path, plugin: FakePlugin) -> None:
+async def test_is_retried_until_it_succeeds(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
         await plugin.start(manager.plugin_dir)
         await plugin.register()

@@ -36,7 +36,7 @@ def _devices(count: int) -> dict[str, FakeDevice]:
     return {f"device-{number}": FakeDevice() for number in range(count)}
 
 
-async def test_it_is_served_through_restarts_and_comes_to_rest(tmp_path: Path) -> None:
+async def test_it_is_served_through_restarts_without_endless_registrations(tmp_path: Path) -> None:
     plugin = _Touchy(RESOURCE, _devices(2))
     async with hosted(tmp_path) as manager:
         await plugin.start(tmp_path / "plugins")

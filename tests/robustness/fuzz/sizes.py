@@ -16,7 +16,7 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.devices import MAX_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.deviceplugin import codec as wire
+from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
 from nodedevice_agent.errors import PluginFailed
 
@@ -61,7 +61,7 @@ def _list(device: _DeviceBytes, most: int = MAX_MESSAGE_BYTES) -> None:
     # more than are read need not differ
     octets += (count - MAX_DEVICES) * device(0)
     listed: list[ListedDevices] = []
-    _measure(lambda: listed.append(wire.device_list(octets)))
+    _measure(lambda: listed.append(codec.device_list(octets)))
     assert len(listed[0].devices) <= MAX_DEVICES
 
 
@@ -89,7 +89,7 @@ def _answer(size: int, *, is_taken: bool) -> None:
         asyncio.run(ask())
 
     def refused() -> None:
-        with pytest.raises(PluginFailed, match="is the most"):
+        with pytest.raises(PluginFailed, match="exceeds the limit"):
             run()
 
     _measure(run if is_taken else refused)

@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.connection import PluginConnection
-from nodedevice_agent.deviceplugin.plugin_registration_client import Announcement
+from nodedevice_agent.deviceplugin.plugin_registration_client import PluginRegistrationClient
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kube.status import node_device_status
 
@@ -113,14 +113,14 @@ def test_any_announcement(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) 
 
     async def one(info: bytes, reply: bytes) -> None:
         plugin.answers |= {"GetInfo": [info], "NotifyRegistrationStatus": [reply]}
-        async with Announcement.open(plugin.socket) as announcement:
+        async with PluginRegistrationClient.open(plugin.socket) as client:
             try:
-                found = await announcement.info()
+                found = await client.info()
             except PluginFailed as failed:
                 _is_printable(str(failed))
             else:
                 assert isinstance(found.supported_versions, tuple)
-            await announcement.tell("no")
+            await client.notify("no")
 
     runner.run(plugin.start())
     try:

@@ -1,4 +1,4 @@
-"""Between the device plugin protocol's messages and the core's values. No message object leaves the edges.
+"""Encodes and decodes the messages of the device plugin API. No message object leaves this folder.
 
 Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
 """
@@ -29,36 +29,40 @@ from nodedevice_agent.devicemanager.devices import (
 )
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.deviceplugin.message_fields import beginning
 
 HEALTHY = "Healthy"
-# what the CRD can hold of a device's details
+
+# of protobuf
+_VARINT, _FIXED64, _LENGTH, _GROUP_START, _GROUP_END, _FIXED32 = range(6)
+_FIXED = {_FIXED64: 8, _FIXED32: 4, _GROUP_START: 0, _GROUP_END: 0}
+_LAST_GROUP_BIT = 63
+# the CRD's bounds for a device's details
 _MAX_REASON, _MAX_MESSAGE, _MAX_ATTRIBUTES, _MAX_ATTRIBUTE = 128, 1024, 32, 256
-# ... and of all devices' attributes together; the CRD shows 4096 devices
+# ... and for the attributes of all devices together; the CRD has 4096 devices
 _MAX_ATTRIBUTES_OF_ALL = 4096 * _MAX_ATTRIBUTES
-# Twice what 4096 devices need that say a KiB each. Parsed, attributes take twenty times as much memory.
-_MOST_DETAILED_BYTES = 8 * 1024 * 1024
-# NUMA nodes or attributes of one device that are looked at, to find those that are taken
-_MOST_LOOKED_AT = 1024
+# Twice as much as 4096 devices with a KiB each. Parsed, attributes take twenty times as much memory.
+_MAX_DETAILED_BYTES = 8 * 1024 * 1024
+# NUMA nodes or attributes of one device that are read, to select the accepted ones
+_MAX_READ = 1024
 
 
 def device_list(octets: bytes, known: ListedDevices = NO_DEVICES) -> ListedDevices:
-    """A ListAndWatchResponse, read up to the first device that is one too many; known: as accept() has it.
+    """A ListAndWatchResponse, read up to the first device above the limit; known: as in accept().
 
     Raises DecodeError.
     """
-    octets = beginning(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
+    octets = truncated(octets, api_pb2.ListAndWatchResponse.DEVICES_FIELD_NUMBER, MAX_DEVICES + 1)
     message = api_pb2.ListAndWatchResponse.FromString(octets)
     details = _details(octets)
     return accept(_devices(message, details), _plain(details.message or details.reason, _MAX_MESSAGE), known)
 
 
 def _details(octets: bytes) -> DeviceListDetails:
-    """The same bytes read as the other message; none where v1beta1 makes sense of them and we do not, or of a huge list.
+    """The same bytes decoded as our extension of the message; empty if they are no such message, or for a huge list.
 
-    Those numbers are ours by custom alone: another vendor may use them for anything.
+    Nobody reserved our field numbers in v1beta1: another vendor may use them for anything.
     """
-    if len(octets) > _MOST_DETAILED_BYTES:
+    if len(octets) > _MAX_DETAILED_BYTES:
         return DeviceListDetails()
     try:
         return DeviceListDetails.FromString(octets)
@@ -68,16 +72,16 @@ def _details(octets: bytes) -> DeviceListDetails:
 
 def _devices(message: api_pb2.ListAndWatchResponse, details: DeviceListDetails) -> Iterator[Device]:
     attributes_left = _MAX_ATTRIBUTES_OF_ALL
-    for device, said in zip(message.devices, chain(details.devices, repeat(DeviceDetails())), strict=False):
-        attributes = _attributes(said) if said.attributes and attributes_left > 0 else ()
+    for device, found in zip(message.devices, chain(details.devices, repeat(DeviceDetails())), strict=False):
+        attributes = _attributes(found) if found.attributes and attributes_left > 0 else ()
         attributes_left -= len(attributes)
-        yield _device(device, said, attributes)
+        yield _device(device, found, attributes)
 
 
 def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tuple[str, str], ...]) -> Device:
     nodes: set[int] = set()
     if device.HasField("topology"):
-        listed = islice(device.topology.nodes, _MOST_LOOKED_AT)
+        listed = islice(device.topology.nodes, _MAX_READ)
         nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
     return Device(
         device.ID,
@@ -92,14 +96,14 @@ def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tu
 def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:
     named = sorted(
         (_plain(name, _MAX_ATTRIBUTE), _plain(value, _MAX_ATTRIBUTE))
-        for name, value in islice(details.attributes.items(), _MOST_LOOKED_AT)
+        for name, value in islice(details.attributes.items(), _MAX_READ)
     )
     return tuple({name: (name, value) for name, value in named if name}.values())[:_MAX_ATTRIBUTES]
 
 
-def _plain(text: str, most: int) -> str:
-    """Bounded, and in one line that can be printed, whatever the plugin sent."""
-    return "".join(c if c.isprintable() else " " for c in text[:most]) if text else ""
+def _plain(text: str, limit: int) -> str:
+    """Bounded, printable and in one line, whatever the plugin sent."""
+    return "".join(c if c.isprintable() else " " for c in text[:limit]) if text else ""
 
 
 def options(message: api_pb2.DevicePluginOptions) -> PluginOptions:
@@ -146,3 +150,44 @@ def _edits(message: api_pb2.ContainerAllocateResponse) -> ContainerEdits:
         annotations=dict(message.annotations),
         cdi_devices=tuple(device.name for device in message.cdi_devices),
     )
+
+
+# -- before parsing --------------------------------------------------------------------------------------------------------
+
+
+def truncated(octets: bytes, number: int, limit: int) -> bytes:
+    """The message up to and with the `limit`th field of this number; the whole message where it has fewer.
+
+    Counts before parsing, because a parser makes an object of some hundred bytes of each field. Fields of groups count too.
+    Raises DecodeError for an invalid message. Source: the protobuf encoding, tags and wire types.
+    """
+    position = found = 0
+    while position < len(octets):
+        tag, position = _varint(octets, position)
+        kind = tag & 7
+        if kind == _LENGTH:
+            size, position = _varint(octets, position)
+            position += size
+        elif kind == _VARINT:
+            _, position = _varint(octets, position)
+        elif kind in _FIXED:
+            position += _FIXED[kind]
+        else:
+            raise DecodeError(f"invalid wire type {kind}")
+        found += tag >> 3 == number
+        if found == limit:
+            return octets[:position]
+    return octets
+
+
+def _varint(octets: bytes, position: int) -> tuple[int, int]:
+    """A number, and the position after it. Raises DecodeError."""
+    value = shift = 0
+    while position < len(octets) and shift <= _LAST_GROUP_BIT:
+        octet = octets[position]
+        position += 1
+        value |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            return value, position
+        shift += 7
+    raise DecodeError("unterminated varint")

@@ -1,6 +1,6 @@
 """One registered device plugin: its socket, its options, its stream of devices, and the calls to it.
 
-Every call has a deadline, which the kubelet's do not: a plugin that hangs harms nobody but itself.
+Every call has a timeout, unlike the kubelet's: a plugin that hangs affects only itself.
 Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/client.go.
 """
 
@@ -21,7 +21,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resource import PluginOptions
-from nodedevice_agent.deviceplugin import codec as wire
+from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.unix_sockets import grpc_target
 
@@ -31,36 +31,40 @@ DIAL_SECONDS = 10.0
 OPTIONS_SECONDS = 10.0
 PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
-# the one deadline that the kubelet has
+# the only timeout that the kubelet has
 PRE_START_SECONDS = 30.0
-# Enough for the longest list that is taken. The kubelet takes 4 MiB and drops plugins that list more (kubernetes#109304).
+# Enough for the longest accepted list. The kubelet accepts 4 MiB and drops plugins that list more (kubernetes#109304).
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-# A container runtime takes environment, mounts and devices of some KiB. A response stays in memory (decoded too, which can take
+# A container has environment, mounts and devices of some KiB. A response stays in memory (decoded too, which can take
 # twenty times as much) and in the checkpoint for as long as its pod is there.
 MAX_ALLOCATION_BYTES = 256 * 1024
-# Options, and the answer to PreStartContainer, which is empty: a plugin of a later API may say a little more.
+# Options, and the response to PreStartContainer, which is empty: a later API may have a few more fields.
 _MAX_SMALL_BYTES = 64 * 1024
-# A longer list is read beside the event loop, where the container runtime may be waiting for an answer: 131,072 devices take a
+# A longer list is decoded in a thread, because the event loop may have to answer the container runtime: 131,072 devices take a
 # second, some 7,000 tens of milliseconds.
-_MOST_BYTES_AT_ONCE = 256 * 1024
+_MAX_BYTES_IN_LOOP = 256 * 1024
 # of an ID in a list of IDs: its tag and its length
 _AROUND_AN_ID_BYTES = 4
-_NOT_UNDERSTOOD = "the answer is no message of the device plugin API"
-_HUNG_UP = "its connection was closed before it answered: the plugin is gone, or has registered again"
+_INVALID = "the response is not a message of the device plugin API"
+_CLOSED = "the connection was closed before it responded: the plugin has stopped, or has registered again"
 
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name
 _EMPTY: bytes = api_pb2.Empty().SerializeToString()
-_Answer = TypeVar("_Answer", bound=Message)
+_Response = TypeVar("_Response", bound=Message)
 
-_CHANNEL_OPTIONS = [
-    # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
-    ("grpc.default_authority", "localhost"),
-    # else a new channel to a path that was served before may still talk to the old server
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-]
+
+def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
+    """A channel to a plugin's socket."""
+    options: list[tuple[str, str | int]] = [
+        # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
+        ("grpc.default_authority", "localhost"),
+        # else a new channel to a path may still be connected to the server that used it before
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+    ]
+    return grpc.aio.insecure_channel(grpc_target(socket), options=options)
 
 
 class PluginConnection:
@@ -74,9 +78,9 @@ class PluginConnection:
 
     @classmethod
     async def open(cls, resource_name: str, socket: Path) -> Self:
-        """Dial the plugin and ask for its options. Raises PluginFailed, with nothing left open."""
+        """Dial the plugin and get its options. Raises PluginFailed, with nothing left open."""
         _check_socket(resource_name, socket)
-        channel = grpc.aio.insecure_channel(grpc_target(socket), options=_CHANNEL_OPTIONS)
+        channel = open_channel(socket, MAX_MESSAGE_BYTES)
         try:
             return cls(resource_name, channel, await _options(resource_name, socket, channel))
         except BaseException:
@@ -84,7 +88,7 @@ class PluginConnection:
             raise
 
     async def device_lists(self) -> AsyncIterator[ListedDevices]:
-        """Complete device lists as they come, until the stream ends in whatever way. Raises PluginFailed if it broke."""
+        """Complete device lists as they come, until the stream ends. Raises PluginFailed if it ended with an error."""
         if self._is_closed:
             return
         method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(_path("ListAndWatch"))
@@ -94,9 +98,9 @@ class PluginConnection:
                 listed = await _device_list(octets, listed)
                 yield listed
         except DecodeError as exc:
-            raise PluginFailed(self.resource_name, "ListAndWatch", _NOT_UNDERSTOOD) from exc
+            raise PluginFailed(self.resource_name, "ListAndWatch", _INVALID) from exc
         except grpc.RpcError as exc:
-            raise PluginFailed(self.resource_name, "ListAndWatch", _detail(exc)) from exc
+            raise PluginFailed(self.resource_name, "ListAndWatch", rpc_error_text(exc)) from exc
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
@@ -104,53 +108,52 @@ class PluginConnection:
             stream.cancel()
 
     async def preferred(self, available: tuple[str, ...], must_include: tuple[str, ...], size: int) -> tuple[str, ...]:
-        """The plugin's advice. Raises PluginFailed."""
-        request = wire.preferred_request(available, must_include, size)
-        # all that it could choose from, which is too many already
-        most_bytes = _MAX_SMALL_BYTES + sum(len(name.encode()) + _AROUND_AN_ID_BYTES for name in available)
-        answer = await self._ask(
-            "GetPreferredAllocation", request, api_pb2.PreferredAllocationResponse, PREFERRED_SECONDS, most_bytes
+        """The device IDs that the plugin prefers. Raises PluginFailed."""
+        request = codec.preferred_request(available, must_include, size)
+        # it cannot prefer more than all that are available
+        max_bytes = _MAX_SMALL_BYTES + sum(len(name.encode()) + _AROUND_AN_ID_BYTES for name in available)
+        response = await self._call(
+            "GetPreferredAllocation", request, api_pb2.PreferredAllocationResponse, PREFERRED_SECONDS, max_bytes
         )
-        return tuple(answer.container_responses[0].deviceIDs) if answer.container_responses else ()
+        return tuple(response.container_responses[0].deviceIDs) if response.container_responses else ()
 
     async def allocate(self, device_ids: tuple[str, ...]) -> AllocateResponse:
-        """The response for one container. Raises PluginFailed, also for an answer without exactly one."""
-        request = wire.allocate_request(device_ids)
-        answer = await self._ask("Allocate", request, api_pb2.AllocateResponse, ALLOCATE_SECONDS, MAX_ALLOCATION_BYTES)
-        if len(answer.container_responses) != 1:
-            detail = f"{len(answer.container_responses)} container responses for one container"
+        """The response for one container. Raises PluginFailed, also for a response with none or several."""
+        request = codec.allocate_request(device_ids)
+        response = await self._call(
+            "Allocate", request, api_pb2.AllocateResponse, ALLOCATE_SECONDS, MAX_ALLOCATION_BYTES
+        )
+        if len(response.container_responses) != 1:
+            detail = f"{len(response.container_responses)} container responses for one container"
             raise PluginFailed(self.resource_name, "Allocate", detail)
-        return wire.allocate_response(answer.container_responses[0])
+        return codec.allocate_response(response.container_responses[0])
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """A container is about to use these. Raises PluginFailed."""
         request = api_pb2.PreStartContainerRequest(devices_ids=device_ids)
-        await self._ask("PreStartContainer", request, api_pb2.PreStartContainerResponse, PRE_START_SECONDS)
+        await self._call("PreStartContainer", request, api_pb2.PreStartContainerResponse, PRE_START_SECONDS)
 
-    async def _ask(
-        self, call: str, request: Message, answer: type[_Answer], seconds: float, most_bytes: int = _MAX_SMALL_BYTES
-    ) -> _Answer:
-        """Whatever becomes of the call, also that its connection is closed meanwhile, is told to who asked.
-
-        Raises PluginFailed.
-        """
+    async def _call(
+        self, call: str, request: Message, response: type[_Response], seconds: float, max_bytes: int = _MAX_SMALL_BYTES
+    ) -> _Response:
+        """Raises PluginFailed for every way in which the call can fail, also when its connection is closed meanwhile."""
         if self._is_closed:
-            raise PluginFailed(self.resource_name, call, _HUNG_UP)
+            raise PluginFailed(self.resource_name, call, _CLOSED)
         try:
             octets = await _method(self._channel, call)(request.SerializeToString(), timeout=seconds)
-            return _parsed(self.resource_name, call, octets, answer, most_bytes)
+            return _decoded(self.resource_name, call, octets, response, max_bytes)
         except PluginFailed:
             raise
         except grpc.RpcError as exc:
-            raise PluginFailed(self.resource_name, call, _detail(exc)) from exc
+            raise PluginFailed(self.resource_name, call, rpc_error_text(exc)) from exc
         except asyncio.CancelledError as exc:
             if _is_cancelled():
                 raise
-            raise PluginFailed(self.resource_name, call, _HUNG_UP) from exc
+            raise PluginFailed(self.resource_name, call, _CLOSED) from exc
         except Exception as exc:
-            # it must fail this call alone: what ends the agent comes back with every start, for the call is made again
-            log.exception("call of a device plugin failed", extra={"resource_name": self.resource_name, "call": call})
-            raise PluginFailed(self.resource_name, call, f"{exc!r}, a defect of this agent") from exc
+            # only this call may fail: an error that ends the agent would return at every start, because the call is retried
+            log.exception("call to device plugin failed", extra={"resource_name": self.resource_name, "call": call})
+            raise PluginFailed(self.resource_name, call, f"{exc!r}, a bug in this agent") from exc
 
     async def close(self) -> None:
         self._is_closed = True
@@ -167,9 +170,9 @@ class PluginConnection:
 
 async def _device_list(octets: bytes, known: ListedDevices) -> ListedDevices:
     """Raises DecodeError."""
-    if len(octets) <= _MOST_BYTES_AT_ONCE:
-        return wire.device_list(octets, known)
-    return await asyncio.to_thread(wire.device_list, octets, known)
+    if len(octets) <= _MAX_BYTES_IN_LOOP:
+        return codec.device_list(octets, known)
+    return await asyncio.to_thread(codec.device_list, octets, known)
 
 
 def _path(call: str) -> str:
@@ -187,45 +190,47 @@ async def _options(resource_name: str, socket: Path, channel: grpc.aio.Channel) 
         await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
         octets = await _method(channel, call)(_EMPTY, timeout=OPTIONS_SECONDS)
     except TimeoutError as exc:
-        raise PluginFailed(resource_name, "Dialling", f"no answer on {socket.name} in {DIAL_SECONDS:.0f} s") from exc
+        raise PluginFailed(
+            resource_name, "Dialling", f"no response on {socket.name} within {DIAL_SECONDS:.0f} s"
+        ) from exc
     except grpc.RpcError as exc:
-        raise PluginFailed(resource_name, call, f"failed to get device plugin options: {_detail(exc)}") from exc
-    return wire.options(_parsed(resource_name, call, octets, api_pb2.DevicePluginOptions, _MAX_SMALL_BYTES))
+        raise PluginFailed(resource_name, call, f"failed to get device plugin options: {rpc_error_text(exc)}") from exc
+    return codec.options(_decoded(resource_name, call, octets, api_pb2.DevicePluginOptions, _MAX_SMALL_BYTES))
 
 
-def _parsed(resource_name: str, call: str, octets: bytes, answer: type[_Answer], most_bytes: int) -> _Answer:
-    """Looked at for its size before it is parsed, which can make twenty times as much of it. Raises PluginFailed."""
-    if len(octets) > most_bytes:
-        detail = f"the answer has {len(octets)} bytes; {most_bytes} is the most that is taken"
+def _decoded(resource_name: str, call: str, octets: bytes, response: type[_Response], max_bytes: int) -> _Response:
+    """Checks the size before it decodes, which can take twenty times as much memory. Raises PluginFailed."""
+    if len(octets) > max_bytes:
+        detail = f"the response of {len(octets)} bytes exceeds the limit of {max_bytes}"
         raise PluginFailed(resource_name, call, detail)
     try:
-        return answer.FromString(octets)
+        return response.FromString(octets)
     except DecodeError as exc:
-        raise PluginFailed(resource_name, call, _NOT_UNDERSTOOD) from exc
+        raise PluginFailed(resource_name, call, _INVALID) from exc
 
 
 def _is_cancelled() -> bool:
     """Whether the current task itself is being cancelled.
 
-    grpc raises CancelledError also from a call whose channel is closed. Taken for a cancellation, that would end whoever asked
-    without a word, and the device manager would wait for the answer for ever.
+    grpc raises CancelledError also from a call whose channel is closed. Treated as a cancellation, that would end the caller
+    silently, and the device manager would wait for the result forever.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _check_socket(resource_name: str, socket: Path) -> None:
-    """A socket in the plugin directory itself: a link out of it is not followed. Raises PluginFailed."""
+    """It must be a socket, not a link to one outside the plugin directory. Raises PluginFailed."""
     try:
         mode = os.lstat(socket).st_mode
     except OSError as exc:
-        detail = f"socket {socket.name} is not there ({exc.strerror}); a plugin has to serve before it registers"
+        detail = f"socket {socket.name} does not exist ({exc.strerror}); a plugin must serve before it registers"
         raise PluginFailed(resource_name, "Dialling", detail) from exc
     if not stat.S_ISSOCK(mode):
         raise PluginFailed(resource_name, "Dialling", f"{socket.name} is not a socket")
 
 
-def _detail(error: grpc.RpcError) -> str:
+def rpc_error_text(error: grpc.RpcError) -> str:
     code = getattr(error, "code", lambda: None)()
     details = getattr(error, "details", lambda: None)()
     return f"{code.name if code else 'unknown'}: {details or 'no details'}"

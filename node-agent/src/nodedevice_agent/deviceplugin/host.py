@@ -1,8 +1,8 @@
-"""The device manager in its event loop: brings it what device plugins do, one event at a time, and carries out its effects.
+"""Runs the device manager in the event loop: passes it the events of device plugins, and carries out its effects.
 
-All of the manager's state lives in the event loop's thread. Calls to plugins run as tasks of their own, so that one that
-hangs holds up nobody; what they bring back is an event again. Knows no API server: who publishes is told what changed, and
-whoever has other news (pods, cordons) hands the manager's answer to do().
+All of the manager's state is used in the event loop's thread alone. Calls to plugins run as tasks of their own, so that a plugin
+that hangs delays no other; their results are events again. Never uses the API server: the publisher is called with the resources
+that changed, and the sources of other events (pods, cordons) pass the manager's effects to do().
 """
 
 import asyncio
@@ -29,24 +29,25 @@ from nodedevice_agent.devicemanager.registration import RegistrationRejected, ch
 from nodedevice_agent.devicemanager.state import Checkpoint, PluginSocket
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
-from nodedevice_agent.deviceplugin.reconnect import reach_back
+from nodedevice_agent.deviceplugin.reconnect import reconnect
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
-from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import PluginFailed
 
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
 # Longer than a plugin needs to notice that a stream has ended and to register, its first pauses between attempts included.
-_TAKES_OFFENCE_SECONDS = 10.0
+_REPLACED_SECONDS = 10.0
 # connections of one plugin over one socket
-_MOST_KEPT = 8
+_MAX_KEPT = 8
 
 
 class PluginHost:
-    """One plugin directory and its manager. publish: told the name of each resource whose snapshot may have changed.
+    """One plugin directory and its manager.
 
-    in_the_way: told why plugins cannot register, or "" when they can.
+    publish: called with the name of each resource whose snapshot may have changed. were_connected: the plugins to reconnect to.
+    on_problem: called with the reason why plugins cannot register, and with "" once they can.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class PluginHost:
         directory: PluginDirectory,
         publish: Callable[[str], None],
         were_connected: Iterable[PluginSocket] = (),
-        in_the_way: Callable[[str], None] = lambda problem: None,
+        on_problem: Callable[[str], None] = lambda problem: None,
     ) -> None:
         self.manager = manager
         self._directory = directory
@@ -64,51 +65,50 @@ class PluginHost:
         self._loop = asyncio.get_running_loop()
         self._writer = CheckpointWriter(state_dir, self._checkpoint)
         self._durable = 0
-        self.refusals = Refusals()
-        self._server = RegistrationServer(directory.registration_socket, self._register, self.refusals)
+        self.rejections = Rejections()
+        self._server = RegistrationServer(directory, self._register, self.rejections)
         self._were_connected = tuple(were_connected)
-        self._in_the_way = in_the_way
+        self._on_problem = on_problem
         # by endpoint, with the path the plugin registered
         self._connections: dict[int, tuple[Path, PluginConnection]] = {}
-        # being dialled: path and resource name
+        # being opened: path and resource name
         self._opening: list[tuple[str, str]] = []
-        # by endpoint: where the next start finds the plugin; unlike _connections it outlives the end of this one
+        # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
         self._sockets: dict[int, PluginSocket] = {}
         # by the path the plugin registered: when one of its connections was last replaced by a newer one
-        self._hung_up: dict[Path, float] = {}
+        self._replaced_at: dict[Path, float] = {}
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
-        # called whenever effects have been carried out: who waits for something may find it now
+        # called whenever effects have been carried out, which may end a wait
         self.when_done: Callable[[], None] | None = None
         self._is_ending = False
         self._tasks: asyncio.TaskGroup
-        # set once plugins can register; until then a socket in the directory may be taken for one of the past
+        # set once plugins can register; until then a socket in the directory may be removed as a stale one
         self.is_serving = asyncio.Event()
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Serve plugins. Everything that goes on from here on is a task of that group; when it has ended, call drain()."""
+        """Serve plugins, with tasks in that group; when it has ended, call drain()."""
         self._tasks = tasks
-        tasks.create_task(self._notice_the_end())
+        tasks.create_task(self._detect_end())
         self._set_timer()
-        for reached in await reach_back(self._directory, self._were_connected):
-            self._adopt(
-                self._directory.path / registered_name(reached.socket_name), reached.connection, reached.socket_name
-            )
+        for plugin in await reconnect(self._directory, self._were_connected):
+            path = self._directory.path / registered_name(plugin.socket_name)
+            self._adopt(path, plugin.connection, plugin.socket_name)
         await self._server.start()
         self.is_serving.set()
-        self._in_the_way("")
-        tasks.create_task(self._server.keep(self._directory.hold, self._in_the_way))
+        self._on_problem("")
+        tasks.create_task(self._server.keep(self._on_problem))
         log.info("serving device plugins", extra={"directory": str(self._directory.path)})
 
-    async def _notice_the_end(self) -> None:
-        """Registrations still come in while the tasks are being ended; from then on they are refused."""
+    async def _detect_end(self) -> None:
+        """Registrations may still come while the tasks are being cancelled; from then on they are rejected."""
         try:
             await asyncio.Event().wait()
         finally:
             self._is_ending = True
 
     async def drain(self) -> None:
-        """Nothing new comes in; what was decided is written. Plugins are left to notice that their socket is gone."""
+        """Stop serving and write what was decided. Plugins notice by themselves that the registration socket is gone."""
         if self._timer is not None:
             self._timer.cancel()
         await self._server.stop()
@@ -120,16 +120,20 @@ class PluginHost:
         """Wait until every allocation so far is on disk: before that none may be published."""
         number = -1
         while number != self._durable:
-            # waiting gives others a turn, and an allocation that they make meanwhile has to be waited for as well
+            # other tasks run meanwhile, and an allocation that they make has to be on disk as well
             number = self._durable
             await self._writer.flushed(number)
 
+    @property
+    def plugin_dir(self) -> Path:
+        return self._directory.path
+
     def now(self) -> float:
-        """Monotonic seconds, as the manager's events want them."""
+        """Monotonic seconds, the `now` of the manager's events."""
         return self._loop.time()
 
     def do(self, effects: Iterable[Effect]) -> None:
-        """Carry out what the manager answered to an event."""
+        """Carry out the effects of an event."""
         for effect in effects:
             match effect:
                 case Publish():
@@ -138,14 +142,14 @@ class PluginHost:
                     number = self._save()
                     self._durable = number if effect.durable else self._durable
                 case CallPreferred():
-                    self._tasks.create_task(self._ask_preferred(effect))
+                    self._tasks.create_task(self._call_preferred(effect))
                 case CallAllocate():
                     self._tasks.create_task(self._allocate(effect))
                 case CallPreStart():
                     self._tasks.create_task(self._pre_start(effect))
                 case UnknownResource():
                     extra = {"pod": effect.pod, "container": effect.container, "resource_name": effect.resource_name}
-                    log.info("a pod here asks for a resource that no device plugin has registered yet", extra=extra)
+                    log.info("pod requests a resource that no device plugin has registered yet", extra=extra)
                 case _:
                     assert_never(effect)
         self._set_timer()
@@ -155,7 +159,7 @@ class PluginHost:
     # -- plugins ------------------------------------------------------------------------------------------------------
 
     async def _register(self, resource_name: str, socket_name: str) -> None:
-        # a plugin that lives through a restart may register again without a look at its socket, which the restart removed
+        # a plugin that outlives a restart may register again without checking its socket, which the restart removed
         socket = self._directory.path / socket_name
         await self._connect(resource_name, socket, self._directory.reachable(socket_name))
 
@@ -164,42 +168,42 @@ class PluginHost:
         try:
             return await self._connect(resource_name, socket, socket.name)
         except RegistrationRejected as exc:
-            # there is room again some time: unlike a wrong name it is worth another try
+            # the limit may be free again later: unlike an invalid name, this is worth a retry
             raise PluginFailed(resource_name, "Register", str(exc)) from exc
 
-    async def _connect(self, resource_name: str, socket: Path, reached_as: str) -> int:
-        connection = await self._open(resource_name, socket, reached_as)
+    async def _connect(self, resource_name: str, socket: Path, socket_name: str) -> int:
+        connection = await self._open(resource_name, socket, socket_name)
         if self._is_ending:
             await connection.close()
-            raise PluginFailed(resource_name, "Register", "this device manager is ending; register with the next one")
+            raise PluginFailed(resource_name, "Register", "this device manager is stopping; register with the next one")
         metrics.REGISTRATIONS.labels(resource_name).inc()
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
-        return self._adopt(socket, connection, reached_as)
+        return self._adopt(socket, connection, socket_name)
 
-    async def _open(self, resource_name: str, socket: Path, reached_as: str) -> PluginConnection:
+    async def _open(self, resource_name: str, socket: Path, socket_name: str) -> PluginConnection:
         """Raises PluginFailed or RegistrationRejected."""
         plugin = (str(socket), resource_name)
         open_now = [(str(path), other.resource_name) for path, other in self._connections.values()]
         check_connection_limit([*open_now, *self._opening], *plugin)
         self._opening.append(plugin)
         try:
-            return await PluginConnection.open(resource_name, socket.with_name(reached_as))
+            return await PluginConnection.open(resource_name, socket.with_name(socket_name))
         finally:
             self._opening.remove(plugin)
 
     async def disconnect(self, endpoint: int) -> None:
-        """Hang up on a plugin; of one that is gone already this changes nothing."""
+        """Close a plugin's connection, unless it has ended already."""
         found = self._connections.get(endpoint)
         if found is not None:
             await found[1].close()
 
-    def _adopt(self, socket: Path, connection: PluginConnection, found_again_as: str) -> int:
+    def _adopt(self, socket: Path, connection: PluginConnection, socket_name: str) -> int:
         resource_name = connection.resource_name
         metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         endpoint = next(self._endpoints)
         self._connections[endpoint] = (socket, connection)
         if socket.parent == self._directory.path:
-            self._sockets[endpoint] = PluginSocket(resource_name, found_again_as)
+            self._sockets[endpoint] = PluginSocket(resource_name, socket_name)
             self._save()
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now()))
         self._tasks.create_task(self._follow_plugin(endpoint, resource_name, socket, connection))
@@ -208,41 +212,40 @@ class PluginHost:
     async def _follow_plugin(
         self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
     ) -> None:
-        why = "its stream ended"
+        reason = "its stream ended"
         try:
             await self._follow_lists(endpoint, resource_name, socket, connection)
         except PluginFailed as exc:
-            why = str(exc)
+            reason = str(exc)
         except Exception:
-            # it must end this plugin alone: what ends the agent comes back with every start, for the plugin is dialled again
-            why = "following it failed, a defect of this agent"
+            # only this plugin may fail: an error that ends the agent would return at every start, when the plugin is dialled again
+            reason = "reading its device lists failed, a bug in this agent"
             log.exception("device plugin dropped", extra={"resource_name": resource_name, "socket": socket.name})
         finally:
             self._connections.pop(endpoint, None)
             await connection.close()
-        log.info(
-            "device plugin disconnected", extra={"resource_name": resource_name, "socket": socket.name, "why": why}
-        )
+        extra = {"resource_name": resource_name, "socket": socket.name, "reason": reason}
+        log.info("device plugin disconnected", extra=extra)
         self._lose(endpoint)
         self.do(self.manager.disconnected(resource_name, endpoint, self.now()))
 
     async def _follow_lists(
         self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
     ) -> None:
-        """Until the stream ends. Raises PluginFailed if it broke."""
-        said = ""
+        """Until the stream ends. Raises PluginFailed if it ended with an error."""
+        id_error = ""
         is_first = True
         async for listed in connection.device_lists():
-            if listed.id_error and listed.id_error != said:
-                log.error("device list", extra={"resource_name": resource_name, "error": listed.id_error})
-            said = listed.id_error
+            if listed.id_error and listed.id_error != id_error:
+                log.error("invalid device list", extra={"resource_name": resource_name, "error": listed.id_error})
+            id_error = listed.id_error
             self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
             if is_first:
                 await self._replace(endpoint, resource_name, socket)
             is_first = False
 
     def _lose(self, endpoint: int) -> None:
-        """The plugin is gone for good, not because this agent ends: the next start need not look for it."""
+        """The plugin has gone, and not because this agent ends: the next start need not reconnect to it."""
         lost = self._sockets.pop(endpoint, None)
         if lost is not None:
             self._save()
@@ -250,49 +253,50 @@ class PluginHost:
                 self._directory.forget(lost.name)
 
     def _save(self) -> int:
-        """Ask for a write; but not while nobody knows who holds what: the next start would believe that nobody does."""
+        """Request a write; but not while allocations are being recovered: the next start would believe that there are none."""
         return 0 if self.manager.is_recovering else self._writer.request()
 
     def _checkpoint(self) -> Checkpoint:
         return replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
 
     async def _replace(self, endpoint: int, resource_name: str, socket: Path) -> None:
-        """A plugin that registered again from the same socket has one connection: the newest, once it lists devices.
+        """A plugin that registered again from the same socket keeps one connection: the newest, once it lists devices.
 
-        Not so when it registers again because of that: some take the end of any stream for the end of the device manager,
-        and would register without end. They keep what they have; it ends with them, and brings no events.
+        Not if it registers again because of that: some take the end of any stream for the end of the device manager, and would
+        register forever. They keep their older connections, which end with the plugin and bring no events.
         """
-        earliest = self.now() - _TAKES_OFFENCE_SECONDS
-        self._hung_up = {path: at for path, at in self._hung_up.items() if at > earliest}
+        earliest = self.now() - _REPLACED_SECONDS
+        self._replaced_at = {path: at for path, at in self._replaced_at.items() if at > earliest}
         older = [
             connection
             for other, (path, connection) in self._connections.items()
             if other < endpoint and path == socket and connection.resource_name == resource_name
         ]
-        # one that registers again and again by itself must not use up this process's files
-        if socket in self._hung_up and len(older) < _MOST_KEPT:
+        # a plugin that registers again and again by itself must not use up this process's file descriptors
+        if socket in self._replaced_at and len(older) < _MAX_KEPT:
             return
         for connection in older:
-            self._hung_up[socket] = self.now()
+            self._replaced_at[socket] = self.now()
             await connection.close()
 
-    async def _ask_preferred(self, effect: CallPreferred) -> None:
-        advice: tuple[str, ...] = ()
+    async def _call_preferred(self, effect: CallPreferred) -> None:
+        preferred: tuple[str, ...] = ()
         try:
             connection = self._connection(effect.endpoint, effect.resource_name, "GetPreferredAllocation")
-            advice = await connection.preferred(effect.available, effect.must_include, effect.size)
+            preferred = await connection.preferred(effect.available, effect.must_include, effect.size)
         except PluginFailed as exc:
-            log.warning("advice ignored", extra={"resource_name": effect.resource_name, "error": str(exc)})
-        odd = sorted(set(advice) - set(effect.available))
-        if odd or len(advice) > effect.size:
+            extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
+            log.warning("GetPreferredAllocation failed; ignoring it", extra=extra)
+        invalid = sorted(set(preferred) - set(effect.available))
+        if invalid or len(preferred) > effect.size:
             extra = {
                 "resource_name": effect.resource_name,
-                "unknown": odd[:3],
-                "given": len(advice),
-                "asked": effect.size,
+                "device_ids": invalid[:3],
+                "returned": len(preferred),
+                "requested": effect.size,
             }
-            log.warning("advice is wrong and taken only as far as it makes sense", extra=extra)
-        self.do(self.manager.preferred(effect.ticket, advice[: effect.size], self.now()))
+            log.warning("GetPreferredAllocation returned invalid device IDs; ignoring them", extra=extra)
+        self.do(self.manager.preferred(effect.ticket, preferred[: effect.size], self.now()))
 
     async def _allocate(self, effect: CallAllocate) -> None:
         try:
@@ -301,24 +305,25 @@ class PluginHost:
                 response = await connection.allocate(effect.device_ids)
         except PluginFailed as exc:
             metrics.ALLOCATE_FAILED.labels(effect.resource_name).inc()
-            log.error("allocation failed; it is tried again", extra={"error": str(exc)})
+            extra: dict[str, object] = {"resource_name": effect.resource_name, "error": str(exc)}
+            log.error("Allocate failed; retrying", extra=extra)
             self.do(self.manager.allocate_failed(effect.ticket, str(exc), self.now()))
             return
         log.info("allocated", extra={"resource_name": effect.resource_name, "device_ids": list(effect.device_ids)[:16]})
         self.do(self.manager.allocated(effect.ticket, response, self.now()))
 
     async def _pre_start(self, effect: CallPreStart) -> None:
-        told = {"resource_name": effect.resource_name, "container": effect.container}
+        extra = {"resource_name": effect.resource_name, "container": effect.container}
         try:
             connection = self._connection(effect.endpoint, effect.resource_name, "PreStartContainer")
             with metrics.PRE_START_SECONDS.labels(effect.resource_name).time():
                 await connection.pre_start(effect.device_ids)
         except PluginFailed as exc:
             metrics.PRE_START_FAILED.labels(effect.resource_name).inc()
-            log.error("devices are not prepared; it is tried again", extra={**told, "error": str(exc)})
+            log.error("PreStartContainer failed; retrying", extra={**extra, "error": str(exc)})
             self.do(self.manager.pre_start_failed(effect.ticket, str(exc), self.now()))
             return
-        log.info("devices prepared", extra={**told, "device_ids": list(effect.device_ids)[:16]})
+        log.info("devices prepared", extra={**extra, "device_ids": list(effect.device_ids)[:16]})
         self.do(self.manager.pre_started(effect.ticket, self.now()))
 
     def _connection(self, endpoint: int, resource_name: str, call: str) -> PluginConnection:
@@ -328,7 +333,7 @@ class PluginHost:
         return found[1]
 
     def newest(self, resource_name: str, call: str) -> PluginConnection:
-        """The connection that is asked about this resource. Raises PluginFailed while there is none."""
+        """The connection in use for this resource. Raises PluginFailed while there is none."""
         resource = self.manager.resources.get(resource_name)
         endpoint = resource.endpoint if resource is not None else None
         return self._connection(-1 if endpoint is None else endpoint, resource_name, call)

@@ -1,8 +1,8 @@
-"""The plugin directory: whose it is, and which sockets in it are of the past.
+"""The plugin directory: locked for one device manager, and cleared of the sockets of an earlier one.
 
-Sockets that an earlier manager left are removed, as the kubelet does, because many plugins register again only when their
-own socket vanishes. Never so in a directory that another manager serves: a lock file tells ours, a dial tells any other.
-A plugin that is connected again by then keeps a second name for its socket, under which the next start finds it.
+Sockets that an earlier manager left are removed, as the kubelet does, because many plugins register again only when their own
+socket vanishes. Never in a directory that another manager serves: another agent is detected by the lock file, any other manager
+by dialling its socket. The socket of a plugin that is reconnected by then gets a second name, by which the next start finds it.
 Source: kubelet pkg/kubelet/cm/devicemanager/manager.go, removeContents.
 """
 
@@ -20,7 +20,7 @@ from nodedevice_agent.errors import DirectoryServed, SettingsError
 from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, is_served, is_too_long
 
 REGISTRATION_SOCKET = "kubelet.sock"
-# Dot files: a kubelet that looks for a checkpoint here must not take them for one.
+# Dot files: a kubelet that reads a checkpoint from here must not take them for one.
 _LOCK = ".nodedevice-agent.lock"
 _KEPT = ".kept-"
 
@@ -35,7 +35,7 @@ class PluginDirectory:
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Make the directory and lock it; what is in it stays until clear(). Raises DirectoryServed, SettingsError."""
+        """Create and lock the directory; its files stay until clear(). Raises DirectoryServed, SettingsError."""
         directory = cls(path)
         if is_too_long(directory.registration_socket):
             raise SettingsError(f"--plugin-dir {path} is too long: a socket's path has at most {MAX_PATH_BYTES} bytes")
@@ -46,7 +46,7 @@ class PluginDirectory:
         return directory
 
     def hold(self) -> None:
-        """Make the directory (0750) and lock it, where it is not: it may have been removed.
+        """Create the directory (0750) and lock it, if it is not: it may have been removed.
 
         Raises DirectoryServed, SettingsError.
         """
@@ -57,7 +57,7 @@ class PluginDirectory:
             self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
             lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            # in a mount whose directory was removed on the host nothing can be made any more
+            # in a mount whose directory was removed on the host nothing can be created any more
             remedy = "; it was removed where it is mounted from: restart this pod" if exc.errno == errno.ENOENT else ""
             raise SettingsError(f"--plugin-dir {self.path} cannot be used: {exc.strerror}{remedy}") from exc
         try:
@@ -68,7 +68,7 @@ class PluginDirectory:
         self._lock = lock
 
     def _is_held(self) -> bool:
-        """Whether the lock is that of the file that is there now."""
+        """Whether the lock is on the file that exists now."""
         try:
             return self._lock >= 0 and os.path.samestat(os.fstat(self._lock), os.lstat(self.path / _LOCK))
         except OSError:
@@ -78,7 +78,7 @@ class PluginDirectory:
         """Remove every socket except those with these file names. Raises SettingsError."""
         try:
             for entry in os.scandir(self.path):
-                # a plugin may remove its own meanwhile
+                # a plugin may remove its own socket meanwhile
                 with suppress(FileNotFoundError):
                     if entry.name not in but and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
                         os.unlink(entry.path)
@@ -88,9 +88,9 @@ class PluginDirectory:
             ) from exc
 
     def keep(self, socket_name: str) -> str:
-        """Give a socket a second name, so that clear() can take the first away, and return it.
+        """Give a socket a second name, so that clear() can remove the first, and return it.
 
-        Where a second cannot be had (too long a path, a file system without hard links) the first is returned, to be spared.
+        If that is impossible (too long a path, a file system without hard links), the first is returned, and must be kept.
         """
         if socket_name.startswith(_KEPT):
             return socket_name
@@ -105,7 +105,7 @@ class PluginDirectory:
         return kept.name
 
     def reachable(self, socket_name: str) -> str:
-        """Under which name the socket a plugin registers is reached: the second one where clear() took its own away."""
+        """The name to dial the socket that a plugin registers: the second one where clear() removed the first."""
         kept = f"{_KEPT}{socket_name}"
         is_cleared = not os.path.lexists(self.path / socket_name) and os.path.lexists(self.path / kept)
         return kept if is_cleared else socket_name
@@ -116,7 +116,7 @@ class PluginDirectory:
             (self.path / socket_name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let another manager have it. The lock file stays: removing it would race with whoever locks it next."""
+        """Unlock it. The lock file stays: removing it would race with the next process that locks it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

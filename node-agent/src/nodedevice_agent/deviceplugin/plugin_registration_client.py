@@ -1,4 +1,4 @@
-"""The Registration service that a plugin serves on its socket in the plugins registry directory, as its caller.
+"""Client of the Registration service that a plugin serves on its socket in the plugins registry directory.
 
 Source: kubelet pkg/kubelet/pluginmanager/operationexecutor, for the calls and their deadlines.
 """
@@ -15,8 +15,8 @@ import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
+from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.unix_sockets import grpc_target
 
 log = logging.getLogger(__name__)
 
@@ -24,20 +24,13 @@ DIAL_SECONDS = 10.0
 INFO_SECONDS = 1.0
 NOTIFY_SECONDS = 5.0
 
-_CHANNEL_OPTIONS = [
-    # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
-    ("grpc.default_authority", "localhost"),
-    # else a new channel to a path that was served before may still talk to the old server
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", 64 * 1024),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-]
+_MAX_MESSAGE_BYTES = 64 * 1024
+_MAX_ERROR_CHARACTERS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """kind: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for the announcing one."""
+    """kind: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one."""
 
     kind: str
     name: str
@@ -45,8 +38,8 @@ class PluginInfo:
     supported_versions: tuple[str, ...]
 
 
-class Announcement:
-    """An open connection to one announcing socket. Use open()."""
+class PluginRegistrationClient:
+    """An open connection to one socket. Use open()."""
 
     def __init__(self, socket: Path, channel: grpc.aio.Channel) -> None:
         self._socket = socket
@@ -58,39 +51,33 @@ class Announcement:
     @asynccontextmanager
     async def open(cls, socket: Path) -> AsyncIterator[Self]:
         """Dial it. Raises PluginFailed."""
-        channel = grpc.aio.insecure_channel(grpc_target(socket), options=_CHANNEL_OPTIONS)
+        channel = open_channel(socket, _MAX_MESSAGE_BYTES)
         try:
             try:
                 await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
             except TimeoutError as exc:
-                raise PluginFailed(str(socket), "Dialling", f"no answer in {DIAL_SECONDS:.0f} s") from exc
+                raise PluginFailed(str(socket), "Dialling", f"no response within {DIAL_SECONDS:.0f} s") from exc
             yield cls(socket, channel)
         finally:
             await channel.close()
 
     async def info(self) -> PluginInfo:
-        """What it says it is. Raises PluginFailed."""
+        """The plugin's GetInfo response. Raises PluginFailed."""
         try:
             info = await self._plugin.GetInfo(api_pb2.InfoRequest(), timeout=INFO_SECONDS)
         except grpc.RpcError as exc:
-            raise PluginFailed(self._name, "GetInfo", _detail(exc)) from exc
+            raise PluginFailed(self._name, "GetInfo", rpc_error_text(exc)) from exc
         if info is None:
-            # grpc hands over None, and no error, for a message that it cannot parse
-            raise PluginFailed(self._name, "GetInfo", "the answer is no message of the plugin registration API")
+            # for a message that it cannot parse, grpc returns None instead of an error
+            raise PluginFailed(self._name, "GetInfo", "the response is not a message of the plugin registration API")
         self._name = info.name or self._name
         return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
 
-    async def tell(self, problem: str) -> None:
-        """How the registration went, empty for well. That a plugin does not listen changes nothing."""
+    async def notify(self, problem: str) -> None:
+        """Report the result of the registration, empty for success. An error of this call changes nothing."""
         status = api_pb2.RegistrationStatus(plugin_registered=not problem, error=problem)
         try:
             await self._plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
         except grpc.RpcError as exc:
-            extra = {"socket": str(self._socket), "error": _detail(exc)}
-            log.warning("the plugin cannot be told how its registration went", extra=extra)
-
-
-def _detail(error: grpc.RpcError) -> str:
-    code = getattr(error, "code", lambda: None)()
-    details = getattr(error, "details", lambda: None)()
-    return f"{code.name if code else 'unknown'}: {details or 'no details'}"[:512]
+            extra = {"socket": str(self._socket), "error": rpc_error_text(exc)[:_MAX_ERROR_CHARACTERS]}
+            log.warning("cannot notify the plugin of its registration status", extra=extra)

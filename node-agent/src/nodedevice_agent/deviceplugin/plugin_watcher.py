@@ -1,25 +1,26 @@
-"""Plugins that do not call Register but put a socket into the plugins registry directory: found there, asked, taken in.
+"""Plugins that do not call Register but create a socket in the plugins registry directory: discovered and registered.
 
-A socket that appears is asked what it is; a device plugin that may register is connected as if it had called Register, and is
-told how it went. A socket that goes takes its plugin along. One operation at a time for each socket, none waits for another's.
-Source: kubelet pkg/kubelet/pluginmanager @ 1.36. On purpose unlike it: plugins of other kinds (CSI, DRA) are left alone in
-silence, because their registrars exit when they are told that somebody has not taken them; a recreated socket replaces its
-plugin without the resource being without one in between; what is refused by a rule is not asked again until it changes.
+Each new socket is asked for its plugin's info; a device plugin that may register is connected as if it had called Register, and
+is notified of the result. When its socket is removed, the plugin is disconnected. Each socket has one operation at a time, and
+sockets do not wait for each other.
+Source: kubelet pkg/kubelet/pluginmanager @ 1.36. Unlike it: plugins of other kinds (CSI, DRA) are ignored silently, because their
+registrars exit when they are notified of a failure; a recreated socket replaces its plugin without a gap for the resource; a
+plugin that a rule rejects is not asked again until its socket changes.
 """
 
 import asyncio
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodedevice_common.backoff import Backoff
 
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_plugin_info
-from nodedevice_agent.deviceplugin.plugin_registration_client import Announcement
-from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.deviceplugin.plugin_registration_client import PluginRegistrationClient
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
@@ -29,28 +30,19 @@ log = logging.getLogger(__name__)
 DEVICE_PLUGIN = "DevicePlugin"
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 120.0
-# File events can be lost; then a look now and then still finds what is there.
-_LOOK_SECONDS = 10.0
-# Deeper than any plugin puts its socket; a loop of mounts must end.
+# File events can be lost, so the directory is polled too.
+_POLL_SECONDS = 10.0
+# Deeper than any plugin creates its socket; a loop of mounts must end.
 _MAX_DEPTH = 8
-
-# (resource name, socket) -> endpoint; raises PluginFailed
-Connect = Callable[[str, Path], Awaitable[int]]
-Disconnect = Callable[[int], Awaitable[None]]
 
 
 class PluginWatcher:
-    """Watches until cancelled. plugin_dir: besides the registry the one place where a plugin may serve."""
+    """Watches until cancelled. A plugin may serve in the registry directory or in the host's plugin directory."""
 
-    def __init__(
-        self, registry_dir: Path, plugin_dir: Path, connect: Connect, disconnect: Disconnect, refusals: Refusals
-    ) -> None:
+    def __init__(self, registry_dir: Path, host: PluginHost) -> None:
         self._registry_dir = registry_dir
-        self._allowed = (registry_dir, plugin_dir)
-        self._connect = connect
-        self._disconnect = disconnect
-        self._refusals = refusals
-        self._registrants: dict[Path, _Registrant] = {}
+        self._host = host
+        self._sockets: dict[Path, _RegistrySocket] = {}
 
     async def run(self) -> None:
         log.info("watching for plugins", extra={"directory": str(self._registry_dir)})
@@ -60,99 +52,92 @@ class PluginWatcher:
                 while True:
                     directories = set(_directories(self._registry_dir))
                     changes.follow({self._registry_dir, *directories})
-                    # one that came between the look and the watch would be missed: look again
+                    # a directory created between listing and watching would be missed: list again
                     if directories == set(_directories(self._registry_dir)):
-                        self._compare(dict(_sockets(directories)), tasks)
-                        await changes.wait(_LOOK_SECONDS)
+                        self._update(dict(_list_sockets(directories)), tasks)
+                        await changes.wait(_POLL_SECONDS)
 
-    def _compare(self, present: dict[Path, SocketIdentity], tasks: asyncio.TaskGroup) -> None:
-        for path, registrant in self._registrants.items():
-            registrant.want(present.get(path))
-        for path in present.keys() - self._registrants.keys():
-            registrant = self._registrants[path] = _Registrant(path, self._register, self._disconnect, self._refusals)
-            registrant.want(present[path])
-            tasks.create_task(self._keep(path, registrant))
+    def _update(self, present: dict[Path, SocketIdentity], tasks: asyncio.TaskGroup) -> None:
+        for path, socket in self._sockets.items():
+            socket.set_identity(present.get(path))
+        for path in present.keys() - self._sockets.keys():
+            socket = self._sockets[path] = _RegistrySocket(path, self._registry_dir, self._host)
+            socket.set_identity(present[path])
+            tasks.create_task(self._run(path, socket))
 
-    async def _keep(self, path: Path, registrant: "_Registrant") -> None:
-        await registrant.run()
-        # nothing is awaited in between: whatever appears now gets a new one
-        del self._registrants[path]
-
-    async def _register(self, path: Path) -> "_Registered | None":
-        """Ask, check, connect, tell. None where there is nothing to do. Raises RegistrationRejected, PluginFailed."""
-        async with Announcement.open(path) as announcement:
-            info = await announcement.info()
-            if info.kind != DEVICE_PLUGIN:
-                log.debug("not a device plugin", extra={"socket": str(path), "type": info.kind[:64]})
-                return None
-            try:
-                check_plugin_info(info.name, info.supported_versions)
-                socket = _serving_socket(path, info.endpoint, self._allowed)
-                endpoint = await self._connect(info.name, socket)
-            except (RegistrationRejected, PluginFailed) as exc:
-                await announcement.tell(str(exc))
-                raise
-            await announcement.tell("")
-        return _Registered(info.name, socket, endpoint)
+    async def _run(self, path: Path, socket: "_RegistrySocket") -> None:
+        await socket.run()
+        # no await in between: a socket that appears now gets a new object
+        del self._sockets[path]
 
 
 @dataclass(frozen=True, slots=True)
-class _Registered:
+class _RegisteredPlugin:
     resource_name: str
     socket: Path
     endpoint: int
 
 
-class _Registrant:
-    """One socket path: what is there, what has been registered, and the one operation that brings them together."""
+class _RegistrySocket:
+    """One socket path: the file there, the registered plugin, and the one operation that reconciles them."""
 
-    def __init__(
-        self,
-        path: Path,
-        register: Callable[[Path], Awaitable[_Registered | None]],
-        disconnect: Disconnect,
-        refusals: Refusals,
-    ) -> None:
+    def __init__(self, path: Path, registry_dir: Path, host: PluginHost) -> None:
         self._path = path
-        self._register = register
-        self._disconnect = disconnect
-        self._refusals = refusals
-        self._wanted: SocketIdentity | None = None
+        self._host = host
+        self._allowed = (registry_dir, host.plugin_dir)
+        self._identity: SocketIdentity | None = None
         self._changed = asyncio.Event()
 
-    def want(self, identity: SocketIdentity | None) -> None:
-        """What is there now; None: the socket has gone."""
-        if identity != self._wanted:
-            self._wanted = identity
+    def set_identity(self, identity: SocketIdentity | None) -> None:
+        """The socket that exists now; None: it was removed."""
+        if identity != self._identity:
+            self._identity = identity
             self._changed.set()
 
     async def run(self) -> None:
-        """Until the socket has gone and its plugin with it."""
-        standing: _Registered | None = None
-        pauses = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-        while self._wanted is not None:
+        """Until the socket has been removed and its plugin disconnected."""
+        plugin: _RegisteredPlugin | None = None
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        while self._identity is not None:
             self._changed.clear()
             pause: float | None = None
-            before, standing = standing, None
+            before, plugin = plugin, None
             try:
-                standing = await self._register(self._path)
+                plugin = await self._register()
             except RegistrationRejected as exc:
-                self._complain(exc.reason, exc)
+                self._reject(exc.reason, exc)
             except PluginFailed as exc:
-                pause = pauses.next()
+                pause = backoff.next()
                 if pause == FIRST_PAUSE_SECONDS:
-                    self._complain(exc.call, exc)
-            await self._drop(before, standing)
+                    self._reject(exc.call, exc)
+            await self._disconnect(before, plugin)
             if await self._has_changed_within(pause):
-                pauses.reset()
-        await self._drop(standing, None)
+                backoff.reset()
+        await self._disconnect(plugin, None)
 
-    async def _drop(self, before: _Registered | None, now: _Registered | None) -> None:
-        """What a recreated socket announced earlier; the host itself replaces a plugin at the same socket, without a gap."""
+    async def _register(self) -> _RegisteredPlugin | None:
+        """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed."""
+        async with PluginRegistrationClient.open(self._path) as client:
+            info = await client.info()
+            if info.kind != DEVICE_PLUGIN:
+                log.debug("not a device plugin", extra={"socket": str(self._path), "type": info.kind[:64]})
+                return None
+            try:
+                check_plugin_info(info.name, info.supported_versions)
+                socket = _serving_socket(self._path, info.endpoint, self._allowed)
+                endpoint = await self._host.connect(info.name, socket)
+            except (RegistrationRejected, PluginFailed) as exc:
+                await client.notify(str(exc))
+                raise
+            await client.notify("")
+        return _RegisteredPlugin(info.name, socket, endpoint)
+
+    async def _disconnect(self, before: _RegisteredPlugin | None, now: _RegisteredPlugin | None) -> None:
+        """The earlier plugin, unless it is the same: the host itself replaces a plugin at the same socket, without a gap."""
         if before is not None and (
             now is None or (before.resource_name, before.socket) != (now.resource_name, now.socket)
         ):
-            await self._disconnect(before.endpoint)
+            await self._host.disconnect(before.endpoint)
 
     async def _has_changed_within(self, pause: float | None) -> bool:
         try:
@@ -162,12 +147,12 @@ class _Registrant:
             return False
         return True
 
-    def _complain(self, reason: str, error: Exception) -> None:
-        self._refusals.add(reason, error, socket=str(self._path))
+    def _reject(self, reason: str, error: Exception) -> None:
+        self._host.rejections.add(reason, error, socket=str(self._path))
 
 
 def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
-    """This directory, if it is there, and those below it; hidden ones and links are passed over."""
+    """This directory, if it exists, and those below it, without hidden ones and links."""
     try:
         below = [
             Path(e.path) for e in os.scandir(directory) if not _is_hidden(e.name) and e.is_dir(follow_symlinks=False)
@@ -179,7 +164,7 @@ def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
         yield from _directories(path, depth + 1)
 
 
-def _sockets(directories: set[Path]) -> Iterator[tuple[Path, SocketIdentity]]:
+def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, SocketIdentity]]:
     for directory in directories:
         try:
             names = os.listdir(directory)
@@ -202,13 +187,13 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _serving_socket(announced: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:
-    """Where the plugin serves: the announcing socket itself, or a path inside the directories that are ours to look into.
+def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:
+    """The socket on which the plugin serves: the registry socket itself, or a path inside the allowed directories.
 
-    Links are followed first, so that none leads out. Raises RegistrationRejected.
+    Links are resolved first, so that none leads out of them. Raises RegistrationRejected.
     """
     if not endpoint:
-        return announced
+        return registry_socket
     path = Path(endpoint)
     is_sane = path.is_absolute() and endpoint.isprintable()
     if not is_sane or not any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(d)) for d in allowed):

@@ -1,8 +1,8 @@
-"""At a start: the plugins that were registered when the agent ended are dialled on their own sockets.
+"""Reconnects at the start to the plugins that were registered when the agent ended.
 
 Only then are the directory's sockets removed, as the kubelet does. An open connection survives that, so a plugin that never
 registers again keeps serving, and one that does (because its socket vanished) replaces its own connection.
-On purpose unlike the kubelet, which waits for every plugin to register again: some never do.
+Unlike the kubelet, which waits for every plugin to register again: some never do.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from nodedevice_agent.lib.unix_sockets import is_served
 
 log = logging.getLogger(__name__)
 
-# All at once and short: nobody can register meanwhile.
+# Concurrent and short: no plugin can register meanwhile.
 DEADLINE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """A plugin that answered. socket_name: under which it is found again, see PluginDirectory.keep."""
+class ReconnectedPlugin:
+    """socket_name: where the next start finds the plugin, see PluginDirectory.keep."""
 
     connection: PluginConnection
     socket_name: str
 
 
-async def reach_back(directory: PluginDirectory, sockets: Iterable[PluginSocket]) -> list[Reached]:
-    """Dial these, then clear the directory. Who does not answer in time is as if never asked: it can register anew."""
-    answers = await asyncio.gather(*(_dial(directory, socket) for socket in dict.fromkeys(sockets)))
-    reached = [answer for answer in answers if answer is not None]
-    directory.clear(but=frozenset(found.socket_name for found in reached))
-    return reached
+async def reconnect(directory: PluginDirectory, sockets: Iterable[PluginSocket]) -> list[ReconnectedPlugin]:
+    """Dial these, then clear the directory. A plugin that does not respond in time can register again."""
+    results = await asyncio.gather(*(_dial(directory, socket) for socket in dict.fromkeys(sockets)))
+    plugins = [plugin for plugin in results if plugin is not None]
+    directory.clear(but=frozenset(plugin.socket_name for plugin in plugins))
+    return plugins
 
 
-async def _dial(directory: PluginDirectory, socket: PluginSocket) -> Reached | None:
+async def _dial(directory: PluginDirectory, socket: PluginSocket) -> ReconnectedPlugin | None:
     path = directory.path / socket.name
     if not is_served(path):
         return None
@@ -46,7 +46,7 @@ async def _dial(directory: PluginDirectory, socket: PluginSocket) -> Reached | N
         async with asyncio.timeout(DEADLINE_SECONDS):
             connection = await PluginConnection.open(socket.resource_name, path)
     except (TimeoutError, PluginFailed) as exc:
-        extra = {"resource_name": socket.resource_name, "socket": socket.name, "error": str(exc) or "no answer"}
-        log.warning("a plugin of before the restart does not answer; it has to register again", extra=extra)
+        extra = {"resource_name": socket.resource_name, "socket": socket.name, "error": str(exc) or "timeout"}
+        log.warning("could not reconnect to device plugin after restart; waiting for it to re-register", extra=extra)
         return None
-    return Reached(connection, directory.keep(socket.name))
+    return ReconnectedPlugin(connection, directory.keep(socket.name))

@@ -1,9 +1,9 @@
-"""The Registration service on kubelet.sock: where device plugins announce themselves.
+"""The Registration service on kubelet.sock, which device plugins call.
 
-Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go. A Register call is answered only after the plugin
-has been dialled and has told its options.
-On purpose unlike the kubelet: a socket that was removed is made anew, and plugins that watch the directory register again; one
-that another process put in its place is left alone, said, and made ours again when that process has ended.
+Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go. A Register call ends only after the plugin has been dialled
+and has sent its options.
+Unlike the kubelet: a socket that was removed is created again, and plugins that watch the directory register again; one that
+another process put in its place is not touched but reported, and replaced when that process has ended.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
-from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import DirectoryServed, PluginFailed, SettingsError
 from nodedevice_agent.lib.unix_sockets import grpc_target, is_served
 
@@ -27,9 +28,9 @@ log = logging.getLogger(__name__)
 # (resource name, socket file name); raises PluginFailed
 Connect = Callable[[str, str], Awaitable[None]]
 
-LOOK_SECONDS = 1.0
-# No longer than the socket's own name. The library takes away whatever socket it finds where it binds, and once more when it
-# ends; so it binds here, and the name that plugins know is given to what it made.
+CHECK_SECONDS = 1.0
+# No longer than the socket's own name. The library removes any socket at the path where it binds, and again when it ends; so it
+# binds here, and the socket is then renamed to the name that plugins know.
 _BOUND_AS = ".kubelet.new"
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
 _STATUS = {
@@ -39,18 +40,19 @@ _STATUS = {
 
 
 class RegistrationServer:
-    """Serves until stopped. The socket is mode 0600: who may write it may offer devices."""
+    """Serves until stopped. The socket is mode 0600: a process that may write it may offer devices."""
 
-    def __init__(self, socket: Path, connect: Connect, refusals: Refusals) -> None:
-        self._socket = socket
-        self._service = _Registration(connect, refusals)
+    def __init__(self, directory: PluginDirectory, connect: Connect, rejections: Rejections) -> None:
+        self._directory = directory
+        self._socket = directory.registration_socket
+        self._service = _Registration(connect, rejections)
         self._server: grpc.aio.Server | None = None
-        # the served socket's file; its inode is not used again while a server listens on it
+        # the served socket's file; its inode is not reused while a server listens on it
         self._file: os.stat_result | None = None
 
     async def start(self) -> None:
-        """Serve on a new socket, and no longer on the one before. Raises SettingsError when it cannot be made, DirectoryServed."""
-        _make_room(self._socket)
+        """Serve on a new socket instead of an earlier one. Raises SettingsError if it cannot be created, DirectoryServed."""
+        _remove_stale(self._socket)
         bound = self._socket.with_name(_BOUND_AS)
         server = self._new_server()
         try:
@@ -66,48 +68,47 @@ class RegistrationServer:
         if before is not None:
             await before.stop(grace=0.5)
 
-    async def keep(self, hold: Callable[[], None], said: Callable[[str], None]) -> None:
-        """See to it that plugins can register, until cancelled.
+    async def keep(self, on_problem: Callable[[str], None]) -> None:
+        """Check and restore the directory's lock and the socket, until cancelled.
 
-        hold: makes sure that the directory is ours, raises DirectoryServed and SettingsError. said: told what is in the way,
-        or "" when nothing is any more.
+        on_problem: called with the reason why plugins cannot register, and with "" once they can.
         """
         before = ""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            problem = await self._put_right(hold)
+            await asyncio.sleep(CHECK_SECONDS)
+            problem = await self._restore()
             if problem != before:
-                said(problem)
+                on_problem(problem)
                 if problem:
                     log.error("device plugins cannot register", extra={"error": problem})
             before = problem
 
-    async def _put_right(self, hold: Callable[[], None]) -> str:
-        """What is in the way; empty when nothing is."""
+    async def _restore(self) -> str:
+        """The reason why that is impossible, or ""."""
         try:
-            hold()
-            if not self._is_there():
+            self._directory.hold()
+            if not self._exists():
                 await self.start()
-                log.warning("registration socket was gone; made anew", extra={"socket": str(self._socket)})
+                log.warning("registration socket was removed; created it again", extra={"socket": str(self._socket)})
         except (DirectoryServed, SettingsError) as exc:
             return str(exc)
         return ""
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         try:
             return self._file is not None and os.path.samestat(os.lstat(self._socket), self._file)
         except OSError:
             return False
 
     async def stop(self) -> None:
-        if self._is_there():
+        if self._exists():
             self._socket.unlink(missing_ok=True)
         if self._server is not None:
             await self._server.stop(grace=0.5)
 
     def _new_server(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
-        # not by the generated function: its way to read a request raises on one that is no message, with a traceback
+        # not by the generated function, whose decoder raises on an invalid message, with a traceback
         register = grpc.unary_unary_rpc_method_handler(
             self._service.Register, _request, api_pb2.Empty.SerializeToString
         )
@@ -117,9 +118,9 @@ class RegistrationServer:
 
 
 class _Registration(api_pb2_grpc.RegistrationServicer):
-    def __init__(self, connect: Connect, refusals: Refusals) -> None:
+    def __init__(self, connect: Connect, rejections: Rejections) -> None:
         self._connect = connect
-        self._refusals = refusals
+        self._rejections = rejections
 
     async def Register(
         self,
@@ -129,27 +130,27 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
         try:
             if request is None:
                 raise RegistrationRejected(
-                    "Message", "the request is no RegisterRequest of the device plugin API v1beta1"
+                    "Message", "the request is not a RegisterRequest of the device plugin API v1beta1"
                 )
             check_registration(request.version, request.resource_name, request.endpoint)
             await self._connect(request.resource_name, request.endpoint)
         except (RegistrationRejected, PluginFailed) as exc:
-            self._refusals.add(exc.reason if isinstance(exc, RegistrationRejected) else exc.call, exc)
+            self._rejections.add(exc.reason if isinstance(exc, RegistrationRejected) else exc.call, exc)
             await context.abort(_STATUS[type(exc)], str(exc))
         return api_pb2.Empty()
 
 
-def _make_room(socket: Path) -> None:
-    """Raises SettingsError, DirectoryServed. A socket of the past is removed; anything else is somebody's."""
+def _remove_stale(socket: Path) -> None:
+    """Remove the socket if nothing listens on it, and it is one. Raises SettingsError, DirectoryServed."""
     if os.path.lexists(socket) and not socket.is_socket():
-        raise _unusable(socket, "something that is not a socket is there")
+        raise _unusable(socket, "the path is not a socket")
     if is_served(socket):
         raise DirectoryServed(str(socket.parent), f"it answers on {socket.name}")
     socket.unlink(missing_ok=True)
 
 
 def _rename(bound: Path, socket: Path) -> None:
-    """Raises OSError, also when somebody's has come there meanwhile."""
+    """Raises OSError, also if the path has been taken meanwhile."""
     try:
         os.link(bound, socket, follow_symlinks=False)
     except FileExistsError:
@@ -163,7 +164,7 @@ def _rename(bound: Path, socket: Path) -> None:
 
 def _unusable(socket: Path, why: str) -> SettingsError:
     return SettingsError(
-        f"--plugin-dir {socket.parent}: {socket.name} cannot be made: {why}; remove it, or give another directory"
+        f"--plugin-dir {socket.parent}: cannot create {socket.name}: {why}; remove it, or set another directory"
     )
 
 

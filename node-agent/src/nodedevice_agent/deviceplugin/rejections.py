@@ -1,7 +1,7 @@
-"""Registrations that were refused: counted, logged, and told beyond this node, on the agent's Lease.
+"""Rejected registrations: counted, logged, and reported on the agent's Lease.
 
-There may be no NodeDevice to tell it on: a name that is wrong has none. The Lease is the agent's own, and the operator reads it
-anyway: it makes an Event on the Node of each refusal that is new.
+An invalid resource name has no NodeDevice that could show it. The Lease is the agent's own, and the operator reads it anyway: it
+creates an Event on the Node for each new rejection.
 """
 
 import asyncio
@@ -13,35 +13,35 @@ from nodedevice_agent import metrics
 
 log = logging.getLogger(__name__)
 
-# A plugin that is refused comes again, most within a minute: what has not been said for so long is over.
-_LASTING_SECONDS = 600.0
-_MOST = 5
-_LONGEST = 400
+# A rejected plugin tries again, mostly within a minute: one that has not for so long has given up.
+_EXPIRY_SECONDS = 600.0
+_MAX_REJECTIONS = 5
+_MAX_CHARACTERS = 400
 
 
-class Refusals:
-    """The last few, each once. is_news: set when there is one that `told` has not told yet."""
+class Rejections:
+    """The last few, each once. changed: set when there is one that report() has not returned yet."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # by what was said: when it was said last, the latest at the end
-        self._said_at: dict[str, float] = {}
-        self.is_news = asyncio.Event()
+        # by text: when it last occurred, the latest at the end
+        self._last_at: dict[str, float] = {}
+        self.changed = asyncio.Event()
 
     def add(self, reason: str, error: Exception, **where: str) -> None:
         """reason: one word, for the metric."""
         metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
-        log.error("registration refused", extra={**where, "error": str(error)})
-        text = " ".join(str(error).split())[:_LONGEST]
-        if self._said_at.pop(text, None) is None:
-            self.is_news.set()
-        self._said_at[text] = self._clock()
-        if len(self._said_at) > _MOST:
-            del self._said_at[next(iter(self._said_at))]
+        log.error("registration rejected", extra={**where, "error": str(error)})
+        text = " ".join(str(error).split())[:_MAX_CHARACTERS]
+        if self._last_at.pop(text, None) is None:
+            self.changed.set()
+        self._last_at[text] = self._clock()
+        if len(self._last_at) > _MAX_REJECTIONS:
+            del self._last_at[next(iter(self._last_at))]
 
-    def told(self) -> str:
-        """What is to be told now, a line each, in an order that stays."""
-        self.is_news.clear()
-        earliest = self._clock() - _LASTING_SECONDS
-        self._said_at = {text: at for text, at in self._said_at.items() if at > earliest}
-        return "\n".join(sorted(self._said_at))
+    def report(self) -> str:
+        """The current ones, a line each, in a stable order."""
+        self.changed.clear()
+        earliest = self._clock() - _EXPIRY_SECONDS
+        self._last_at = {text: at for text, at in self._last_at.items() if at > earliest}
+        return "\n".join(sorted(self._last_at))

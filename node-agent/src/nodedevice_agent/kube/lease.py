@@ -16,7 +16,7 @@ from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 from nodedevice_common.jitter import jittered
 
-from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import ApiError, ApiForbidden, ApiNotFound
 from nodedevice_agent.kube.client import Cluster, log_failure
 from nodedevice_agent.lib.probes import Health
@@ -35,13 +35,13 @@ class LeaseKeeper:
     """Renews one agent's Lease. run() until cancelled."""
 
     def __init__(
-        self, cluster: Cluster, namespace: str, node_name: str, identity: str, refusals: Refusals, health: Health
+        self, cluster: Cluster, namespace: str, node_name: str, identity: str, rejections: Rejections, health: Health
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._node_name = node_name
         self._identity = identity
-        self._refusals = refusals
+        self._rejections = rejections
         self._health = health
         # as written last; None: to be read or created first
         self._lease: Lease | None = None
@@ -50,7 +50,7 @@ class LeaseKeeper:
 
     async def run(self) -> None:
         while True:
-            reported = self._refusals.told() if self._may_report else ""
+            reported = self._rejections.report() if self._may_report else ""
             try:
                 self._lease = await self._renewed(reported)
                 self._succeeded()
@@ -64,7 +64,7 @@ class LeaseKeeper:
                     continue
                 self._failed(exc)
             pause = _RETRY_SECONDS if self._is_failing else jittered(RENEW_SECONDS, _JITTER)
-            await _pause(pause, self._refusals.is_news)
+            await _pause(pause, self._rejections.changed)
 
     def _succeeded(self) -> None:
         if self._is_logged:

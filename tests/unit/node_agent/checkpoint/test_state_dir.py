@@ -9,7 +9,7 @@ from nodedevice_agent.checkpoint.state_dir import held, make
 from nodedevice_agent.errors import SettingsError, StateDirectoryUsed
 
 
-def test_is_made_for_root_alone_to_write(tmp_path: Path) -> None:
+def test_only_root_may_write(tmp_path: Path) -> None:
     make(tmp_path / "a/b")
     make(tmp_path / "a/b")
     assert (tmp_path / "a/b").stat().st_mode & 0o027 == 0

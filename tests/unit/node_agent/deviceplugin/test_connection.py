@@ -11,7 +11,7 @@ import grpc
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.devicemanager.devices import MAX_DEVICES, Device, ListedDevices
-from nodedevice_agent.deviceplugin import codec as wire
+from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_MESSAGE_BYTES, PluginConnection
 from nodedevice_agent.errors import PluginFailed
@@ -59,13 +59,15 @@ class TestDeviceLists:
         assert seen == [{"d0": Device("d0"), "d1": d1}, {"d0": Device("d0", healthy=False), "d1": d1}, {}]
 
     @pytest.mark.parametrize("word", ["", "healthy", "HEALTHY", "Healthy ", "Unknown"])
-    async def test_only_one_word_means_healthy(
+    async def test_only_the_word_healthy_means_healthy(
         self, plugin: FakePlugin, connection: PluginConnection, word: str
     ) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word)]
         assert not (await first_list(connection)).devices["d0"].healthy
 
-    async def test_an_id_twice_is_one_device_and_said(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_a_duplicate_id_is_one_device_and_reported(
+        self, plugin: FakePlugin, connection: PluginConnection
+    ) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word) for word in ("Healthy", "Unhealthy", "Healthy")]
         listed = await first_list(connection)
         assert dict(listed.devices) == {"d0": Device("d0", healthy=False)}
@@ -89,7 +91,7 @@ class TestDeviceLists:
         # more than the kubelet's bound, where such a plugin is dropped
         assert sum(map(len, listed.devices)) > 4 * 1024 * 1024
 
-    async def test_long_lists_are_read_beside_the_event_loop(
+    async def test_long_lists_are_decoded_in_a_thread(
         self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         readers: list[threading.Thread] = []
@@ -98,8 +100,8 @@ class TestDeviceLists:
             readers.append(threading.current_thread())
             return device_list(octets, known)
 
-        device_list = wire.device_list
-        monkeypatch.setattr(wire, "device_list", read)
+        device_list = codec.device_list
+        monkeypatch.setattr(codec, "device_list", read)
         lengths = []
         async with aclosing(cast("Any", connection.device_lists())) as lists:
             lengths.append(len((await next_list(lists)).devices))
@@ -109,9 +111,7 @@ class TestDeviceLists:
         assert lengths == [2, 10_000, 1]
         assert [reader is threading.main_thread() for reader in readers] == [True, False, True]
 
-    async def test_a_list_that_says_the_same_is_the_same(
-        self, plugin: FakePlugin, connection: PluginConnection
-    ) -> None:
+    async def test_an_equal_list_is_the_same_object(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         async with aclosing(cast("Any", connection.device_lists())) as lists:
             first = await next_list(lists)
             await plugin.update(dict(plugin.devices))
@@ -121,14 +121,14 @@ class TestDeviceLists:
         assert more.devices.keys() == {*first.devices, "new"}
         assert all(more.devices[name] is device for name, device in first.devices.items())
 
-    async def test_a_message_over_the_bound_breaks_that_plugin_alone(
+    async def test_a_message_over_the_limit_fails_only_that_plugin(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="x" * MAX_MESSAGE_BYTES, health="Healthy")]
         with pytest.raises(PluginFailed, match=r"ListAndWatch.*RESOURCE_EXHAUSTED"):
             await first_list(connection)
 
-    async def test_more_devices_than_there_may_be_are_not_read(
+    async def test_devices_over_the_limit_are_not_decoded(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID=str(number)) for number in range(MAX_DEVICES + 10)]
@@ -147,21 +147,21 @@ class TestDeviceLists:
         assert seen == (0 if how == "never listed" else 1)
 
     @pytest.mark.kubelet("scenario 99")
-    async def test_break_with_what_the_plugin_said(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_fail_with_the_plugins_error(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         plugin.knobs.stream_end, plugin.knobs.stream_error = "after_first", FAILURE
         with pytest.raises(PluginFailed, match=r"ListAndWatch.*example\.com/fake failed: INTERNAL: out of order"):
             async for _ in connection.device_lists():
                 pass
 
     @pytest.mark.kubelet("scenario 100")
-    async def test_break_when_the_process_is_gone(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_fail_when_the_process_has_ended(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         async with aclosing(cast("Any", connection.device_lists())) as lists:
             await next_list(lists)
             await plugin.stop()
             with pytest.raises(PluginFailed, match="ListAndWatch"):
                 await next_list(lists)
 
-    async def test_end_when_the_connection_is_closed_and_whoever_reads_goes_on(
+    async def test_end_when_the_connection_is_closed_and_the_reader_continues(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
         seen = 0
@@ -188,7 +188,7 @@ class TestDeviceLists:
 
 class TestAllocate:
     @pytest.mark.kubelet("scenario 45")
-    async def test_asks_for_one_container_and_keeps_the_answer_as_it_came(
+    async def test_requests_one_container_and_keeps_the_response_unchanged(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
         answer = api_pb2.ContainerAllocateResponse(
@@ -201,7 +201,7 @@ class TestAllocate:
         (call,) = plugin.calls_of("Allocate")
         assert [list(asked.devices_ids) for asked in call.request.container_requests] == [["d0", "d1"]]
 
-    async def test_an_empty_answer_for_the_container_is_an_answer(
+    async def test_an_empty_response_for_the_container_is_valid(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
         plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse()
@@ -214,14 +214,14 @@ class TestAllocate:
 
     @pytest.mark.kubelet("weak spot 28")
     @pytest.mark.parametrize(("size", "is_taken"), [(MAX_ALLOCATION_BYTES - 64, True), (MAX_ALLOCATION_BYTES, False)])
-    async def test_an_answer_has_a_bound(
+    async def test_a_response_has_a_size_limit(
         self, plugin: FakePlugin, connection: PluginConnection, size: int, *, is_taken: bool
     ) -> None:
         plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse(envs={"A": "x" * size})
         if is_taken:
             assert len((await connection.allocate(("d0",))).octets) > size
         else:
-            with pytest.raises(PluginFailed, match=rf"Allocate.*{MAX_ALLOCATION_BYTES} is the most"):
+            with pytest.raises(PluginFailed, match=rf"Allocate.*exceeds the limit of {MAX_ALLOCATION_BYTES}"):
                 await connection.allocate(("d0",))
 
     async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
@@ -230,7 +230,7 @@ class TestAllocate:
             await connection.allocate(("d0",))
 
     @pytest.mark.kubelet("weak spot 3")
-    async def test_a_plugin_that_hangs_is_given_up(
+    async def test_a_plugin_that_hangs_times_out(
         self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(plugin_connection, "ALLOCATE_SECONDS", 0.2)
@@ -239,7 +239,7 @@ class TestAllocate:
             await connection.allocate(("d0",))
         plugin.knobs.allocate_gate.set()
 
-    async def test_a_plugin_that_is_gone_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_a_plugin_that_has_ended_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         await plugin.stop()
         with pytest.raises(PluginFailed, match=r"Allocate.*UNAVAILABLE"):
             await connection.allocate(("d0",))
@@ -247,25 +247,25 @@ class TestAllocate:
 
 class TestPreferred:
     @pytest.mark.kubelet("behaviour 8", "scenario 46")
-    async def test_asks_as_it_is_told(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_sends_its_arguments(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         assert await connection.preferred(("d0", "d1", "d2"), ("d0",), 2) == ("d0", "d2")
         (call,) = plugin.calls_of("GetPreferredAllocation")
         (asked,) = call.request.container_requests
         assert (list(asked.must_include_deviceIDs), asked.allocation_size) == (["d0"], 2)
 
-    async def test_all_that_it_could_choose_from_is_still_an_answer(
+    async def test_a_response_with_all_available_devices_is_valid(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
         available = tuple("é" * 120 + str(number) for number in range(1000))
         plugin.knobs.preferred_answer = available
         assert await connection.preferred(available, (), 1) == available
 
-    async def test_advice_that_is_longer_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_a_longer_response_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         plugin.knobs.preferred_answer = ["x" * 1000] * 100
-        with pytest.raises(PluginFailed, match=r"GetPreferredAllocation.*is the most that is taken"):
+        with pytest.raises(PluginFailed, match=r"GetPreferredAllocation.*exceeds the limit"):
             await connection.preferred(("d0", "d1"), (), 1)
 
-    async def test_no_answer_is_no_advice(self, plugin: FakePlugin, connection: PluginConnection) -> None:
+    async def test_an_empty_response_prefers_nothing(self, plugin: FakePlugin, connection: PluginConnection) -> None:
         plugin.knobs.preferred_empty = True
         assert await connection.preferred(("d0",), (), 1) == ()
 
@@ -275,7 +275,7 @@ class TestPreferred:
             await connection.preferred(("d0",), (), 1)
 
     @pytest.mark.kubelet("weak spot 26")
-    async def test_a_plugin_that_hangs_is_given_up(
+    async def test_a_plugin_that_hangs_times_out(
         self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(plugin_connection, "PREFERRED_SECONDS", 0.2)
@@ -310,18 +310,18 @@ class TestClosedMeanwhile:
         asking = asyncio.ensure_future(self.CALLS[call](connection))
         await plugin.wait_for_calls(call)
         await connection.close()
-        with pytest.raises(PluginFailed, match=rf"{call}.*its connection was closed"):
+        with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
             await asking
         gate.set()
 
     @pytest.mark.parametrize("call", CALLS)
-    async def test_a_call_that_comes_later_fails(self, connection: PluginConnection, call: str) -> None:
+    async def test_a_later_call_fails(self, connection: PluginConnection, call: str) -> None:
         await connection.close()
-        with pytest.raises(PluginFailed, match=rf"{call}.*its connection was closed"):
+        with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
             await self.CALLS[call](connection)
 
     @pytest.mark.parametrize("call", CALLS)
-    async def test_who_asks_and_is_cancelled_is_cancelled(
+    async def test_a_cancelled_caller_is_cancelled(
         self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
     ) -> None:
         asking = asyncio.ensure_future(self.CALLS[call](connection))
@@ -331,27 +331,27 @@ class TestClosedMeanwhile:
             await asking
         gate.set()
 
-    async def test_lists_of_a_closed_connection_have_ended(self, connection: PluginConnection) -> None:
+    async def test_lists_of_a_closed_connection_end(self, connection: PluginConnection) -> None:
         await connection.close()
         assert [listed async for listed in connection.device_lists()] == []
 
 
 @pytest.mark.parametrize("call", TestClosedMeanwhile.CALLS)
-async def test_what_nobody_foresaw_fails_one_call_and_is_logged_whole(
+async def test_an_unexpected_exception_fails_one_call_and_is_logged(
     connection: PluginConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
     def surprised(*_: object) -> None:
         raise ZeroDivisionError("nobody thought of it")
 
     with monkeypatch.context() as patched:
-        patched.setattr(plugin_connection, "_parsed", surprised)
-        with pytest.raises(PluginFailed, match=rf"{call}.*nobody thought of it.*defect of this agent"):
+        patched.setattr(plugin_connection, "_decoded", surprised)
+        with pytest.raises(PluginFailed, match=rf"{call}.*nobody thought of it.*bug in this agent"):
             await TestClosedMeanwhile.CALLS[call](connection)
     assert "ZeroDivisionError" in caplog.text
     await TestClosedMeanwhile.CALLS["Allocate"](connection)
 
 
-async def test_a_plugin_that_starts_anew_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:
+async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:
     async with await PluginConnection.open(RESOURCE, plugin.socket_path):
         await plugin.stop()
         second = FakePlugin(RESOURCE, {"other": FakeDevice()}, socket_name=plugin.socket_name)

@@ -2,7 +2,7 @@
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device, ListedDevices
-from nodedevice_agent.deviceplugin import codec as wire
+from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
@@ -16,17 +16,17 @@ def sent(*devices: PluginDevice, reason: str = "", message: str = "") -> bytes:
 
 
 def received(content: bytes) -> ListedDevices:
-    return wire.device_list(content)
+    return codec.device_list(content)
 
 
-def test_over_the_wire_and_back() -> None:
+def test_encoded_and_decoded() -> None:
     listed = received(sent(PluginDevice("a"), BROKEN, reason="DriverMismatch", message="reboot"))
     assert listed.devices["a"] == Device("a")
     assert listed.devices["b"] == Device("b", False, (1,), "Xid79", "reset it", BROKEN.attributes)
     assert listed.plugin_message == "reboot"
 
 
-def test_who_knows_v1beta1_alone_sees_v1beta1() -> None:
+def test_a_v1beta1_client_sees_v1beta1() -> None:
     # a message of the upstream fields alone, parsed from what we send
     device = api_pb2.ListAndWatchResponse.FromString(sent(BROKEN)).devices[0]
     device.DiscardUnknownFields()
@@ -34,7 +34,7 @@ def test_who_knows_v1beta1_alone_sees_v1beta1() -> None:
     assert device.SerializeToString() == plain.SerializeToString()
 
 
-def test_a_plugin_that_says_nothing_more_is_sent_as_ever() -> None:
+def test_a_plugin_without_details_sends_plain_v1beta1() -> None:
     expected = api_pb2.ListAndWatchResponse(devices=[api_pb2.Device(ID="a", health="Healthy")])
     assert sent(PluginDevice("a")) == expected.SerializeToString()
 
@@ -78,7 +78,7 @@ def _field(number: int, content: bytes) -> bytes:
         pytest.param(_field(1, _plain_device()) + _field(1002, b"\xff"), id="a message that is no text"),
     ],
 )
-def test_what_another_vendor_means_by_those_numbers_spoils_no_list(content: bytes) -> None:
+def test_fields_of_another_vendor_do_not_affect_the_list(content: bytes) -> None:
     assert api_pb2.ListAndWatchResponse.FromString(content).devices[0].ID == "a"
     assert received(content) == ListedDevices({"a": Device("a")})
 

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.registration import MAX_CONNECTIONS_OF_A_SOCKET
-from nodedevice_agent.deviceplugin import codec as wire
+from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.errors import PluginFailed
 
 from tests.fakes.hosted_manager import HostedManager, hosted
@@ -41,7 +41,7 @@ async def start(manager: HostedManager) -> AsyncIterator[Callable[[str], Any]]:
         await plugin.stop()
 
 
-async def test_a_defect_in_following_one_plugin_ends_that_plugin_alone(
+async def test_a_bug_in_reading_one_plugins_lists_ends_only_that_plugin(
     manager: HostedManager, start: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd, good = await start(ODD), await start(GOOD)
@@ -52,7 +52,7 @@ async def test_a_defect_in_following_one_plugin_ends_that_plugin_alone(
         raise ZeroDivisionError("nobody thought of this")
 
     with monkeypatch.context() as broken_here:
-        broken_here.setattr(wire, "device_list", broken)
+        broken_here.setattr(codec, "device_list", broken)
         await odd.register()
         await odd.wait_for_lists(1)
         await odd.wait_for_streams(0)
@@ -67,7 +67,7 @@ async def test_a_defect_in_following_one_plugin_ends_that_plugin_alone(
 
 
 @pytest.mark.kubelet("weak spot 28")
-async def test_one_socket_has_so_many_connections_and_no_more(manager: HostedManager, start: Any) -> None:
+async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, start: Any) -> None:
     odd, good = await start(ODD), await start(GOOD)
     for number in range(MAX_CONNECTIONS_OF_A_SOCKET):
         await odd.register(resource_name=f"{ODD}-{number}")

@@ -32,7 +32,7 @@ def left_behind(path: Path) -> None:
 
 
 @pytest.mark.kubelet("scenario 1")
-def test_is_made_for_root_alone_to_write(tmp_path: Path) -> None:
+def test_only_root_may_write(tmp_path: Path) -> None:
     path = tmp_path / "a/b"
     with PluginDirectory.take(path) as taken:
         assert taken.registration_socket == path / "kubelet.sock"
@@ -56,7 +56,7 @@ def test_clearing_removes_sockets_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "folder/deep.sock").is_socket()
 
 
-def test_clearing_spares_what_it_is_told_to(tmp_path: Path) -> None:
+def test_clearing_keeps_the_given_names(tmp_path: Path) -> None:
     for name in ("old.sock", "kept.sock"):
         left_behind(tmp_path / name)
     with PluginDirectory.take(tmp_path) as taken:
@@ -65,9 +65,7 @@ def test_clearing_spares_what_it_is_told_to(tmp_path: Path) -> None:
     assert not (tmp_path / "old.sock").exists()
 
 
-def test_clearing_is_not_upset_by_a_plugin_that_removes_its_own_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clearing_while_a_plugin_removes_its_own_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one.sock", "two.sock"):
         left_behind(tmp_path / name)
     unlink = os.unlink
@@ -105,21 +103,21 @@ def test_a_socket_that_cannot_have_a_second_name_keeps_its_first(tmp_path: Path)
         assert taken.keep(long) == long
 
 
-def test_another_agent_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+def test_another_agent_is_refused_until_the_first_unlocks(tmp_path: Path) -> None:
     with PluginDirectory.take(tmp_path), pytest.raises(DirectoryServed, match=r"lock.*--plugin-dir"):
         PluginDirectory.take(tmp_path)
     PluginDirectory.take(tmp_path).close()
 
 
 @pytest.mark.kubelet("behaviour 4", "scenario 2")
-def test_closing_twice_is_closing(tmp_path: Path) -> None:
+def test_closing_twice(tmp_path: Path) -> None:
     taken = PluginDirectory.take(tmp_path)
     taken.close()
     taken.close()
 
 
 @pytest.mark.kubelet("behaviour 3")
-def test_a_directory_that_another_manager_serves_is_left_alone(tmp_path: Path, sockets: ExitStack) -> None:
+def test_a_directory_that_another_manager_serves_is_refused(tmp_path: Path, sockets: ExitStack) -> None:
     listening(sockets, tmp_path / "kubelet.sock")
     left_behind(tmp_path / "plugin.sock")
     for _ in range(2):
@@ -132,7 +130,7 @@ def test_a_directory_that_another_manager_serves_is_left_alone(tmp_path: Path, s
     PluginDirectory.take(tmp_path).close()
 
 
-def test_a_manager_that_is_too_busy_to_accept_is_one_too(tmp_path: Path, sockets: ExitStack) -> None:
+def test_a_manager_that_is_too_busy_to_accept_counts(tmp_path: Path, sockets: ExitStack) -> None:
     listening(sockets, tmp_path / "kubelet.sock", backlog=0)
     waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sockets.enter_context(waiting).connect(str(tmp_path / "kubelet.sock"))
@@ -149,20 +147,20 @@ def test_a_manager_that_is_too_busy_to_accept_is_one_too(tmp_path: Path, sockets
         pytest.param(lambda path: path / "file", "cannot be used", id="a file"),
     ],
 )
-def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path, make: object, said: str) -> None:
+def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path, make: object, said: str) -> None:
     (tmp_path / "file").touch()
     assert callable(make)
     with pytest.raises(SettingsError, match=rf"--plugin-dir .*{said}"):
         PluginDirectory.take(make(tmp_path))
 
 
-def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     # /proc takes no new files, not even from root
     with pytest.raises(SettingsError, match=r"--plugin-dir /proc/self cannot be used"):
         PluginDirectory.take(Path("/proc/self"))
 
 
-def test_one_that_was_removed_below_its_mount_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_removed_below_its_mount_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mount is still there, and nothing can be made in it."""
     with PluginDirectory.take(tmp_path / "p") as directory:
         directory.hold()

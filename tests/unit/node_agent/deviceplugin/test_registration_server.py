@@ -1,4 +1,4 @@
-"""Register over a real socket: who is taken, who is refused with which status, and that nobody breaks it."""
+"""Register over a real socket: valid plugins, rejected ones with their status, and invalid requests that break nothing."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from nodedevice_agent.deviceplugin import registration_server
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
-from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import DirectoryServed, SettingsError
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
@@ -29,12 +29,12 @@ NOT_REACHED = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class Manager:
-    """Dials whoever registers, and keeps the connections."""
+    """Dials each plugin that registers, and keeps the connections."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.connections: list[PluginConnection] = []
-        self.refusals = Refusals()
+        self.rejections = Rejections()
 
     async def connect(self, resource_name: str, socket_name: str) -> None:
         self.connections.append(await PluginConnection.open(resource_name, self.folder / socket_name))
@@ -43,7 +43,7 @@ class Manager:
 @pytest.fixture
 async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
     manager = Manager(tmp_path)
-    server = RegistrationServer(tmp_path / "kubelet.sock", manager.connect, manager.refusals)
+    server = RegistrationServer(PluginDirectory(tmp_path), manager.connect, manager.rejections)
     await server.start()
     yield manager
     await server.stop()
@@ -71,7 +71,7 @@ async def test_only_its_owner_may_write_to_the_socket(manager: Manager) -> None:
 
 
 @pytest.mark.kubelet("behaviour 7", "behaviour 8", "scenario 43")
-async def test_is_answered_when_the_plugin_has_told_its_options(manager: Manager, plugin: FakePlugin) -> None:
+async def test_ends_after_the_plugin_has_sent_its_options(manager: Manager, plugin: FakePlugin) -> None:
     plugin.pre_start_required = True
     await plugin.register()
     assert [call.method for call in plugin.calls] == ["GetDevicePluginOptions"]
@@ -90,14 +90,14 @@ async def test_is_answered_when_the_plugin_has_told_its_options(manager: Manager
         pytest.param({"resource_name": "kubernetes.io/fake"}, REFUSED, "reserved", id="reserved name"),
         pytest.param({"endpoint": "../kubelet.sock"}, REFUSED, "plugin directory", id="out of the directory"),
         pytest.param({"endpoint": ""}, REFUSED, "file name", id="no endpoint"),
-        pytest.param({"endpoint": "x" * 300}, NOT_REACHED, "not there", id="endpoint too long for a file"),
-        pytest.param({"endpoint": "ghost.sock"}, NOT_REACHED, "has to serve before it registers", id="no such socket"),
+        pytest.param({"endpoint": "x" * 300}, NOT_REACHED, "does not exist", id="endpoint too long for a file"),
+        pytest.param({"endpoint": "ghost.sock"}, NOT_REACHED, "must serve before it registers", id="no such socket"),
         pytest.param({"endpoint": "link.sock"}, NOT_REACHED, "is not a socket", id="a link"),
         pytest.param({"endpoint": "file.sock"}, NOT_REACHED, "is not a socket", id="a file"),
         pytest.param({"endpoint": "folder"}, NOT_REACHED, "is not a socket", id="a folder"),
     ],
 )
-async def test_what_is_wrong_is_refused_and_said(
+async def test_an_invalid_registration_is_rejected_with_its_reason(
     manager: Manager,
     plugin: FakePlugin,
     said: dict[str, str],
@@ -111,16 +111,16 @@ async def test_what_is_wrong_is_refused_and_said(
     code, details = await refusal(plugin, **said)
     assert code is status
     assert words in details
-    assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.ERROR, "registration refused")]
+    assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.ERROR, "registration rejected")]
     assert manager.connections == []
-    assert words in manager.refusals.told()
+    assert words in manager.rejections.report()
     # and the next one is served as if nothing had been
     await plugin.register()
     assert len(manager.connections) == 1
 
 
 @pytest.mark.kubelet("behaviour 9", "scenario 95")
-async def test_a_plugin_that_refuses_to_tell_its_options(manager: Manager, plugin: FakePlugin) -> None:
+async def test_a_plugin_that_refuses_to_send_its_options(manager: Manager, plugin: FakePlugin) -> None:
     plugin.knobs.options_error = RpcFailure(details="no\noptions " + "x" * 5000)
     code, details = await refusal(plugin)
     assert code is NOT_REACHED
@@ -128,7 +128,7 @@ async def test_a_plugin_that_refuses_to_tell_its_options(manager: Manager, plugi
     assert len(details) < 1000
 
 
-async def test_a_plugin_that_hangs_holds_up_nobody(
+async def test_a_plugin_that_hangs_delays_no_other(
     manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_connection, "OPTIONS_SECONDS", 0.2)
@@ -146,7 +146,7 @@ async def test_a_plugin_that_hangs_holds_up_nobody(
 
 
 @pytest.mark.kubelet("behaviour 10")
-async def test_a_socket_whose_process_is_gone(
+async def test_a_socket_without_a_process(
     manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_connection, "DIAL_SECONDS", 0.2)
@@ -154,11 +154,11 @@ async def test_a_socket_whose_process_is_gone(
         owner.bind(str(manager.folder / "dead.sock"))
     code, details = await refusal(plugin, endpoint="dead.sock")
     assert code is NOT_REACHED
-    assert "no answer on dead.sock" in details
+    assert "no response on dead.sock" in details
 
 
 @pytest.mark.kubelet("scenario 42")
-async def test_a_plugin_that_gives_up_waiting_leaves_nothing_open(
+async def test_a_plugin_that_cancels_leaves_nothing_open(
     manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plugin's own deadline for Register passes while its options are asked for."""
@@ -173,47 +173,49 @@ async def test_a_plugin_that_gives_up_waiting_leaves_nothing_open(
     assert len(manager.connections) == 1
 
 
-async def test_more_than_a_registration_can_be_is_refused(manager: Manager, plugin: FakePlugin) -> None:
+async def test_a_request_that_is_too_big_is_rejected(manager: Manager, plugin: FakePlugin) -> None:
     code, _ = await refusal(plugin, endpoint="x" * 100_000)
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
     await plugin.register()
 
 
-class TestTheSocketsPlace:
+class TestSocketPath:
     @pytest.fixture
     async def server(self, tmp_path: Path) -> RegistrationServer:
-        return RegistrationServer(tmp_path / "kubelet.sock", Manager(tmp_path).connect, Refusals())
+        return RegistrationServer(PluginDirectory(tmp_path), Manager(tmp_path).connect, Rejections())
 
     @pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere")])
-    async def test_what_is_no_socket_is_left_there_and_said(
+    async def test_another_file_is_kept_and_reported(
         self, tmp_path: Path, server: RegistrationServer, make: Callable[[Path], None]
     ) -> None:
         make(tmp_path / "kubelet.sock")
         with pytest.raises(
-            SettingsError, match=r"--plugin-dir .*kubelet\.sock cannot be made: .*not a socket.*remove it"
+            SettingsError, match=r"--plugin-dir .*cannot create kubelet\.sock: .*not a socket.*remove it"
         ):
             await server.start()
         await server.stop()
         assert os.path.lexists(tmp_path / "kubelet.sock")
 
-    async def test_a_directory_that_is_gone_is_said(self, tmp_path: Path) -> None:
-        server = RegistrationServer(tmp_path / "gone/kubelet.sock", Manager(tmp_path).connect, Refusals())
-        with pytest.raises(SettingsError, match=r"--plugin-dir .*gone: kubelet\.sock cannot be made"):
+    async def test_a_missing_directory_is_an_error(self, tmp_path: Path) -> None:
+        server = RegistrationServer(PluginDirectory(tmp_path / "gone"), Manager(tmp_path).connect, Rejections())
+        with pytest.raises(SettingsError, match=r"--plugin-dir .*gone: cannot create kubelet\.sock"):
             await server.start()
         await server.stop()
 
-    async def test_what_another_serves_is_never_taken(self, tmp_path: Path, server: RegistrationServer) -> None:
+    async def test_the_socket_of_another_process_is_never_replaced(
+        self, tmp_path: Path, server: RegistrationServer
+    ) -> None:
         with serving(tmp_path / "kubelet.sock"):
             with pytest.raises(DirectoryServed, match=r"it answers on kubelet\.sock"):
                 await server.start()
             await server.stop()
             assert (tmp_path / "kubelet.sock").is_socket()
 
-    async def test_what_comes_there_at_the_last_moment_is_not_taken_either(
+    async def test_a_file_created_at_the_last_moment_is_not_replaced(
         self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "kubelet.sock").touch()
-        monkeypatch.setattr(registration_server, "_make_room", lambda socket: None)
+        monkeypatch.setattr(registration_server, "_remove_stale", lambda socket: None)
         with pytest.raises(SettingsError, match="File exists"):
             await server.start()
         await server.stop()
@@ -233,37 +235,44 @@ class TestTheSocketsPlace:
 
 
 def serving(path: Path) -> socket.socket:
-    """Somebody else's; its file stays when it ends."""
+    """Another process's socket; its file stays when it ends."""
     other = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     other.bind(str(path))
     other.listen()
     return other
 
 
+class CheckedDirectory(PluginDirectory):
+    """Sets `checked` at every check of its lock."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.checked = asyncio.Event()
+
+    def hold(self) -> None:
+        self.checked.set()
+        super().hold()
+
+
 class Kept:
-    """A server of a directory, looked after; `said`: what was in the way, in order."""
+    """A server of a directory that is kept serving; `problems`: what prevented that, in order."""
 
     def __init__(self, folder: Path) -> None:
         self.manager = Manager(folder)
-        self.directory = PluginDirectory.take(folder)
+        self.directory = CheckedDirectory.take(folder)
         self.socket = self.directory.registration_socket
-        self.server = RegistrationServer(self.socket, self.manager.connect, self.manager.refusals)
-        self.said: list[str] = []
-        self._looked = asyncio.Event()
-
-    def hold(self) -> None:
-        self._looked.set()
-        self.directory.hold()
+        self.server = RegistrationServer(self.directory, self.manager.connect, self.manager.rejections)
+        self.problems: list[str] = []
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Asked after every look."""
+        """Evaluated after every check of the directory."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not holds():
-                self._looked.clear()
-                await self._looked.wait()
+                self.directory.checked.clear()
+                await self.directory.checked.wait()
 
     async def register(self) -> None:
-        """A plugin that comes now is taken in."""
+        """A plugin can register now."""
         plugin = FakePlugin("example.com/fake", {"d0": FakeDevice()})
         await plugin.start(self.manager.folder)
         await plugin.register()
@@ -275,7 +284,7 @@ async def kept(folder: Path) -> AsyncIterator[Kept]:
     found = Kept(folder)
     with found.directory:
         await found.server.start()
-        keeping = asyncio.create_task(found.server.keep(found.hold, found.said.append))
+        keeping = asyncio.create_task(found.server.keep(found.problems.append))
         try:
             yield found
         finally:
@@ -287,55 +296,57 @@ async def kept(folder: Path) -> AsyncIterator[Kept]:
                 await connection.close()
 
 
-class TestTheSocketStays:
+class TestKeepServing:
     @pytest.fixture
     async def kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Kept]:
-        monkeypatch.setattr(registration_server, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(registration_server, "CHECK_SECONDS", 0.01)
         async with kept(tmp_path / "p") as found:
             yield found
 
-    async def test_one_that_was_removed_is_made_anew_and_said_once(
+    async def test_a_removed_socket_is_created_again_and_logged_once(
         self, kept: Kept, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept.socket.unlink()
         await kept.until(kept.socket.exists)
         assert kept.socket.stat().st_mode & 0o777 == 0o600
         await kept.register()
-        assert [record.getMessage() for record in caplog.records] == ["registration socket was gone; made anew"]
-        assert kept.said == []
+        assert [record.getMessage() for record in caplog.records] == [
+            "registration socket was removed; created it again"
+        ]
+        assert kept.problems == []
 
-    async def test_a_directory_that_was_removed_is_made_and_held_anew(self, kept: Kept) -> None:
+    async def test_a_removed_directory_is_created_and_locked_again(self, kept: Kept) -> None:
         shutil.rmtree(kept.directory.path)
         await kept.until(kept.socket.exists)
         await kept.register()
         with pytest.raises(DirectoryServed, match="lock"):
             PluginDirectory.take(kept.directory.path)
 
-    async def test_anothers_is_left_alone_and_said_until_it_ends(
+    async def test_the_socket_of_another_process_is_reported_until_it_ends(
         self, kept: Kept, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept.socket.unlink()
         with serving(kept.socket):
             taken = kept.socket.stat().st_ino
-            await kept.until(lambda: len(kept.said) == 1)
-            assert "it answers on kubelet.sock" in kept.said[0]
+            await kept.until(lambda: len(kept.problems) == 1)
+            assert "it answers on kubelet.sock" in kept.problems[0]
             assert kept.socket.stat().st_ino == taken
-        await kept.until(lambda: len(kept.said) == 2)
+        await kept.until(lambda: len(kept.problems) == 2)
         await kept.register()
-        assert kept.said[1] == ""
+        assert kept.problems[1] == ""
         assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
-    async def test_another_that_took_the_directory_has_it(self, kept: Kept) -> None:
+    async def test_a_directory_that_another_agent_locked_is_reported(self, kept: Kept) -> None:
         shutil.rmtree(kept.directory.path)
-        # whoever is quicker; nothing is awaited in between
+        # no await in between, so the server cannot be faster
         with PluginDirectory.take(kept.directory.path):
-            await kept.until(lambda: kept.said != [])
-            assert "it holds the directory's lock" in kept.said[0]
+            await kept.until(lambda: kept.problems != [])
+            assert "it holds the directory's lock" in kept.problems[0]
             assert not kept.socket.exists()
-        await kept.until(lambda: kept.said[1:] == [""])
+        await kept.until(lambda: kept.problems[1:] == [""])
         await kept.register()
 
-    async def test_an_end_leaves_anothers_there(self, kept: Kept) -> None:
+    async def test_stopping_keeps_the_socket_of_another_process(self, kept: Kept) -> None:
         kept.socket.unlink()
         with serving(kept.socket):
             await kept.server.stop()

@@ -1,8 +1,8 @@
-"""What is told of refused registrations: the last few, each once, until they are old."""
+"""The report of rejected registrations: the last few, each once, until they expire."""
 
 import pytest
-from nodedevice_agent.deviceplugin import rejections as refusals
-from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.deviceplugin import rejections
+from nodedevice_agent.deviceplugin.rejections import Rejections
 
 
 @pytest.fixture
@@ -11,39 +11,39 @@ def time() -> list[float]:
 
 
 @pytest.fixture
-def refused(time: list[float]) -> Refusals:
-    return Refusals(lambda: time[0])
+def rejected(time: list[float]) -> Rejections:
+    return Rejections(lambda: time[0])
 
 
-def test_each_is_news_once_however_often_it_is_said(refused: Refusals) -> None:
-    assert refused.told() == ""
+def test_a_repeated_rejection_is_one_change(rejected: Rejections) -> None:
+    assert rejected.report() == ""
     for _ in range(3):
-        refused.add("Version", ValueError("too old"))
-    assert refused.is_news.is_set()
-    assert refused.told() == "too old"
-    refused.add("Version", ValueError("too old"))
-    assert not refused.is_news.is_set()
+        rejected.add("Version", ValueError("too old"))
+    assert rejected.changed.is_set()
+    assert rejected.report() == "too old"
+    rejected.add("Version", ValueError("too old"))
+    assert not rejected.changed.is_set()
 
 
-def test_it_is_over_when_nobody_has_said_it_for_long(refused: Refusals, time: list[float]) -> None:
+def test_a_rejection_that_does_not_recur_expires(rejected: Rejections, time: list[float]) -> None:
     for text in ("once", "again and again"):
-        refused.add("Version", ValueError(text))
-    time[0] = refusals._LASTING_SECONDS / 2
-    refused.add("Version", ValueError("again and again"))
-    time[0] = refusals._LASTING_SECONDS
-    assert refused.told() == "again and again"
-    refused.add("Version", ValueError("once"))
-    assert refused.is_news.is_set()
+        rejected.add("Version", ValueError(text))
+    time[0] = rejections._EXPIRY_SECONDS / 2
+    rejected.add("Version", ValueError("again and again"))
+    time[0] = rejections._EXPIRY_SECONDS
+    assert rejected.report() == "again and again"
+    rejected.add("Version", ValueError("once"))
+    assert rejected.changed.is_set()
 
 
-def test_whoever_says_something_else_each_time_does_not_fill_the_lease(refused: Refusals) -> None:
+def test_changing_errors_do_not_fill_the_lease(rejected: Rejections) -> None:
     for number in range(1000):
-        refused.add("Version", ValueError(f"{number} {'x' * 10_000}"))
-    lines = refused.told().splitlines()
+        rejected.add("Version", ValueError(f"{number} {'x' * 10_000}"))
+    lines = rejected.report().splitlines()
     assert [line.split()[0] for line in lines] == ["995", "996", "997", "998", "999"]
-    assert max(map(len, lines)) == refusals._LONGEST
+    assert max(map(len, lines)) == rejections._MAX_CHARACTERS
 
 
-def test_a_refusal_is_one_line_whatever_is_in_it(refused: Refusals) -> None:
-    refused.add("Version", ValueError("a\nb\r\n\tc  d"))
-    assert refused.told() == "a b c d"
+def test_a_rejection_is_one_line(rejected: Rejections) -> None:
+    rejected.add("Version", ValueError("a\nb\r\n\tc  d"))
+    assert rejected.report() == "a b c d"

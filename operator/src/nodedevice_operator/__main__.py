@@ -13,7 +13,7 @@ from nodedevice_operator import __version__, settings
 from nodedevice_operator.cli.check import check
 from nodedevice_operator.cli.cleanup import cleanup
 from nodedevice_operator.cli.crds import crds
-from nodedevice_operator.errors import Behind, CredentialsError, SettingsError, TaskEnded
+from nodedevice_operator.errors import CredentialsError, SettingsError, StaleWatch, TaskEnded
 from nodedevice_operator.operator import Operator
 
 _USAGE_ERROR = 2
@@ -89,7 +89,7 @@ def run(config_file: Path | None, **flags: Any) -> None:
     except (SettingsError, CredentialsError) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
         sys.exit(_USAGE_ERROR)
-    except (Behind, TaskEnded) as error:
+    except (StaleWatch, TaskEnded) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
         sys.exit(_START_ANEW)
 

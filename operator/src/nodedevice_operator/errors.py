@@ -2,23 +2,23 @@
 
 OperatorError
 ├── SettingsError      a flag, an environment variable or the configuration file is not usable
-├── CredentialsError   no kubeconfig or service account to speak with
-├── Behind             the watch does not bring what the API server has
-├── TaskEnded          a bug: something that goes on for ever did not
-├── Overdue            a command did not come to its end in time
-├── OlderRelease       what is there is of a newer release than this program
-├── StillLed           another operator leads and does not end
-└── ApiError           the API server did not do what it was asked
-    ├── Unreachable    no answer: nobody there, not trusted, or too slow
+├── CredentialsError   no usable kubeconfig or service account
+├── StaleWatch         a watch does not deliver what the API server has
+├── TaskEnded          a bug: a background task that never ends has ended
+├── Overdue            a command did not finish in time
+├── OlderRelease       the installed CRDs are of a newer release than this program
+├── StillLed           another operator leads and does not stop
+└── ApiError           a request to the API server failed
+    ├── Unreachable    no response: nothing listens, it is not trusted, or it is too slow
     ├── WatchInterrupted  a watch that was open was cut
-    ├── Unavailable    an answer, but not now (429, 5xx)
+    ├── Unavailable    not now (429, 5xx)
     │   └── OverBudget  429 of an eviction: a PodDisruptionBudget does not allow it now
     ├── Forbidden      401, 403
-    │   ├── Unauthorized  401: who we are is not known, so nothing works
-    │   └── Denied      403 of an admission policy: this very write, not who we are
-    ├── NotUnderstood  an answer that no API server gives: something between us and it made it
+    │   ├── Unauthorized  401: the credentials are rejected, so nothing works
+    │   └── Denied      403 of an admission policy: about this write, not about our rights
+    ├── NotUnderstood  a response that no API server sends: something between us and it did
     ├── NotFound       404
-    ├── Conflict       409, with the fields and their owners where server-side apply refused
+    ├── Conflict       409, with the fields and their owners if server-side apply refused
     ├── Invalid        400, 413, 422: the same request will be refused again
     └── NotLeading     never sent: another operator may write now
 """
@@ -41,16 +41,16 @@ class SettingsError(OperatorError):
 
 
 class CredentialsError(OperatorError):
-    """Nothing to log in to the API server with. The text says where it was looked for."""
+    """No credentials for the API server. The text says where they were expected."""
 
 
-class Behind(OperatorError):
-    """What the handlers know of an object is older than what the API server shows, and has been for too long."""
+class StaleWatch(OperatorError):
+    """What is stored of an object is older than what the API server shows, and has been for too long."""
 
     def __init__(self, kind: str, name: str, version: int, seconds: float) -> None:
         super().__init__(
-            f"the watch is behind: it has not brought {kind} {name} at resource version {version} for {seconds:.0f} s; "
-            "ending, so as to start anew"
+            f"the watch is stale: it has not delivered {kind} {name} at resource version {version} for {seconds:.0f} s; "
+            "exiting for a restart"
         )
         self.kind = kind
         self.name = name
@@ -58,12 +58,12 @@ class Behind(OperatorError):
 
 
 class TaskEnded(OperatorError):
-    """A task ended that never ends. What it did is not done any more, so the process ends too."""
+    """A background task ended that never ends. Its work is not done any more, so the process exits too."""
 
     def __init__(self, task: str, problem: str) -> None:
         super().__init__(
             f"the task {task} has ended ({' '.join(problem.split())}), which is a bug: report it with the log; "
-            "ending, so as to start anew"
+            "exiting for a restart"
         )
         self.task = task
 
@@ -103,7 +103,7 @@ class StillLed(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class FieldConflict:
-    """A field that somebody else owns: what server-side apply gives as a cause of its refusal."""
+    """A field that another field manager owns: server-side apply gives it as a cause of its refusal."""
 
     manager: str
     field: str
@@ -121,7 +121,7 @@ class ApiError(OperatorError):
 
 
 class Unreachable(ApiError):
-    """No answer came. It is not known whether a write was done."""
+    """No response came. It is not known whether a write was done."""
 
 
 class WatchInterrupted(ApiError):
@@ -139,27 +139,27 @@ class Unavailable(ApiError):
 
 
 class OverBudget(Unavailable):
-    """A PodDisruptionBudget does not allow an eviction now. The API server itself is well."""
+    """A PodDisruptionBudget does not allow an eviction now. The API server itself is available."""
 
 
 class Forbidden(ApiError):
-    """Who we are may not do this: a role is missing, or the token is not accepted."""
+    """Access is denied: a role is missing, or the credentials are rejected."""
 
 
 class Unauthorized(Forbidden):
-    """The token or the certificate is not accepted. It is no matter of roles, and each other request fares the same."""
+    """The token or the certificate is rejected. Roles do not matter, and every other request fails like this."""
 
 
 class Denied(Forbidden):
-    """An admission policy refuses this very write. Others of the kind may pass."""
+    """An admission policy refuses this write. Others of the kind may pass."""
 
 
 class NotUnderstood(ApiError):
-    """The answer says it worked, and is not what was asked for. It is not known whether a write was done."""
+    """The response reports success, and has an unexpected form. It is not known whether a write was done."""
 
 
 class NotFound(ApiError):
-    """The object, or its kind, is not there."""
+    """The object, or its kind, does not exist."""
 
 
 class Conflict(ApiError):
@@ -177,7 +177,7 @@ class Invalid(ApiError):
 
 
 class NotLeading(ApiError):
-    """A write that was not sent, because this operator does not lead now. Whoever leads does the same work."""
+    """A write that was not sent, because this operator does not lead now. The leader does the same work."""
 
 
 # Answers that are about no single object; 401 is about our identity.

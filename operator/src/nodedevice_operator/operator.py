@@ -79,7 +79,7 @@ class Operator:
         self._cluster = Cluster(self._client)
         self._recorder = EventRecorder(EventsApi(self._client), self._metrics, self._fence)
         self._queue = WorkQueue(self._metrics)
-        self._api_health.when_back(self._queue.retry_now)
+        self._api_health.on_recovery(self._queue.retry_now)
         self._agents = AgentMonitor(
             AgentsApi(self._client, settings.leases_namespace),
             self._cache,
@@ -139,8 +139,8 @@ class Operator:
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, which kopf takes.
 
-        Raises SettingsError when the HTTP address cannot be had, Behind when the watch fails to bring what there is, and TaskEnded
-        for what can only be a bug.
+        Raises SettingsError when the HTTP address cannot be had, StaleWatch for a watch that
+        does not deliver what the API server has, and TaskEnded for what can only be a bug.
         """
         host, port = http.serve(self._settings.http_endpoint, self._health, self._metrics.registry)
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
@@ -273,5 +273,5 @@ def _raise_failure(task: asyncio.Task[Any]) -> None:
     failure = task.exception()
     if isinstance(failure, OperatorError):
         raise failure
-    log.error("a task that never ends has ended", extra={"task": task.get_name()}, exc_info=failure)
+    log.error("background task ended unexpectedly", extra={"task": task.get_name()}, exc_info=failure)
     raise TaskEnded(task.get_name(), f"{type(failure).__name__}: {failure}" if failure else "it returned") from failure

@@ -136,7 +136,7 @@ def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
     wait_until(lambda: told(node, namespace, "DeviceEviction") != [], "it is told", 20)
     assert told(node, namespace, "DeviceEviction") == [f"evicted from {node.name}: gpu-1 of {GPU} unhealthy"]
     assert len(told(node, namespace, "DeviceEvictionRefused")) == 1
-    assert not [line for line in operator.lines() if line["event"].startswith("API server does not answer")]
+    assert not [line for line in operator.lines() if line["event"].startswith("API server is unreachable")]
     # nobody plays the end of its container here
     cluster.kubectl("delete", "pod", "held", "--namespace", namespace, "--grace-period=0", "--force", check=False)
 

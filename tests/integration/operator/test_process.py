@@ -116,11 +116,11 @@ def test_an_api_server_that_is_not_there(operator: OperatorProcess, tmp_path: Pa
         content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{unused.getsockname()[1]}"
     kubeconfig.write_text(yaml.safe_dump(content))
     operator.launch()
-    wait_until(lambda: "does not answer" in operator.get("/healthz")[1], "/healthz tells it")
+    wait_until(lambda: "is unreachable" in operator.get("/healthz")[1], "/healthz tells it")
     assert operator.get("/healthz")[0] == 200
     assert operator.get("/readyz")[0] == 503
     told = [line for line in operator.lines() if line["level"] == "error"]
-    assert [line["event"] for line in told] == ["API server does not answer; trying again until it does"]
+    assert [line["event"] for line in told] == ["API server is unreachable; retrying"]
     assert operator.stop() == 0
 
 

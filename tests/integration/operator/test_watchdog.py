@@ -32,8 +32,8 @@ def test_a_frozen_watch_ends_the_process(installed: ControlPlane, operator: Oper
         node.publish(healthy=3)
         assert operator.wait_ended() == 1
         last = operator.log.read_text().splitlines()[-1]
-        assert last.startswith("nodedevice-operator: the watch is behind: it has not brought ")
-        assert [line["event"] for line in operator.lines() if line["level"] == "error"] == ["the watch is behind"]
+        assert last.startswith("nodedevice-operator: the watch is stale: it has not delivered ")
+        assert [line["event"] for line in operator.lines() if line["level"] == "error"] == ["watch is stale"]
         assert node.shown() == ("4", "4")
         proxy.is_frozen.clear()
         operator.start()
@@ -60,7 +60,7 @@ def test_watches_that_are_cut_hide_no_frozen_one(
         for _ in range(3):
             wait_until(lambda: proxy.cut("poddevices") == 1, "it is open, and cut")
         assert operator.wait_ended() == 1
-        assert [line["event"] for line in operator.lines() if line["level"] == "error"] == ["the watch is behind"]
+        assert [line["event"] for line in operator.lines() if line["level"] == "error"] == ["watch is stale"]
     finally:
         node.remove()
 

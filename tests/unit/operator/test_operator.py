@@ -1,10 +1,12 @@
 """What ends the operator: a task that has to go on for ever, and did not."""
 
 import asyncio
+import itertools
+from typing import Any
 
 import pytest
-from nodedevice_operator.errors import Behind, TaskEnded
-from nodedevice_operator.operator import _raise_failure
+from nodedevice_operator.errors import StaleWatch, TaskEnded
+from nodedevice_operator.operator import _raise_failure, kopf_settings
 
 
 async def _ended(failure: Exception | None) -> asyncio.Task[None]:
@@ -29,9 +31,18 @@ async def test_a_bug_is_one_line(failure: Exception | None, said: str, caplog: p
         _raise_failure(await _ended(failure))
     assert str(ended.value).startswith(said)
     assert "\n" not in str(ended.value)
-    assert [record.message for record in caplog.records] == ["a task that never ends has ended"]
+    assert [record.message for record in caplog.records] == ["background task ended unexpectedly"]
 
 
 async def test_what_was_raised_on_purpose_is_passed_on() -> None:
-    with pytest.raises(Behind):
-        _raise_failure(await _ended(Behind("NodeDevice", "a", 7, 10.0)))
+    with pytest.raises(StaleWatch):
+        _raise_failure(await _ended(StaleWatch("NodeDevice", "a", 7, 10.0)))
+
+
+def test_kopf_is_set_to_write_nothing_and_to_retry_without_end() -> None:
+    settings = kopf_settings()
+    assert not settings.posting.enabled
+    assert settings.scanning.disabled
+    backoffs: Any = settings.networking.error_backoffs
+    delays = list(itertools.islice(backoffs, 1000))
+    assert max(delays) <= 1.0

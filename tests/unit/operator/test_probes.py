@@ -37,7 +37,7 @@ def test_pages_tell_what_is_wrong_and_only_a_hang_ends_the_process(monkeypatch: 
     missing.clear()
     assert get(address, "/readyz?verbose") == (200, "ok\n")
     api.failed(Unreachable("get", "nodes", "refused"))
-    assert get(address, "/healthz") == (200, "ok\nAPI server https://api does not answer: refused\n")
+    assert get(address, "/healthz") == (200, "ok\nAPI server https://api is unreachable: refused\n")
     assert get(address, "/readyz")[0] == 503
     monkeypatch.setattr(probes, "HANG_SECONDS", -1.0)
     assert get(address, "/healthz")[0] == 503

@@ -1,8 +1,8 @@
-"""Ends the process when its watches do not bring what the API server has.
+"""Ends the process when a watch is stale: open, and not delivering what the API server has.
 
-From time to time the metadata of every object is listed, page by page, and compared with what is known. An object that the
-list shows newer, and that is still not known like that some seconds later, was not brought. A fleet in which nothing happens
-has nothing to bring, however long it is silent. Writes nothing, and repairs nothing: a fresh start does.
+From time to time the metadata of every object is listed, page by page, and compared with the stores. An object that the list shows
+at a newer version, and that is still not stored at that version some seconds later, was not delivered. A fleet in which nothing
+happens has nothing to deliver, however long it is silent. Writes nothing, and repairs nothing: a restart does.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.errors import ApiError, Behind
+from nodedevice_operator.errors import ApiError, StaleWatch
 from nodedevice_operator.informers.informer import NODES
 from nodedevice_operator.informers.store import Cache, Store
 from nodedevice_operator.kube.api import Cluster
@@ -23,13 +23,13 @@ from nodedevice_operator.kube.health import ApiHealth
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 10.0
-# After an outage a watch may wait some time before it tries again; that is no reason to end.
-_CALM_SECONDS: Final = 30.0
+# After an outage a watch may wait some time before it reconnects; that is no reason to exit.
+_RECOVERY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Unseen:
-    """An object that was listed at a version that no watch had brought then."""
+class _Undelivered:
+    """An object that was listed at a version that no watch had delivered then."""
 
     kind: str
     key: Hashable
@@ -38,7 +38,7 @@ class _Unseen:
 
 
 class Watchdog:
-    """Looks now and then whether what is known is what there is."""
+    """Compares the stores with the API server from time to time."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Watchdog:
         }
 
     async def work(self) -> None:
-        """Check, for ever. Raises Behind."""
+        """Check, for ever. Raises StaleWatch."""
         if not self._interval_seconds:
             return await _for_ever()
         await self._cache.synced.wait()
@@ -69,40 +69,40 @@ class Watchdog:
             try:
                 await self._check()
             except ApiError as error:
-                log.debug("watch not checked", extra={"problem": str(error)})
+                log.debug("staleness check failed", extra={"error": str(error)})
 
     async def _check(self) -> None:
-        """List all, wait, and see whether all of that has come. Raises Behind, or ApiError where it cannot be listed."""
+        """List all, wait, and check that all of it was delivered. Raises StaleWatch, or ApiError where it cannot be listed."""
         began = time.monotonic()
-        unseen = [found for kind in self._stores for found in await self._unseen(kind)]
-        if not unseen:
+        undelivered = [found for kind in self._stores for found in await self._undelivered(kind)]
+        if not undelivered:
             return
         await asyncio.sleep(self._patience_seconds)
-        late = [found for found in unseen if self._is_unseen(found)]
-        if not late or self._health.seconds_since_outage() < time.monotonic() - began + _CALM_SECONDS:
+        late = [found for found in undelivered if self._is_undelivered(found)]
+        if not late or self._health.seconds_since_outage() < time.monotonic() - began + _RECOVERY_SECONDS:
             return
         for found in late:
             if await self._is_still_there(found):
                 name = "/".join(found.key) if isinstance(found.key, tuple) else str(found.key)
-                log.error("the watch is behind", extra={"kind": found.kind, "object": name, "objects": len(late)})
-                raise Behind(found.kind, name, found.version, self._patience_seconds)
+                log.error("watch is stale", extra={"kind": found.kind, "object": name, "objects": len(late)})
+                raise StaleWatch(found.kind, name, found.version, self._patience_seconds)
 
-    async def _unseen(self, kind: str) -> list[_Unseen]:
-        found: list[_Unseen] = []
+    async def _undelivered(self, kind: str) -> list[_Undelivered]:
+        found: list[_Undelivered] = []
         async for page in self._cluster.list_versions(kind):
-            listed = (_Unseen(kind, key, uid, version) for key, (uid, version) in page.items())
-            found += [item for item in listed if self._is_unseen(item)]
+            listed = (_Undelivered(kind, key, uid, version) for key, (uid, version) in page.items())
+            found += [item for item in listed if self._is_undelivered(item)]
         return found
 
-    def _is_unseen(self, item: _Unseen) -> bool:
+    def _is_undelivered(self, item: _Undelivered) -> bool:
         store = self._stores[item.kind]
         if store.is_gone(item.uid) or store.is_invalid(item.key):
             return False
         held = store.get(item.key)
         return held is None or held.resource_version < item.version
 
-    async def _is_still_there(self, item: _Unseen) -> bool:
-        """Whether that object is there, and can be understood: one that cannot is told elsewhere, and never known."""
+    async def _is_still_there(self, item: _Undelivered) -> bool:
+        """Whether that object exists and can be decoded: one that cannot is logged elsewhere, and never stored."""
         namespace, name = item.key if isinstance(item.key, tuple) else ("", str(item.key))
         return item.uid in await self._cluster.find(item.kind, namespace, name)
 

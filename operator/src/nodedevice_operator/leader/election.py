@@ -1,21 +1,21 @@
-"""Which of several operators may write: the one that holds a Lease, and only as long as it is sure to hold it.
+"""Which of several operators may write: the one that holds a Lease, and only while it is sure to hold it.
 
-A holder renews the Lease; another takes it once it was not seen to change for as long as the holder said it lasts, or at
-once when its holder has cleared it. Ages are counted by everybody's own monotonic clock, from when a change was seen, so no
-two clocks are compared. Resource versions decide between two who write at the same moment.
+The holder renews the Lease. Another candidate takes it when it has not seen it change for as long as the holder stated, or at once
+when its holder has released it. Each candidate measures ages by its own monotonic clock, from when it saw a change, so no two
+clocks are compared. Resource versions decide between two candidates that write at the same moment.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final
 
-# What stands in a Lease may have been written by hand; longer than any setting allows, nobody waits.
+# The duration in a Lease may have been written by hand; no candidate waits longer than any setting allows.
 LONGEST_LEASE_SECONDS: Final = 60
 SHORTEST_LEASE_SECONDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderLease:
-    """The Lease as it is stored. `holder` "": nobody; `version` "": it is not there. Times are the API's own text."""
+    """The Lease as it is stored. `holder` "": nobody; `version` "": it does not exist. Times are the API's own text."""
 
     holder: str = ""
     renewed: str = ""
@@ -27,16 +27,16 @@ class LeaderLease:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the Lease lasts for others; all else is a part of that.
+    """How long the Lease lasts for others; all other times are fractions of that.
 
-    The holder stops writing a quarter of the time before anybody else may begin: what is on its way by then has arrived.
+    The holder stops writing a quarter of the time before another may begin: by then a write that was sent has arrived.
     """
 
     lease_seconds: int
 
     @property
     def deadline_seconds(self) -> float:
-        """How long a renewal lets its sender write, from when it was sent."""
+        """How long the sender of a renewal may write, from when it sent it."""
         return self.lease_seconds * 0.75
 
     @property
@@ -44,14 +44,14 @@ class Timing:
         return self.lease_seconds / 4
 
     @property
-    def look_seconds(self) -> float:
-        """How often those look who do not hold it: so soon after it was cleared it is taken."""
+    def retry_seconds(self) -> float:
+        """How often a standby reads the Lease, and so how soon it takes a released one."""
         return self.lease_seconds / 8
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One operator, what it saw of the Lease last, and since when it looks like that (monotonic seconds)."""
+    """One operator, the Lease as it last saw it, and since when it is unchanged (monotonic seconds)."""
 
     identity: str
     timing: Timing
@@ -65,28 +65,28 @@ class Candidate:
 
     @property
     def last_sign_of_life(self) -> float:
-        """Until about when the holder before us was at work: until it cleared the Lease, or could have renewed it again."""
+        """Until about when the previous holder was active: until it released the Lease, or could have renewed it again."""
         may_have_worked = self.timing.renew_seconds if self.seen is not None and self.seen.holder else 0.0
         return self.unchanged_since + may_have_worked
 
     def saw(self, lease: LeaderLease, now: float) -> "Candidate":
-        """After a look at the Lease, or an answer to a write of it."""
+        """After reading the Lease, or a response to a write of it."""
         if not lease.version and self.seen is not None and self.seen.holder:
-            # somebody deleted it; its holder may write until its time is over all the same
+            # it was deleted; its holder may still write until its deadline
             lease = replace(self.seen, version="")
         if self.seen is not None and (lease.holder, lease.renewed) == (self.seen.holder, self.seen.renewed):
             return replace(self, seen=lease)
         return replace(self, seen=lease, unchanged_since=now)
 
     def wait_seconds(self, now: float) -> float:
-        """How long until we may write the Lease: 0 where it is ours, nobody's, or has run out."""
+        """How long until we may write the Lease: 0 if it is ours, nobody's, or has expired."""
         if self.seen is None or self.holds or not self.seen.holder:
             return 0.0
         stated = self.seen.duration_seconds or self.timing.lease_seconds
         return max(0.0, self.unchanged_since + min(stated, LONGEST_LEASE_SECONDS) - now)
 
     def claim(self, now_text: str) -> LeaderLease:
-        """The Lease to write so as to take it, or to keep it. now_text: wall clock, for people and to differ from the last."""
+        """The Lease to write in order to acquire or renew it. now_text: wall clock, for people and to differ from the last."""
         before = self.seen or LeaderLease()
         return replace(
             before,
@@ -98,5 +98,5 @@ class Candidate:
         )
 
     def release(self, now_text: str) -> LeaderLease:
-        """The Lease to write so that anybody may take it at once."""
+        """The Lease to write so that another candidate may take it at once."""
         return replace(self.seen or LeaderLease(), holder="", renewed=now_text, acquired=now_text)

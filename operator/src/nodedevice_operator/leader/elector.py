@@ -1,7 +1,7 @@
-"""Keeps the Lease that core.election plans for, and the fence open for as long as that allows.
+"""Takes part in the election: acquires and renews the Lease, and keeps the write fence open while that allows it.
 
-One round after the other: look where another leads, renew where we do. A round that fails changes nothing but that the
-deadline comes nearer. Losing the Lease ends no process: caches stay warm, and only writes wait.
+Works in rounds: a standby reads the Lease, the leader renews it. A round that fails changes nothing; only the deadline comes
+nearer. Losing the Lease ends no process: caches stay warm, and only writes wait.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from nodedevice_operator.leader.lease import LeaderLeases, now_text
 
 log = logging.getLogger(__name__)
 
-# Another was quicker: who it was is to be known now, but nobody asks in a tight loop.
+# Another candidate was quicker: read at once who it is, but not in a tight loop.
 _LOST_RACE_SECONDS: Final = 0.05
 
 
 def identity() -> str:
-    """A name for this very process: a pod that starts anew is another candidate."""
+    """A name for this process: a pod that restarts is another candidate."""
     return f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
 
 
 class Election:
-    """One candidate at work.
+    """One candidate of the election.
 
-    `on_lead` is called whenever writing begins, with whether another may have written before, and since when probably nobody has
-    (by the clock).
+    `on_lead` is called whenever this process begins to write, with whether another may have written before, and since when probably
+    nobody has (by the clock).
     """
 
     def __init__(
@@ -51,40 +51,40 @@ class Election:
         self._on_lead = on_lead
         self._clock = clock
         self._is_current = False
-        self._told: str | None = None
+        self._logged: str | None = None
         self._led = False
         self._deadline = 0.0
         self._has_ended = False
-        self._round_runs = asyncio.Lock()
+        self._round_lock = asyncio.Lock()
 
     async def work(self) -> None:
         """Take part until cancelled, or until `end`."""
         while not self._has_ended:
-            async with self._round_runs:
+            async with self._round_lock:
                 pause = await self._round()
             await asyncio.sleep(pause)
 
     async def end(self, until_quiet: Callable[[], Awaitable[bool]]) -> None:
-        """Write no more, and clear the holder once nothing is on its way any more; if not soon, the Lease runs out by itself.
+        """Stop writing, and release the Lease when no write is pending; if one still is, the Lease expires by itself.
 
-        until_quiet: waits for writes that are still out, and says whether there are none.
+        until_quiet: waits a moment for pending writes; whether there are none.
         """
         self._has_ended = True
         self._fence.close()
         is_quiet = await until_quiet()
-        async with self._round_runs:
+        async with self._round_lock:
             self._fence.close()
             if not is_quiet or not self._candidate.holds:
                 return
             try:
                 await self._leases.write(self._candidate.release(now_text()))
             except ApiError as error:
-                log.debug("Lease not cleared", extra={"problem": str(error)})
+                log.debug("could not release the Lease", extra={"error": str(error)})
 
     async def _round(self) -> float:
-        """Look, and write where we may; in how many seconds the next round is due."""
-        self._tell_if_over()
-        # whose time is over does not even try what it knew then
+        """Read the Lease, and write it if allowed; in how many seconds the next round is due."""
+        self._log_if_over()
+        # after the deadline the known version of the Lease is not even tried
         self._is_current = self._is_current and self._fence.is_open
         try:
             if not self._is_current:
@@ -92,16 +92,16 @@ class Election:
             wait = self._candidate.wait_seconds(self._clock())
             if wait > 0:
                 self._stand_by()
-                return min(wait, self._timing.look_seconds)
+                return min(wait, self._timing.retry_seconds)
             return await self._claim()
         except (Conflict, Invalid, NotFound):
             self._is_current = False
             return _LOST_RACE_SECONDS
         except ApiError as error:
-            # whether a write was done is not known: the next round looks
+            # it is not known whether a write was done: the next round reads
             self._is_current = False
-            log.debug("Lease not kept", extra={"problem": str(error)})
-            return self._timing.look_seconds
+            log.debug("Lease update failed; retrying", extra={"error": str(error)})
+            return self._timing.retry_seconds
 
     async def _claim(self) -> float:
         sent_at = self._clock()
@@ -115,7 +115,7 @@ class Election:
         nobody_since = self._deadline if goes_on else before.last_sign_of_life
         self._deadline = sent_at + self._timing.deadline_seconds
         self._fence.open_until(self._deadline)
-        self._told = None
+        self._logged = None
         if begins:
             log.info("leading", extra={"identity": self._candidate.identity, "transitions": written.transitions})
             self._on_lead(not goes_on, nobody_since)
@@ -123,16 +123,16 @@ class Election:
         return max(0.0, sent_at + self._timing.renew_seconds - self._clock())
 
     def _stand_by(self) -> None:
-        """Another holds the Lease."""
+        """Another candidate holds the Lease."""
         self._fence.close()
         self._led = self._is_current = False
         assert self._candidate.seen is not None
         holder = self._candidate.seen.holder
-        if holder != self._told:
+        if holder != self._logged:
             log.info("standing by", extra={"leader": holder})
-            self._told = holder
+            self._logged = holder
 
-    def _tell_if_over(self) -> None:
-        if self._led and not self._fence.is_open and self._told is None:
-            log.warning("the Lease was not renewed in time; writes wait until it is")
-            self._told = ""
+    def _log_if_over(self) -> None:
+        if self._led and not self._fence.is_open and self._logged is None:
+            log.warning("Lease was not renewed in time; writes are blocked until it is")
+            self._logged = ""

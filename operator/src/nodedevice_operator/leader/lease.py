@@ -1,6 +1,6 @@
 """The one Lease that says which operator leads: read, and written under the resource version that was read.
 
-It is made by PUT as well: a role can allow that for this one name, which it cannot for POST.
+It is created by PUT too: a role can allow that for this one name, which it cannot for POST.
 """
 
 import datetime
@@ -19,7 +19,7 @@ _WHAT: Final = "leases"
 
 
 class LeaderLeases:
-    """Requests about that Lease. Its client passes no fence: this is what opens it."""
+    """Requests about that Lease. Its client has no fence: these requests are what opens it."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
@@ -27,7 +27,7 @@ class LeaderLeases:
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{names.OPERATOR_LEASE}"
 
     async def read(self) -> LeaderLease:
-        """The Lease as it is; one without a version where there is none. Raises ApiError."""
+        """The Lease as it is; one without a version if it does not exist. Raises ApiError."""
         try:
             data = await self._client.request("GET", _WHAT, self._path)
         except NotFound:
@@ -35,7 +35,7 @@ class LeaderLeases:
         return _from_wire("GET", data)
 
     async def write(self, lease: LeaderLease) -> LeaderLease:
-        """Replace exactly the version that `lease` carries, or make it; the Lease as it is then.
+        """Replace exactly the version that `lease` carries, or create it; the Lease as it is then.
 
         Raises Conflict, Invalid or NotFound when it is no longer that one, or another ApiError.
         """

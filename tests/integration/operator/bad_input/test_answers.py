@@ -32,7 +32,7 @@ class TestAnswers:
                 b"Too many requests, please try again later.\n",
                 {"Retry-After": "1", "Content-Type": "text/plain"},
                 2,
-                "API server is too busy; coming back when it asks to",
+                "API server is too busy; retrying after the delay it asks for",
                 id="429",
             ),
             pytest.param(
@@ -66,7 +66,7 @@ class TestAnswers:
         assert rule.given == count
         if said is not None:
             assert len(logged.lines(said)) == 1
-        assert logged.lines("API server forbids it; grant what the chart's role nodedevice-operator has") == []
+        assert logged.lines("API server denies access; grant the rights of the chart's role nodedevice-operator") == []
 
 
 def test_an_admission_policy_that_refuses_the_write(

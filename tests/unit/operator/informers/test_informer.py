@@ -184,9 +184,9 @@ async def test_what_is_gone_meanwhile_is_found_by_the_list(watched: Watched) -> 
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (403, "API server forbids it; grant what the chart's role nodedevice-operator has"),
-        (401, "API server does not accept the credentials; renew the token or the client certificate"),
-        (503, "API server does not answer; trying again until it does"),
+        (403, "API server denies access; grant the rights of the chart's role nodedevice-operator"),
+        (401, "API server rejects the credentials; renew the token or the client certificate"),
+        (503, "API server is unreachable; retrying"),
     ],
 )
 async def test_a_refusal_is_told_and_tried_again_from_the_same_place(

@@ -1,10 +1,10 @@
-"""When the process ends because its watch is behind, and when it does not."""
+"""When the process exits because a watch is stale, and when it does not."""
 
 from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from nodedevice_operator.errors import Behind, Unavailable, Unreachable
+from nodedevice_operator.errors import StaleWatch, Unavailable, Unreachable
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.api import Cluster
@@ -81,18 +81,18 @@ async def test_what_is_known_is_no_reason_however_long_nothing_happens(guarded: 
 )
 async def test_what_was_not_brought_ends_the_process(guarded: Guarded, name: str, uid: str, version: int) -> None:
     guarded.there_is(name, uid, version)
-    with pytest.raises(Behind) as behind:
+    with pytest.raises(StaleWatch) as behind:
         await guarded.watchdog._check()
     assert (behind.value.kind, behind.value.name, behind.value.version) == (KIND, name, version)
-    assert "start anew" in str(behind.value)
+    assert "exiting for a restart" in str(behind.value)
 
 
 async def test_what_comes_in_time_is_no_reason(guarded: Guarded) -> None:
     guarded.there_is(RECORD.name, "uid-a", 6)
-    found = await guarded.watchdog._unseen(KIND)
+    found = await guarded.watchdog._undelivered(KIND)
     assert len(found) == 1
     guarded.cache.node_devices.put(replace(RECORD, resource_version=7))
-    assert not guarded.watchdog._is_unseen(found[0])
+    assert not guarded.watchdog._is_undelivered(found[0])
 
 
 async def test_what_is_gone_is_no_reason(guarded: Guarded) -> None:
@@ -124,7 +124,7 @@ async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_fai
     working = guarded.watchdog.work()
     guarded.there_is(RECORD.name, "uid-a", 6)
     guarded.cache.synced.set()
-    with pytest.raises(Behind):
+    with pytest.raises(StaleWatch):
         await working
 
     async def refused(kind: str) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
@@ -135,7 +135,7 @@ async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_fai
 
     guarded.cluster.lists = 0
     guarded.cluster.list_versions = refused  # type: ignore[method-assign]
-    with pytest.raises(Behind):
+    with pytest.raises(StaleWatch):
         await guarded.watchdog.work()
     assert guarded.cluster.lists >= 10
 

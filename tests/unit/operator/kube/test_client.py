@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 from nodedevice_operator.errors import (
@@ -175,7 +176,7 @@ async def test_nobody_there_is_told_and_told_again_when_somebody_is(
         await lost.request("GET", "nodes", "/x")
     await lost.close()
     (problem,) = health.problems()
-    assert "does not answer" in problem
+    assert "is unreachable" in problem
     server.answers = [(404, {})]
     with pytest.raises(NotFound):
         await client.request("GET", "nodes", "/x")
@@ -275,7 +276,7 @@ async def test_a_busy_api_server_is_told_now_and_then_and_is_no_outage(
     server: Server, client: Client, health: ApiHealth, caplog: pytest.LogCaptureFixture
 ) -> None:
     back: list[str] = []
-    health.when_back(lambda: back.append("back"))
+    health.on_recovery(lambda: back.append("back"))
     for _ in range(3):
         server.answers = [(429, b"Too many requests, please try again later."), (200, {})]
         with pytest.raises(Unavailable):
@@ -283,7 +284,9 @@ async def test_a_busy_api_server_is_told_now_and_then_and_is_no_outage(
         assert health.problems() == ("API server is too busy for PATCH nodes/status",)
         await client.request("PATCH", "nodes/status", "/x", body={})
         assert health.problems() == ()
-    assert [record.message for record in caplog.records] == ["API server is too busy; coming back when it asks to"]
+    assert [record.message for record in caplog.records] == [
+        "API server is too busy; retrying after the delay it asks for"
+    ]
     assert back == [], "nobody is asked to try again sooner than the API server wants"
     assert health.seconds_since_outage() < 3600
 
@@ -314,3 +317,62 @@ async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
     assert [(s.labels, s.value) for s in counted] == [
         ({"kind": "nodes/status", "verb": "patch", "outcome": outcome}, 1)
     ]
+
+
+class TestLentSession:
+    """What a library gets: our connections, a token for each request, and no refusal on which it would give up."""
+
+    async def test_it_carries_the_current_token_and_can_be_closed(
+        self, server: Server, client: Client, tmp_path: Path
+    ) -> None:
+        server.answers = [(200, {}), (200, {}), (200, {})]
+        await client.request("GET", "nodes", "/x")
+        async with client.lend_session() as lent, lent.get(f"{server.url}/apis") as response:
+            assert response.status == 200
+        await client.request("GET", "nodes", "/y")
+        assert [headers["Authorization"] for _, _, headers, _ in server.asked] == ["Bearer first"] * 3
+
+    @pytest.mark.parametrize("status", [401, 403])
+    async def test_a_refusal_looks_like_a_broken_connection(self, server: Server, client: Client, status: int) -> None:
+        server.answers = [(status, {})]
+        async with client.lend_session() as lent:
+            with pytest.raises(aiohttp.ClientConnectionError, match=f"HTTP {status}"):
+                await lent.get(f"{server.url}/apis")
+
+    async def test_so_does_a_token_that_cannot_be_read(self, server: Server, client: Client, tmp_path: Path) -> None:
+        (tmp_path / "token").unlink()
+        async with client.lend_session() as lent:
+            with pytest.raises(aiohttp.ClientConnectionError, match="token"):
+                await lent.get(f"{server.url}/apis")
+        assert server.asked == []
+
+
+async def test_no_redirect_is_followed_and_no_step_in_a_path(server: Server, client: Client) -> None:
+    server.answers = [(302, {}), (200, {})]
+    with pytest.raises(Invalid):
+        await client.request("GET", "nodes", "/api/v1/nodes/a")
+    await client.request("GET", "nodes", "/api/v1/nodes/..", query={"limit": 1})
+    assert [path for _, path, _, _ in server.asked] == ["/api/v1/nodes/a", "/api/v1/nodes/..?limit=1"]
+
+
+async def test_no_more_requests_run_side_by_side_than_there_are_places(tmp_path: Path) -> None:
+    running: list[int] = []
+    most = 0
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal most
+        while await reader.readuntil(b"\r\n\r\n"):
+            running.append(1)
+            most = max(most, len(running))
+            await asyncio.sleep(0.01)
+            running.pop()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    listening = await asyncio.start_server(respond, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    login = credentials.load(kubeconfig(tmp_path, url))
+    made = Client(login, ApiHealth(url), Metrics().writes, concurrent=2)
+    await asyncio.gather(*(made.request("GET", "nodes", "/x") for _ in range(6)))
+    assert most == 2
+    await made.close()
+    listening.close()

@@ -68,9 +68,9 @@ def test_credentials_that_are_not_accepted_are_one_trouble_whatever_was_asked(
         health.failed(Unauthorized("list", what, "Unauthorized", 401))
         clock.now += 60
     (record,) = caplog.records
-    assert record.message == "API server does not accept the credentials; renew the token or the client certificate"
+    assert record.message == "API server rejects the credentials; renew the token or the client certificate"
     assert vars(record)["server"] == "https://api"
-    assert health.problems() == ("API server https://api does not accept the credentials",)
+    assert health.problems() == ("API server https://api rejects the credentials",)
     health.succeeded("list", "pods")
     assert health.problems() == ()
     health.failed(Unauthorized("list", "nodes", "Unauthorized", 401))

@@ -67,7 +67,7 @@ def test_writing_ends_before_anybody_else_begins() -> None:
     for seconds in range(2, 61):
         timing = Timing(seconds)
         assert timing.renew_seconds * 2 < timing.deadline_seconds < timing.lease_seconds
-        assert timing.look_seconds < timing.lease_seconds - timing.deadline_seconds
+        assert timing.retry_seconds < timing.lease_seconds - timing.deadline_seconds
 
 
 @dataclass

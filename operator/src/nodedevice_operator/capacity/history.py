@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from nodedevice_common.backoff import exponential_seconds
+
 # Three changes by one writer within this many seconds are contention, not an accident.
 CONTENTION_WINDOW_SECONDS: Final = 60.0
 CONTENTION_CHANGES: Final = 3
@@ -104,7 +106,7 @@ def next_backoff(history: NodeHistory, resource: str, now: float) -> ContentionB
     """The backoff from a contended name that starts now; longer when the last one ended not long ago."""
     last = history.backoffs.get(resource)
     times = last.times + 1 if last is not None and now < last.counts_until else 1
-    seconds = min(FIRST_BACKOFF_SECONDS * 2.0 ** (times - 1), LONGEST_BACKOFF_SECONDS)
+    seconds = exponential_seconds(times - 1, FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)
     return ContentionBackoff(times, now + seconds + LONGEST_BACKOFF_SECONDS)
 
 

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from nodedevice_common.token_bucket import TokenBucket
 from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
@@ -42,7 +43,7 @@ _SERIES_SECONDS: Final = 600.0
 _MOST_SERIES: Final = 1000
 # An Event costs the API server a write to a store that keeps it for an hour.
 _PER_SECOND: Final = 20.0
-_BURST: Final = 100.0
+_BURST: Final = 100
 # A flood drops thousands: they are counted one by one, and logged together.
 _DROPPED_LOG_SECONDS: Final = 60.0
 _MOST_STANDBY: Final = 1000
@@ -73,7 +74,7 @@ class EventRecorder:
         self._queue: asyncio.Queue[Event] = asyncio.Queue(_MOST_WAITING)
         self._gathering: dict[_Key, _Gathering] = {}
         self._series: OrderedDict[_SeriesKey, tuple[str, int, float]] = OrderedDict()
-        self._tokens, self._filled_at = _BURST, clock()
+        self._bucket = TokenBucket(_PER_SECOND, _BURST, clock())
         self._dropped, self._dropped_logged_at = 0, -math.inf
         # Events that were not ours to post, each with when it came up, by the clock of the fence
         self._standby: deque[tuple[float, Event]] = deque(maxlen=_MOST_STANDBY)
@@ -157,11 +158,9 @@ class EventRecorder:
 
     async def _pace(self) -> None:
         """Wait while too many were posted lately."""
-        now = self._clock()
-        self._tokens = min(_BURST, self._tokens + (now - self._filled_at) * _PER_SECOND) - 1
-        self._filled_at = now
-        if self._tokens < 0:
-            await asyncio.sleep(-self._tokens / _PER_SECOND)
+        delay = self._bucket.reserve(self._clock())
+        if delay:
+            await asyncio.sleep(delay)
 
     async def _send(self, event: Event) -> None:
         """Create it, or raise the count of the same one of a while ago."""

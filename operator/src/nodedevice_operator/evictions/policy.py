@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from nodedevice_common.backoff import exponential_seconds
+from nodedevice_common.token_bucket import refilled
+
 from nodedevice_operator.events.aggregate import some
 from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, Waiting
 
@@ -75,7 +78,7 @@ def updated(
     """The evictions after a check: new ones wait for the delay, those without a candidate are forgotten, and the bucket fills."""
     by_pod = {uid: pending.by_pod.get(uid, PendingEviction(now, now + delay_seconds)) for uid in found}
     passed = max(0.0, now - pending.filled_at) if pending.filled_at else 0.0
-    return PendingEvictions(by_pod, min(float(BURST), pending.tokens + passed * per_minute / 60), now)
+    return PendingEvictions(by_pod, refilled(pending.tokens, passed, per_minute / 60, BURST), now)
 
 
 def due(pending: PendingEvictions, now: float) -> tuple[str, ...]:
@@ -93,7 +96,7 @@ def tried(
     eviction = pending.by_pod[uid]
     next_at = None
     if is_rejected:
-        pause = min(FIRST_RETRY_SECONDS * 2.0 ** min(eviction.rejections, 16), LONGEST_RETRY_SECONDS)
+        pause = exponential_seconds(eviction.rejections, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         next_at = now + max(pause, retry_after_seconds or 0.0)
     after = replace(eviction, next_at=next_at, rejections=eviction.rejections + is_rejected)
     return replace(pending, by_pod={**pending.by_pod, uid: after}, tokens=pending.tokens - 1)

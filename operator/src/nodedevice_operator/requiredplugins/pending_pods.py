@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodedevice_api import names
+from nodedevice_common.backoff import exponential_seconds
 
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins.policy import is_annotated
@@ -88,7 +89,7 @@ def next_tries(tried: Mapping[str, Tries], troubles: Iterable[Trouble], now: flo
 
 def _after(tries: Tries, troubles: list[Trouble], now: float) -> Tries:
     failures = tries.failures + (not any(each.is_unreachable for each in troubles))
-    delay = min(_FIRST_DELAY_SECONDS * 2.0**failures, _LONGEST_DELAY_SECONDS)
+    delay = exponential_seconds(failures, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
     return Tries(failures, now + max(delay, *(each.retry_after_seconds for each in troubles)))
 
 

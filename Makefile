@@ -93,7 +93,7 @@ conformance: setup ## The kubelet's own device manager beside ours: random seque
 
 .PHONY: test
 test: setup ## All tests, fast ones first; a real control plane is built once and started for them
-	$(BIN)/pytest tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring tests/integration tests/robustness/crash tests/e2e \
+	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring tests/integration tests/robustness/crash tests/e2e \
 	  --ignore tests/e2e/real_node --ignore tests/e2e/chart
 
 .PHONY: e2e

@@ -22,7 +22,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     reach_loopback_directly()
-    config.pluginmanager.register(KubeletRows(is_strict=config.getoption("--kubelet-rows")), "kubelet-rows")
+    is_alone = bool(config.getoption("--kubelet-rows"))
+    rows = KubeletRows(is_alone=is_alone, is_strict=is_alone or "ORACLE_SEQUENCES" in os.environ)
+    config.pluginmanager.register(rows, "kubelet-rows")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest sorts out what -m deselects

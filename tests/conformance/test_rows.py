@@ -72,4 +72,4 @@ def test_a_row_that_is_not_there_is_noticed(request: pytest.FixtureRequest) -> N
     item = pytest.Function.from_parent(request.node.parent, name="of_a_row", callobj=lambda: None)
     item.add_marker(pytest.mark.kubelet("behaviour 74"))
     with pytest.raises(pytest.UsageError, match="no row behaviour 74"):
-        KubeletRows(is_strict=False).pytest_collection_modifyitems([item], request.config)
+        KubeletRows().pytest_collection_modifyitems([item], request.config)

@@ -12,7 +12,7 @@ from lightkube.core import resource as res
 from nodedevice_api.resource_names import is_extended_resource
 from nodedevice_common import quantity as quantities
 
-from nodedevice_agent.devicemanager.allocation.container_edits import place
+from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import Cluster, KubeObject, api_info
@@ -175,7 +175,7 @@ def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_
 def _own_settings(spec: ContainerSpec) -> ContainerSettings:
     return ContainerSettings(
         frozenset(env.name for env in spec.env or () if not _may_be_missing(env)),
-        frozenset(place(mount.mountPath) for mount in spec.volumeMounts or ()),
+        frozenset(normalized(mount.mountPath) for mount in spec.volumeMounts or ()),
         is_privileged=spec.securityContext is not None and spec.securityContext.privileged is True,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount, place
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount, normalized
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.host_devices import HostDevice, HostDevices
 
@@ -52,7 +52,7 @@ class _ContainerPaths:
         """The normalized path."""
         if not path.startswith("/") or "\0" in path:
             raise InjectionRefused(f"{what} at {path!r} in the container: not an absolute path; {_REMEDY}")
-        found = place(path)
+        found = normalized(path)
         if found == "/":
             raise InjectionRefused(f"{what} over / of the container would hide all its files; {_REMEDY}")
         if found in self._taken:

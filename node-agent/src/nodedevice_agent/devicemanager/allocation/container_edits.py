@@ -1,7 +1,7 @@
-"""What a container needs to reach its devices: one device plugin's answer, and those of several plugins as one.
+"""Container edits: what a container needs to use its devices, from one device plugin's response or merged from several.
 
-Where two answers speak of the same thing, the resource that comes first by name has its way, and the difference is told: the
-kubelet lets whichever its map gives first win, at random.
+Where two responses set the same thing, the first resource by name wins and the conflict is reported; in the kubelet a random
+one wins, the first in the order of its map.
 Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions.
 """
 
@@ -31,7 +31,7 @@ class DeviceFile:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEdits:
-    """cdi_devices: vendor/class=device, each once."""
+    """cdi_devices: vendor/class=device, without duplicates."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
@@ -41,11 +41,11 @@ class ContainerEdits:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a container gets nothing by them."""
+        """Whether they change nothing in a container."""
         return not (self.envs or self.mounts or self.devices or self.annotations or self.cdi_devices)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, empty parts too, under the Kubernetes API's way of spelling."""
+        """All fields, including empty ones, spelled as in the Kubernetes API."""
         return {
             "envs": dict(self.envs),
             "mounts": [
@@ -74,7 +74,7 @@ class AllocateResponse:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two resources want different things under one name: `used` has its way, what `passed_over` wants is left out."""
+    """Two resources set different values for one name: the value of `used` wins, that of `passed_over` is left out."""
 
     what: str
     name: str
@@ -85,11 +85,11 @@ class Conflict:
         return {"what": self.what, "name": self.name, "used": self.used, "passedOver": self.passed_over}
 
 
-def merged(answers: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple[Conflict, ...]]:
-    """The answers of all resources of one container, by resource name, as one; and where they contradict each other."""
+def merged(responses: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple[Conflict, ...]]:
+    """Merge the edits of all resources of one container, given by resource name. Also returns the conflicts."""
     keeper = _Keeper()
-    for resource_name in sorted(answers):
-        edits = answers[resource_name]
+    for resource_name in sorted(responses):
+        edits = responses[resource_name]
         for env, value in edits.envs.items():
             keeper.keep("env", env, value, resource_name)
         for mount in edits.mounts:
@@ -110,31 +110,31 @@ def merged(answers: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple
     return edits, tuple(keeper.conflicts)
 
 
-def place(path: str) -> str:
-    """A path in a container, without detours."""
-    # POSIX lets two slashes at the beginning mean something of its own
+def normalized(path: str) -> str:
+    """A path in a container without `.`, `..` and repeated slashes."""
+    # POSIX allows a special meaning for two leading slashes
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def without(
     edits: ContainerEdits, envs: Collection[str], paths: Collection[str]
 ) -> tuple[ContainerEdits, tuple[str, ...]]:
-    """The edits less these environment variables and the mounts at these places; and what was left out, in words."""
-    passed = [f"env {name}" for name in edits.envs if name in envs]
-    passed += [f"mount {mount.container_path}" for mount in edits.mounts if place(mount.container_path) in paths]
-    if not passed:
+    """The edits without these environment variables and the mounts at these paths; and the names of what was removed."""
+    removed = [f"env {name}" for name in edits.envs if name in envs]
+    removed += [f"mount {mount.container_path}" for mount in edits.mounts if normalized(mount.container_path) in paths]
+    if not removed:
         return edits, ()
-    left = replace(
+    rest = replace(
         edits,
         envs={name: value for name, value in edits.envs.items() if name not in envs},
-        mounts=tuple(mount for mount in edits.mounts if place(mount.container_path) not in paths),
+        mounts=tuple(mount for mount in edits.mounts if normalized(mount.container_path) not in paths),
     )
-    return left, tuple(passed)
+    return rest, tuple(removed)
 
 
 def unrestricted(edits: ContainerEdits) -> ContainerEdits:
-    """The same for a privileged container, which may do everything with every device: what a plugin does not permit must take
-    nothing away. What makes no sense stays as it is, to be refused.
+    """The edits for a privileged container, which has every permission for every device: a plugin's permissions must not reduce
+    them. Invalid permissions stay unchanged, so that they are rejected.
     """
     return replace(edits, devices=tuple(_unrestricted(edits.devices)))
 
@@ -147,7 +147,7 @@ def _unrestricted(devices: Iterable[DeviceFile]) -> Iterable[DeviceFile]:
 
 
 class _Keeper:
-    """First come, first kept, by kind and name."""
+    """Keeps the first value of each kind and name."""
 
     def __init__(self) -> None:
         self.conflicts: list[Conflict] = []

@@ -1,4 +1,4 @@
-"""Answers of several device plugins for one container, as one."""
+"""The edits of several device plugins for one container, merged."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
     DeviceFile,
     Mount,
     merged,
-    place,
+    normalized,
     unrestricted,
     without,
 )
@@ -32,18 +32,18 @@ NIC = ContainerEdits(
 
 
 @pytest.mark.kubelet("scenario 49")
-def test_nothing_is_nothing() -> None:
+def test_no_edits() -> None:
     assert merged({}) == (NOTHING, ())
     assert merged({"vendor.com/gpu": NOTHING}) == (NOTHING, ())
 
 
 @pytest.mark.kubelet("scenario 50")
-def test_one_answer_is_taken_as_it_is() -> None:
+def test_the_edits_of_one_plugin_stay_unchanged() -> None:
     assert merged({"vendor.com/gpu": GPU}) == (GPU, ())
 
 
 @pytest.mark.kubelet("behaviour 62", "scenario 51")
-def test_two_resources_are_put_together_in_order_of_their_names() -> None:
+def test_two_resources_are_merged_in_order_of_their_names() -> None:
     both = ContainerEdits(
         {"GPU": "0", "NIC": "1"},
         GPU.mounts + NIC.mounts,
@@ -55,18 +55,18 @@ def test_two_resources_are_put_together_in_order_of_their_names() -> None:
 
 
 @pytest.mark.kubelet("scenario 52")
-def test_a_cdi_device_named_twice_is_there_once_and_no_conflict() -> None:
+def test_a_repeated_cdi_device_is_included_once_without_a_conflict() -> None:
     cdi = replace(NOTHING, cdi_devices=("vendor.com/gpu=0", "vendor.com/gpu=0"))
     edits, conflicts = merged({"vendor.com/gpu": cdi, "vendor.com/other": cdi})
     assert (edits.cdi_devices, conflicts) == (("vendor.com/gpu=0",), ())
 
 
-def test_the_same_said_twice_is_no_conflict() -> None:
+def test_equal_values_are_no_conflict() -> None:
     assert merged({"vendor.com/gpu": GPU, "vendor.com/other": GPU}) == (GPU, ())
 
 
 @pytest.mark.kubelet("behaviour 62", "weak spot 24")
-def test_where_they_contradict_the_first_by_name_has_its_way_and_it_is_told() -> None:
+def test_in_a_conflict_the_first_resource_by_name_wins() -> None:
     other = ContainerEdits(
         {"GPU": "7"},
         (Mount("/lib/gpu", "/elsewhere", True),),
@@ -82,12 +82,12 @@ def test_where_they_contradict_the_first_by_name_has_its_way_and_it_is_told() ->
     )
 
 
-class TestWithoutThePodsOwn:
+class TestWithout:
     @pytest.mark.parametrize("own", ["/coll", "/x/../coll"])
     @pytest.mark.parametrize("plugins", ["/coll", "/coll/", "//coll/."])
-    def test_one_place_however_it_is_written(self, own: str, plugins: str) -> None:
+    def test_paths_are_normalized(self, own: str, plugins: str) -> None:
         wanted = replace(NOTHING, mounts=(Mount(plugins, "/srv", False), Mount("/coll/sub", "/srv", False)))
-        left, words = without(wanted, (), {place(own)})
+        left, words = without(wanted, (), {normalized(own)})
         assert left == replace(NOTHING, mounts=(Mount("/coll/sub", "/srv", False),))
         assert words == (f"mount {plugins}",)
 
@@ -95,7 +95,7 @@ class TestWithoutThePodsOwn:
         wanted = replace(NOTHING, envs={"OWN": "plugin", "OTHER": "plugin"})
         assert without(wanted, {"OWN", "MORE"}, ()) == (replace(NOTHING, envs={"OTHER": "plugin"}), ("env OWN",))
 
-    def test_nothing_of_it(self) -> None:
+    def test_nothing_to_remove(self) -> None:
         assert without(GPU, {"MORE"}, {"/more"}) == (GPU, ())
 
 

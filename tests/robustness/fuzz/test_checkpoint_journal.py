@@ -79,7 +79,7 @@ def test_any_bytes(fuzz: Fuzzer, state_dir: Path) -> None:
 
 
 def test_one_flipped_bit(fuzz: Fuzzer, state_dir: Path) -> None:
-    """Of any line, the last one too: what it said may be known to others, so nothing goes on without it."""
+    """In any line, also the last one: its content may be published, so it must not be dropped."""
 
     def check(place: tuple[int, int, bytes]) -> None:
         position, bit, room = place

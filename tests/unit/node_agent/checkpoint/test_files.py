@@ -1,4 +1,4 @@
-"""The checkpoint on disk: whole or not at all, with its journal, and set aside when it cannot be believed."""
+"""The checkpoint on disk: restored with its journal, replaced whole or not at all, and kept aside when it is invalid."""
 
 import errno
 import os
@@ -52,7 +52,7 @@ class TestReading:
             pytest.param(b'{"Data":{}}', id="another JSON"),
         ],
     )
-    def test_what_is_no_checkpoint_is_corrupt(self, tmp_path: Path, content: bytes) -> None:
+    def test_invalid_content_is_corrupt(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / FILE_NAME).write_bytes(content)
         with pytest.raises(CheckpointCorrupt):
             checkpoint_file.read(tmp_path)
@@ -71,20 +71,20 @@ class TestReading:
             checkpoint_file.read(tmp_path)
 
     @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
-    def test_one_that_is_too_big_is_corrupt_and_not_read(self, tmp_path: Path, name: str) -> None:
+    def test_a_file_that_is_too_big_is_corrupt_and_not_read(self, tmp_path: Path, name: str) -> None:
         (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
         with (tmp_path / name).open("wb") as file:
             file.truncate(3 * 1024**3)
         with pytest.raises(CheckpointCorrupt, match="bigger than"):
             checkpoint_file.read(tmp_path)
 
-    def test_what_no_agent_can_have_written_is_corrupt(self, tmp_path: Path) -> None:
+    def test_impossible_names_are_corrupt(self, tmp_path: Path) -> None:
         impossible = Checkpoint((Allocation("uid-a", "main", "no name", {-1: ("d0",)}, b"ok"),))
         (tmp_path / FILE_NAME).write_text(encode(impossible))
         with pytest.raises(CheckpointCorrupt, match="resource name 'no name'"):
             checkpoint_file.read(tmp_path)
 
-    def test_one_that_cannot_be_set_aside_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_that_cannot_be_moved_aside_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def read_only(source: Path, target: Path) -> None:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(source), None, str(target))
 
@@ -147,10 +147,10 @@ class TestReading:
         (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
         whole = line("uid-a", "uid-b", 2)
         (tmp_path / JOURNAL).write_bytes(whole)
-        # the beginning was looked at before it was there, and the rest after
-        looks = iter([bytes(20) + whole[20:]])
+        # the first bytes were read before they were written, and the rest after
+        reads = iter([bytes(20) + whole[20:]])
         read = checkpoint_file._read_journal
-        monkeypatch.setattr(checkpoint_file, "_read_journal", lambda path: next(looks, None) or read(path))
+        monkeypatch.setattr(checkpoint_file, "_read_journal", lambda path: next(reads, None) or read(path))
         assert holder(tmp_path) == "uid-b"
 
 

@@ -1,6 +1,6 @@
-"""The checkpoint is the kubelet's format to the byte, and nothing that is broken is ever believed.
+"""The checkpoint is the kubelet's format to the byte, and every damaged or invalid file is refused.
 
-checkpoints/ holds files as kubelets wrote them: of version 1 and 2, and one whose content was changed after its checksum.
+checkpoints/ has files that kubelets wrote: version 1 and 2, and one whose content was changed after its checksum.
 """
 
 import json
@@ -98,7 +98,7 @@ def test_every_digit_changed_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("", "not JSON", id="empty"),
         pytest.param("\x00" * 512, "not JSON", id="zeros, as after a power cut"),
@@ -127,10 +127,10 @@ def test_every_digit_changed_is_refused(name: str) -> None:
         ),
     ],
 )
-def test_refuses_what_is_no_checkpoint(text: str, said: str) -> None:
+def test_refuses_invalid_files(text: str, message: str) -> None:
     with pytest.raises(CheckpointCorrupt) as refused:
         decode(text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value)) <= 512
 
 
@@ -199,7 +199,7 @@ def test_sorts_numa_nodes_as_text_in_the_file_and_as_numbers_in_the_checksum() -
     assert list(decode(written).allocations[0].ids_by_numa) == [-1, 0, 2, 10]
 
 
-def test_the_boot_id_is_outside_of_what_the_checksum_covers() -> None:
+def test_the_boot_id_is_outside_the_checksum() -> None:
     plain, booted = Checkpoint(registered={"r/r": ()}), Checkpoint(registered={"r/r": ()}, boot_id="boot-1")
     assert json.loads(encode(plain))["Checksum"] == json.loads(encode(booted))["Checksum"]
     assert decode(encode(booted)).boot_id == "boot-1"
@@ -227,7 +227,7 @@ CHECKPOINTS = st.builds(
 
 @pytest.mark.kubelet("scenario 17")
 @given(CHECKPOINTS)
-def test_what_is_written_is_read_back(written: Checkpoint) -> None:
+def test_decode_reverses_encode(written: Checkpoint) -> None:
     assert decode(encode(written)) == written
 
 
@@ -253,13 +253,13 @@ def test_no_json_raises_anything_but_corrupt(
         text = of(data, BootID=boot_id)
     except Exception:  # what cannot be summed gets a checksum that is wrong
         text = json.dumps({"Data": data, "Checksum": 1})
-    said = ""
+    message = ""
     allocations: tuple[Allocation, ...] = ()
     try:
         allocations = decode(text).allocations
     except CheckpointCorrupt as exc:
-        said = str(exc)
-    assert len(said) <= 512
+        message = str(exc)
+    assert len(message) <= 512
     assert all(isinstance(i, str) for allocation in allocations for i in allocation.device_ids)
 
 
@@ -272,7 +272,7 @@ REPEATED = st.builds(Checkpoint, ORDERS, REGISTERED, st.sampled_from(["", "boot-
 
 
 @given(st.lists(REPEATED, max_size=8))
-def test_an_encoder_that_is_used_again_writes_what_a_new_one_writes(checkpoints: list[Checkpoint]) -> None:
+def test_a_reused_encoder_writes_the_same_as_a_new_one(checkpoints: list[Checkpoint]) -> None:
     encoder = Encoder()
     for checkpoint in checkpoints:
         written = encoder.encode(checkpoint)

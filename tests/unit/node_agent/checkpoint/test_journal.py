@@ -1,4 +1,4 @@
-"""Whatever happens to a journal, what is read is a state that was, or a refusal; and never less than what is certain."""
+"""Whatever happens to a journal, the result is a state that was saved, or an error; never a state older than a durable one."""
 
 import json
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
 
 
 def ordered(checkpoint: Checkpoint) -> Checkpoint:
-    """For a comparison: the order of entries says nothing, nor does the mark."""
+    """For a comparison: the order of entries and the mark have no meaning."""
     entries = sorted(checkpoint.allocations, key=lambda a: (a.pod_uid, a.container, a.resource_name))
     return replace(checkpoint, allocations=tuple(entries), journal=None)
 
@@ -77,9 +77,7 @@ def test_all_lines_lead_to_the_last_state(states: list[Checkpoint]) -> None:
 
 
 @given(STATES, st.data())
-def test_a_journal_that_is_cut_anywhere_gives_what_was_whole_before(
-    states: list[Checkpoint], data: st.DataObject
-) -> None:
+def test_a_cut_journal_gives_the_state_of_its_last_whole_line(states: list[Checkpoint], data: st.DataObject) -> None:
     lines, after = journal_of(states)
     whole = b"".join(lines)
     cut = data.draw(st.integers(0, len(whole)))
@@ -97,7 +95,7 @@ def test_a_damaged_byte_is_found(states: list[Checkpoint], data: st.DataObject) 
     whole[position] ^= data.draw(st.integers(1, 255))
     room = data.draw(st.sampled_from([b"", ROOM]))
     if position == len(whole) - 1 and whole[position] == 0:
-        # the last line lacks its end, and nothing of what it says
+        # the last line lacks only its end
         assert ordered(replayed(base(states[0]), bytes(whole) + room)) == ordered(after[-1])
         return
     with pytest.raises(CheckpointCorrupt):
@@ -117,7 +115,7 @@ def test_any_bit_of_any_line_that_is_flipped_is_found() -> None:
                 whole[position] ^= 1 << bit
 
 
-def test_a_bit_that_is_flipped_behind_the_lines_says_nothing() -> None:
+def test_a_flipped_bit_behind_the_lines_changes_nothing() -> None:
     states = [Checkpoint((held(uid, "d0"),)) for uid in ("uid-a", "uid-b")]
     whole = bytearray(b"".join(journal_of(states)[0]) + ROOM)
     for position in range(len(whole) - len(ROOM), len(whole)):
@@ -136,7 +134,7 @@ def without_some(octets: bytes, data: st.DataObject) -> bytes:
 
 @given(STATES, st.data())
 def test_a_last_line_of_which_some_blocks_are_on_the_disk(states: list[Checkpoint], data: st.DataObject) -> None:
-    """Nobody was told that it is saved: it is there, or not, or a reason to ask the API."""
+    """It was not reported as saved: it is there, or not, or a reason to recover from the API."""
     lines, after = journal_of([*states, Checkpoint((held("uid-z", "d9"),), {}, "boot-1")])
     torn = b"".join(lines[:-1]) + without_some(lines[-1], data) + ROOM
     try:
@@ -147,7 +145,7 @@ def test_a_last_line_of_which_some_blocks_are_on_the_disk(states: list[Checkpoin
 
 
 @given(STATES, st.integers(0, 6))
-def test_lines_that_the_checkpoint_holds_are_passed_over(states: list[Checkpoint], count: int) -> None:
+def test_lines_that_the_checkpoint_includes_are_skipped(states: list[Checkpoint], count: int) -> None:
     """The whole file was written, and the journal not emptied before the end came."""
     lines, after = journal_of(states)
     count = min(count, len(lines))
@@ -156,7 +154,7 @@ def test_lines_that_the_checkpoint_holds_are_passed_over(states: list[Checkpoint
 
 
 @given(STATES)
-def test_lines_of_another_process_are_passed_over(states: list[Checkpoint]) -> None:
+def test_lines_of_another_process_are_skipped(states: list[Checkpoint]) -> None:
     lines, _ = journal_of(states)
     later = replace(states[0], journal=JournalMark("theirs", 1))
     assert replayed(later, b"".join(lines) + ROOM) == later
@@ -184,7 +182,7 @@ ENTRY = {"PodUID": "uid-b", "ContainerName": "main", "ResourceName": GPU, "Devic
 
 
 @pytest.mark.parametrize(
-    ("journal", "said"),
+    ("journal", "message"),
     [
         pytest.param(line(9), "line 8 of the journal is missing; line 9 is there", id="a line is missing"),
         pytest.param(line(8) + line(8), "line 9 of the journal is missing", id="twice"),
@@ -215,8 +213,8 @@ ENTRY = {"PodUID": "uid-b", "ContainerName": "main", "ResourceName": GPU, "Devic
         pytest.param(line(RegisteredDevices={GPU: [1]}), "a line of the journal lacks a field", id="no device IDs"),
     ],
 )
-def test_what_cannot_be_believed(journal: bytes, said: str) -> None:
-    with pytest.raises(CheckpointCorrupt, match=said):
+def test_what_cannot_be_believed(journal: bytes, message: str) -> None:
+    with pytest.raises(CheckpointCorrupt, match=message):
         replayed(base(Checkpoint((held("uid-a", "d0"),))), journal)
 
 
@@ -231,13 +229,13 @@ def test_what_cannot_be_believed(journal: bytes, said: str) -> None:
         pytest.param(b"?\n" + line(7), id="more damage before old lines"),
     ],
 )
-def test_what_adds_nothing(journal: bytes) -> None:
+def test_journals_without_a_change(journal: bytes) -> None:
     before = base(Checkpoint((held("uid-a", "d0"),)))
     assert replayed(before, journal) == before
 
 
 def test_a_journal_beside_a_checkpoint_that_knows_of_none() -> None:
-    """An agent of before there were journals wrote it, or it was damaged where it says so."""
+    """Another program wrote it, or the position in it was damaged."""
     with pytest.raises(CheckpointCorrupt, match="does not name its position"):
         replayed(Checkpoint(), line(1))
     with pytest.raises(CheckpointCorrupt, match="does not name its position"):
@@ -246,7 +244,7 @@ def test_a_journal_beside_a_checkpoint_that_knows_of_none() -> None:
 
 
 class TestMark:
-    def test_it_stands_outside_the_checksum(self) -> None:
+    def test_it_is_outside_the_checksum(self) -> None:
         text = encode(Checkpoint(registered={GPU: ("a",)}, journal=START))
         assert decode(text).journal == START
         without = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
@@ -264,18 +262,18 @@ class TestMark:
             pytest.param({"Checksum": None}, id="no checksum"),
         ],
     )
-    def test_one_that_is_damaged_is_not_believed(self, change: dict[str, Any]) -> None:
+    def test_a_damaged_position_is_refused(self, change: dict[str, Any]) -> None:
         whole = json.loads(encode(Checkpoint(registered={GPU: ("a",)}, journal=START)))
         with pytest.raises(CheckpointCorrupt, match=r"position in the journal is damaged|at `\$\.Journal|surrogate"):
             decode(json.dumps({**whole, "Journal": {**whole["Journal"], **change}}))
 
-    def test_one_of_another_checkpoint_is_not_believed(self) -> None:
+    def test_a_position_of_another_checkpoint_is_refused(self) -> None:
         one, other = (json.loads(encode(Checkpoint(registered={GPU: (i,)}, journal=START))) for i in "ab")
         with pytest.raises(CheckpointCorrupt, match="position in the journal is damaged"):
             decode(json.dumps({**one, "Journal": other["Journal"]}))
 
     @pytest.mark.parametrize("written", ["x", 7, [], [1]])
-    def test_what_is_none(self, written: Any) -> None:
+    def test_a_value_of_another_kind_is_refused(self, written: Any) -> None:
         whole = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
         with pytest.raises(CheckpointCorrupt, match=r"at `\$\.Journal"):
             decode(json.dumps({**whole, "Journal": written}))

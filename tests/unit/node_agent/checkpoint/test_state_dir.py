@@ -31,13 +31,13 @@ def test_two_directories_are_two(tmp_path: Path) -> None:
         pass
 
 
-def test_what_is_no_directory_is_said(tmp_path: Path) -> None:
+def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match=r"--state-dir .*file/x cannot be used: Not a directory"):
         make(tmp_path / "file/x")
 
 
-def test_one_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_only(*_: object) -> int:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 

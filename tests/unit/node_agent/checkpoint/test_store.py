@@ -1,4 +1,4 @@
-"""Killed at any step of any write, what is read back was to be saved, and is no older than what was reported saved."""
+"""After a kill at any step of any write, a state is read back that was passed to save(), and none older than the last saved one."""
 
 import errno
 import logging
@@ -27,7 +27,7 @@ _STEPS = ("open", "write", "pwrite", "fsync", "fdatasync", "replace")
 
 
 def state(number: int) -> Checkpoint:
-    """Told apart by what is registered; pods come and go, and hand the same two devices on."""
+    """States differ in the registered devices; pods come and go, and pass the same two devices on."""
     holders = [f"uid-{number}", f"uid-{number // 3}x"]
     allocations = (Allocation(uid, "main", GPU, {-1: (f"d{n}",)}, b"ok" * number) for n, uid in enumerate(holders))
     return Checkpoint(tuple(allocations), {GPU: (str(number),)}, "boot-1")
@@ -43,7 +43,7 @@ def number_of(found: Checkpoint | None) -> int:
 
 
 class Killed(BaseException):
-    """Nobody's to catch, as a kill is not."""
+    """Not caught by anything, as a kill is not."""
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def test_a_kill_at_any_step_loses_nothing_that_was_saved(lives: list[tuple[list[
                     saved = number
             found = number_of(checkpoint_file.read(folder))
             assert saved <= found <= number
-            # the next one goes on from what it reads
+            # the next life continues from what it reads
             number = saved = found
 
 
@@ -132,7 +132,7 @@ def files(folder: Path) -> list[str]:
 
 
 def alone(folder: Path) -> int:
-    """What the whole file says by itself."""
+    """The state in the whole file, without the journal."""
     return number_of(decode((folder / FILE_NAME).read_text()))
 
 
@@ -170,7 +170,7 @@ class TestSaving:
         replacing = ["open", "write", "fsync", "replace", "open", "fsync"]
         assert steps == replacing
 
-    def test_what_is_saved_already_is_not_written_again(self, tmp_path: Path, store: CheckpointStore) -> None:
+    def test_an_unchanged_state_is_not_written_again(self, tmp_path: Path, store: CheckpointStore) -> None:
         for number in (0, 1):
             store.save(state(number))
             before = (tmp_path / FILE_NAME).stat().st_ino, (tmp_path / JOURNAL).read_bytes()
@@ -247,7 +247,7 @@ class TestTrouble:
     def test_after_a_whole_file_that_failed_no_line_is_written(
         self, tmp_path: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nobody knows what stands on disk then, and a line goes on from exactly that."""
+        """It is unknown then what is on disk, and a line continues from exactly that."""
         store.save(state(0))
         store.save(state(1))
         monkeypatch.setattr(os, "replace", failing)
@@ -285,7 +285,7 @@ class TestEnd:
         assert files(tmp_path) == [FILE_NAME, JOURNAL]
         assert number_of(checkpoint_file.read(tmp_path)) == 1
 
-    def test_a_journal_without_its_checkpoint_is_nobodys(self, tmp_path: Path) -> None:
+    def test_a_journal_without_its_checkpoint_is_ignored(self, tmp_path: Path) -> None:
         self.test_a_journal_that_is_needed_stays(tmp_path)
         (tmp_path / FILE_NAME).unlink()
         assert checkpoint_file.read(tmp_path) is None

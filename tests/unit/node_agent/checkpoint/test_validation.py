@@ -1,4 +1,4 @@
-"""What no agent of ours can have written is not believed, whatever its checksum; what one can have written always is."""
+"""Content that no agent can have written is refused, whatever its checksum; what an agent can have written is accepted."""
 
 from typing import Any
 
@@ -32,12 +32,12 @@ def holding(**change: Any) -> Checkpoint:
         pytest.param(Checkpoint(registered={"example.com/GPU_1.a": ("x",)}), id="a name alone"),
     ],
 )
-def test_takes_what_can_be(possible: Checkpoint) -> None:
+def test_accepts_possible_content(possible: Checkpoint) -> None:
     check_possible(possible)
 
 
 @pytest.mark.parametrize(
-    ("impossible", "said"),
+    ("impossible", "message"),
     [
         pytest.param(holding(resource_name=""), "resource name ''", id="no resource name"),
         pytest.param(holding(resource_name="no such\nname"), r"'no such\\nname'", id="a name with a line break"),
@@ -50,8 +50,8 @@ def test_takes_what_can_be(possible: Checkpoint) -> None:
         pytest.param(holding(ids_by_numa={-7: ("x",)}), "invalid NUMA node -7", id="a NUMA node below none"),
     ],
 )
-def test_refuses_what_cannot_be(impossible: Checkpoint, said: str) -> None:
-    with pytest.raises(CheckpointCorrupt, match=said) as refused:
+def test_refuses_impossible_content(impossible: Checkpoint, message: str) -> None:
+    with pytest.raises(CheckpointCorrupt, match=message) as refused:
         check_possible(impossible)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 300
@@ -60,8 +60,8 @@ def test_refuses_what_cannot_be(impossible: Checkpoint, said: str) -> None:
 @given(
     st.text(max_size=20) | st.sampled_from(["a.b/c", "example.com/gpu"]), st.lists(st.text(max_size=140), max_size=5)
 )
-def test_nothing_is_lost_that_a_plugin_could_bring_about(resource_name: str, device_ids: list[str]) -> None:
-    """Whatever a plugin registers and lists, and a pod is given of it, is believed at the next start."""
+def test_accepts_whatever_a_plugin_can_register(resource_name: str, device_ids: list[str]) -> None:
+    """Whatever a plugin registers and lists, and a pod gets of it, is accepted at the next start."""
     try:
         check_registration("v1beta1", resource_name, "a.sock")
     except RegistrationRejected:

@@ -1,4 +1,4 @@
-"""Writing in the background: many changes become one write, one write at a time, and none is said to be done before it is."""
+"""Writing in the background: many changes become one write, one write at a time, and none is reported before it is on disk."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ def held_by(uid: str) -> Checkpoint:
 
 
 class State:
-    """What the writer is to write."""
+    """The state that the writer writes."""
 
     def __init__(self) -> None:
         self.checkpoint = Checkpoint()
@@ -53,7 +53,7 @@ def holder(state_dir: Path) -> str:
 
 
 def alone(state_dir: Path) -> str:
-    """What the checkpoint's file says without the journal."""
+    """The pod in the checkpoint's file, without the journal."""
     return decode((state_dir / FILE_NAME).read_text()).allocations[0].pod_uid
 
 
@@ -67,7 +67,7 @@ class TestWriting:
         await writer.close(PATIENCE_SECONDS)
         assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
 
-    async def test_says_which_boot_it_was(self, tmp_path: Path, writer: CheckpointWriter) -> None:
+    async def test_writes_the_boot_id(self, tmp_path: Path, writer: CheckpointWriter) -> None:
         await writer.flushed(writer.request())
         read = checkpoint_file.read(tmp_path)
         assert read is not None
@@ -91,18 +91,18 @@ class TestWriting:
         assert holder(tmp_path) == "uid-99"
         assert len(writes) == 1
 
-    async def test_what_is_owed_at_the_end_is_written(self, tmp_path: Path, state: State) -> None:
+    async def test_close_writes_a_requested_state(self, tmp_path: Path, state: State) -> None:
         writer = CheckpointWriter(tmp_path, state.current)
         state.checkpoint = held_by("uid-a")
         writer.request()
         await writer.close(PATIENCE_SECONDS)
         assert holder(tmp_path) == "uid-a"
 
-    async def test_nothing_is_written_at_the_end_that_nobody_asked_for(self, tmp_path: Path, state: State) -> None:
+    async def test_close_writes_nothing_without_a_request(self, tmp_path: Path, state: State) -> None:
         await CheckpointWriter(tmp_path, state.current).close(PATIENCE_SECONDS)
         assert list(tmp_path.iterdir()) == []
 
-    async def test_an_end_in_the_middle_of_a_write_waits_for_it(
+    async def test_close_waits_for_the_write_under_way(
         self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Two writers of one temporary file would make a mixture of both."""
@@ -128,7 +128,7 @@ class TestWriting:
         await writer.close(PATIENCE_SECONDS)
         assert holder(tmp_path) == "uid-b"
 
-    async def test_a_full_disk_is_said_once_and_tried_until_it_works(
+    async def test_a_full_disk_is_logged_once_and_retried(
         self,
         tmp_path: Path,
         writer: CheckpointWriter,
@@ -150,8 +150,8 @@ class TestWriting:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await writer.flushed(writer.request())
         assert (holder(tmp_path), len(attempts)) == ("uid-a", 4)
-        said = [record for record in caplog.records if record.levelno >= logging.ERROR]
-        assert [(r.getMessage()[:28], r.__dict__["error"]) for r in said] == [
+        errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert [(r.getMessage()[:28], r.__dict__["error"]) for r in errors] == [
             ("cannot write the checkpoint;", "No space left on device")
         ]
 
@@ -169,7 +169,7 @@ class TestWriting:
 
 
 class TestLines:
-    """What comes after the first write."""
+    """Writes after the first one."""
 
     @pytest.fixture
     async def begun(self, writer: CheckpointWriter, state: State) -> CheckpointWriter:
@@ -184,12 +184,12 @@ class TestLines:
         loop, is_written = asyncio.get_running_loop(), asyncio.Event()
         save = CheckpointStore.save
 
-        def told(self: CheckpointStore, checkpoint: Checkpoint, *, whole: bool = False) -> None:
+        def reported(self: CheckpointStore, checkpoint: Checkpoint, *, whole: bool = False) -> None:
             save(self, checkpoint, whole=whole)
             if whole:
                 loop.call_soon_threadsafe(is_written.set)
 
-        monkeypatch.setattr(CheckpointStore, "save", told)
+        monkeypatch.setattr(CheckpointStore, "save", reported)
         state.checkpoint = held_by("uid-b")
         await begun.flushed(begun.request())
         assert holder(tmp_path) == "uid-b"
@@ -206,7 +206,7 @@ class TestLines:
             await begun.flushed(begun.request())
             assert (holder(tmp_path), alone(tmp_path)) == (uid, "uid-a")
 
-    async def test_what_comes_while_a_line_is_written_shares_the_next(
+    async def test_changes_during_a_write_share_the_next_line(
         self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lines: list[bytes] = []
@@ -232,7 +232,7 @@ class TestLines:
         assert holder(tmp_path) == "uid-49"
         assert len(lines) == 2
 
-    async def test_an_end_leaves_the_whole_file_and_no_journal(
+    async def test_close_leaves_the_whole_file_and_no_journal(
         self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
@@ -245,7 +245,7 @@ class TestLines:
         assert alone(tmp_path) == "uid-b"
         assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
 
-    async def test_an_end_in_the_middle_of_a_whole_write_leaves_what_came_after_it(
+    async def test_close_during_a_whole_write_saves_later_changes(
         self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         began, may_go_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""`nodedevice-agent checkpoint`: what people and programs read out of a file, and the one line about a bad one."""
+"""`nodedevice-agent checkpoint`: its output for people and programs, and the one line about an invalid file."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def corrupted(change: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         pytest.param(b"", "not JSON", id="empty"),
         pytest.param(b'{"Data":', "not JSON", id="cut off"),
@@ -132,13 +132,13 @@ def corrupted(change: dict[str, Any]) -> str:
     ],
 )
 @pytest.mark.parametrize("subcommand", ["show", "verify"])
-def test_a_corrupt_file_is_one_line(file: Path, content: bytes, said: str, subcommand: str) -> None:
+def test_a_corrupt_file_is_one_line(file: Path, content: bytes, message: str, subcommand: str) -> None:
     file.write_bytes(content)
     result = command(subcommand, file)
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith(f"Error: {file}: corrupt: ")
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -163,7 +163,7 @@ def test_an_answer_that_cannot_be_decoded_is_found(file: Path) -> None:
     assert (entry["answer"], entry["problem"]) == (None, "AllocResp cannot be decoded (2 bytes)")
 
 
-def test_what_no_plugin_can_have_listed_is_found_and_shown(file: Path) -> None:
+def test_an_impossible_device_id_is_found_and_shown(file: Path) -> None:
     file.write_text(encode(holding(None, device_ids=("a\n",))))
     verified = command("verify", file)
     assert verified.exit_code == 1
@@ -181,7 +181,7 @@ def test_a_pipe_is_not_waited_for(file: Path) -> None:
     assert command("verify", file).stderr == f"Error: {file}: not a regular file\n"
 
 
-def test_an_answer_that_was_lost_is_no_fault(file: Path) -> None:
+def test_a_lost_response_is_valid(file: Path) -> None:
     file.write_text(encode(holding(None)))
     assert command("verify", file).exit_code == 0
     assert "  response: lost; the plugin will be called again" in command("show", file).stdout
@@ -195,7 +195,7 @@ def test_nothing_in_a_file_reaches_the_terminal_raw(file: Path) -> None:
 
 
 class TestJournal:
-    """What lies beside the file belongs to it."""
+    """The journal beside the file."""
 
     @pytest.fixture
     def file(self, file: Path) -> Path:
@@ -221,7 +221,7 @@ class TestJournal:
         assert (damaged.exit_code, damaged.stdout) == (1, "")
         assert damaged.stderr == f"Error: {file}: corrupt: line 2 of the journal is damaged\n"
 
-    def test_a_flipped_bit_in_its_last_line_is_told(self, file: Path) -> None:
+    def test_a_flipped_bit_in_its_last_line_is_found(self, file: Path) -> None:
         journal = file.parent / f"{file.name}.journal"
         content = bytearray(journal.read_bytes())
         content[content.index(b"uid-1")] ^= 1
@@ -237,7 +237,7 @@ class TestJournal:
 
 
 class TestContainers:
-    """What a container is started with: the answers of all its resources, as one."""
+    """The responses for all resources of a container, merged."""
 
     def checkpoint(self) -> Checkpoint:
         other = api_pb2.ContainerAllocateResponse(envs={"GPUS": "z", "NIC": "eth1"}).SerializeToString()
@@ -246,7 +246,7 @@ class TestContainers:
         return Checkpoint((*gpu.allocations, nic), gpu.registered)
 
     @pytest.mark.kubelet("scenario 27")
-    def test_what_a_container_starts_with(self, file: Path) -> None:
+    def test_the_edits_of_a_container(self, file: Path) -> None:
         file.write_text(encode(self.checkpoint()))
         (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
         assert container["podUID"] == "uid-1"
@@ -256,7 +256,7 @@ class TestContainers:
             {"what": "env", "name": "GPUS", "used": "example.com/gpu", "passedOver": "example.com/nic"}
         ]
 
-    def test_a_conflict_is_told(self, file: Path) -> None:
+    def test_a_conflict_is_shown(self, file: Path) -> None:
         file.write_text(encode(self.checkpoint()))
         assert command("show", file).stdout.splitlines()[-1] == (
             "CONFLICT in container main of pod uid-1: env GPUS: example.com/gpu's is used, example.com/nic's is ignored"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nodedevice_api import names
 from nodedevice_operator import __version__
-from nodedevice_operator.cli.crd_objects import NAMES
+from nodedevice_operator.cli.crds import NAMES
 
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -107,7 +107,7 @@ def test_an_operator_that_has_died_is_told(installed: ControlPlane, node: Played
         assert status == 1
         verdict, says = rows(said)["operator", "gone"]
         assert (verdict, says.startswith("renewed its Lease at ")) == ("NO", True)
-        assert rows(said)["NodeDevice", node.nd_name()][1] == "3 of 3 available; no operator has looked at it yet"
+        assert rows(said)["NodeDevice", node.nd_name()][1] == "3 of 3 available; no operator has reconciled it yet"
     finally:
         installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE)
 
@@ -121,7 +121,7 @@ def test_nothing_there_at_all_is_told_too(installed: ControlPlane, as_hook: Comm
         found = rows(said)
         assert all(found["kind", name][0] == "NO" and "crds apply" in found["kind", name][1] for name in NAMES)
         assert found["operator", "-"][1].startswith("none leads")
-        assert found["agents", "-"] == ("NO", "0 renew their Leases; look at the agents' pods and their logs")
+        assert found["agents", "-"] == ("NO", "0 renew their Leases; check the agents' pods and logs")
     finally:
         install_chart(installed)
 

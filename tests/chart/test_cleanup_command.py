@@ -14,7 +14,7 @@ from lightkube.resources.core_v1 import Node, Pod
 from lightkube.types import PatchType
 from nodedevice_api import names
 from nodedevice_operator.__main__ import main as operator_main
-from nodedevice_operator.cli import cleanup_steps as cleanup
+from nodedevice_operator.cli import cleanup as cleanup
 from nodedevice_operator.objects.node import TAINT
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
@@ -113,7 +113,7 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
     assert listed(installed, names.NODE_DEVICES) == listed(installed, names.POD_DEVICES, "-A") == set()
     assert names.AGENTS_NAMESPACE not in listed(installed, "namespaces")
     assert names.OPERATOR_LEASE not in listed(installed, "leases", "-n", SYSTEM_NAMESPACE)
-    assert f"Node {used.name}: took back {GPU}, {NIC}" in said
+    assert f"Node {used.name}: removed {GPU}, {NIC}" in said
     assert f"deleted {POLICIES} {NAME}" in said
     assert "deleted 2 NodeDevices" in said
     assert "deleted 1 PodDevices" in said

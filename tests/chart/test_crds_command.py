@@ -9,7 +9,7 @@ import yaml
 from lightkube import ApiError
 from nodedevice_api.names import RELEASE_ANNOTATION
 from nodedevice_operator import __version__
-from nodedevice_operator.cli.crd_objects import NAMES
+from nodedevice_operator.cli.crds import NAMES
 
 from hack.cluster.accounts import client_with_token
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
@@ -100,7 +100,7 @@ def test_somebody_elses_fields_are_taken_over_and_helm_can_install_again(
 def test_makes_what_is_not_there(installed: ControlPlane, as_hook: Command) -> None:
     installed.kubectl("delete", "crd", PD, "--wait=true")
     status, said = as_hook("crds", "apply")
-    assert (status, f"{PD}: made, of release {__version__}" in said) == (0, True), said
+    assert (status, f"{PD}: created, of release {__version__}" in said) == (0, True), said
     assert installed.kubectl("get", "poddevices", "--all-namespaces") == ""
 
 

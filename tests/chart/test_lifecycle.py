@@ -11,7 +11,7 @@ import pytest
 import yaml
 from nodedevice_api import names
 from nodedevice_operator import __version__
-from nodedevice_operator.cli.crd_objects import NAMES
+from nodedevice_operator.cli.crds import NAMES
 
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane

@@ -1,4 +1,4 @@
-"""`nodedevice-operator check`: whether an installation works, as a table; what `helm test` runs. Reads only."""
+"""`nodedevice-operator check`: whether an installation works, as a table; `helm test` runs it. Reads only."""
 
 import asyncio
 import datetime
@@ -10,9 +10,9 @@ from nodedevice_api import names
 
 from nodedevice_operator.agents.api import AgentsApi
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.cli.check_report import Verdict, is_renewed, of_agents, of_node_devices, table
-from nodedevice_operator.cli.crd_objects import NAMES, Definitions
-from nodedevice_operator.cli.workloads import Workloads
+from nodedevice_operator.cli.api import WorkloadsApi
+from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_agents, of_node_devices, table
+from nodedevice_operator.cli.crds import NAMES, CrdApi
 from nodedevice_operator.errors import NotFound, OperatorError
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.api import Cluster
@@ -21,10 +21,10 @@ from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.objects.lease import LeaseRecord
 
 _WAIT_SECONDS: Final = 60.0
-_PAUSE_SECONDS: Final = 1.0
-# What the API server itself may take on top of the time that is waited for things to become right.
-_PATIENCE_SECONDS: Final = 30.0
-# Of what is waited for, so many are named.
+_POLL_SECONDS: Final = 1.0
+# What the API server itself may take, on top of the time that the parts have to become ready.
+_SERVER_SECONDS: Final = 30.0
+# So many of the parts that are waited for are named.
 _NAMED: Final = 5
 
 
@@ -37,108 +37,109 @@ _NAMED: Final = 5
     "--wait-seconds",
     type=click.FloatRange(0, 3600),
     default=_WAIT_SECONDS,
-    help="How long things may take to become right; 0 looks once.",
+    help="How long to wait for everything to become ready; 0 checks once.",
 )
 def check(
     kubeconfig: str | None, namespace: str | None, leases_namespace: str, daemon_set: str, wait_seconds: float
 ) -> None:
-    """Print whether kinds, operator, agents and NodeDevices are as they should be; exit status 1 where one is not."""
+    """Print whether CRDs, operator, agents and NodeDevices are ready; exit with status 1 if one is not."""
     try:
         login = credentials.load(kubeconfig)
         where = namespace or login.namespace or names.SYSTEM_NAMESPACE
-        verdicts = asyncio.run(_check(login, where, leases_namespace, daemon_set, wait_seconds))
+        results = asyncio.run(_run(login, where, leases_namespace, daemon_set, wait_seconds))
     except OperatorError as error:
         raise click.ClickException(str(error)) from error
-    for line in table(verdicts):
+    for line in table(results):
         click.echo(line)
-    sys.exit(0 if all(verdict.is_good for verdict in verdicts) else 1)
+    sys.exit(0 if all(result.is_good for result in results) else 1)
 
 
-async def _check(
+async def _run(
     login: credentials.Credentials, namespace: str, leases_namespace: str, daemon_set: str, wait_seconds: float
-) -> list[Verdict]:
+) -> list[CheckResult]:
     client = command.client(login)
     try:
-        look = _Look(client, namespace, leases_namespace, daemon_set)
-        patience = wait_seconds + _PATIENCE_SECONDS
-        waits_for_server = f"waiting up to {patience:g} s for the API server {login.server}"
-        async with command.within(patience, lambda trouble: _tell(f"{waits_for_server}: {trouble}")) as progress:
-            progress.step = "reading what is there"
+        checks = _Checks(client, namespace, leases_namespace, daemon_set)
+        limit = wait_seconds + _SERVER_SECONDS
+        waits_for_server = f"waiting up to {limit:g} s for the API server {login.server}"
+        async with command.within(limit, lambda trouble: _echo(f"{waits_for_server}: {trouble}")) as progress:
+            progress.step = "reading the objects"
             give_up_at = asyncio.get_running_loop().time() + wait_seconds
-            is_told = False
+            is_reported = False
             while True:
-                verdicts = await progress.patiently(look.all)
+                results = await progress.retrying(checks.all)
                 left = give_up_at - asyncio.get_running_loop().time()
-                bad = [verdict for verdict in verdicts if not verdict.is_good]
+                bad = [result for result in results if not result.is_good]
                 if left <= 0 or not bad:
-                    return verdicts
-                if not is_told:
-                    _tell(f"waiting up to {left:.0f} s for {_few(bad)}")
-                    is_told = True
-                await asyncio.sleep(_PAUSE_SECONDS)
+                    return results
+                if not is_reported:
+                    _echo(f"waiting up to {left:.0f} s for {_few(bad)}")
+                    is_reported = True
+                await asyncio.sleep(_POLL_SECONDS)
     finally:
         await client.close()
 
 
-def _tell(line: str) -> None:
-    """To people only: the table is what programs read."""
+def _echo(line: str) -> None:
+    """For people only: programs read the table."""
     click.echo(line, err=True)
 
 
-def _few(bad: list[Verdict]) -> str:
-    named = [f"{verdict.what} {verdict.name}".rstrip() for verdict in bad[:_NAMED]]
+def _few(bad: list[CheckResult]) -> str:
+    named = [f"{result.what} {result.name}".rstrip() for result in bad[:_NAMED]]
     more = [f"{len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
     return ", ".join(named + more)
 
 
-class _Look:
-    """Looks at everything, again and again, and remembers how the Leases looked at first."""
+class _Checks:
+    """All checks; remembers the Leases as they were first seen."""
 
     def __init__(self, client: Client, namespace: str, leases_namespace: str, daemon_set: str) -> None:
-        self._definitions = Definitions(client)
+        self._crds = CrdApi(client)
         self._cluster = Cluster(client)
         self._agents_api = AgentsApi(client, leases_namespace)
         self._leader = LeaderLeases(client, namespace)
-        self._workloads = Workloads(client, namespace)
+        self._workloads = WorkloadsApi(client, namespace)
         self._daemon_set = daemon_set
         self._first_leader: LeaseRecord | None = None
         self._first_agents: dict[str, LeaseRecord] = {}
 
-    async def all(self) -> list[Verdict]:
+    async def all(self) -> list[CheckResult]:
         """Raises ApiError."""
         kinds = [await self._kind(name) for name in NAMES]
         found = [*kinds, await self._operator(), *await self._agents()]
-        if all(verdict.is_good for verdict in kinds):
+        if all(result.is_good for result in kinds):
             found += of_node_devices((await self._cluster.list_node_devices()).records)
         return found
 
-    async def _kind(self, name: str) -> Verdict:
-        found = await self._definitions.read(name)
+    async def _kind(self, name: str) -> CheckResult:
+        found = await self._crds.read(name)
         if found is None:
-            says = "is missing: nodedevice-operator crds apply, or helm upgrade, puts it there"
-            return Verdict("kind", name, False, says)
+            details = "is missing: install it with nodedevice-operator crds apply, or helm upgrade"
+            return CheckResult("kind", name, False, details)
         if not found.is_established:
-            return Verdict("kind", name, False, f"is not served: {found.refused_names or 'not established yet'}")
-        return Verdict("kind", name, True, f"is served, of release {found.release or 'unknown'}")
+            return CheckResult("kind", name, False, f"is not served: {found.rejected_names or 'not established yet'}")
+        return CheckResult("kind", name, True, f"is served, of release {found.release or 'unknown'}")
 
-    async def _operator(self) -> Verdict:
+    async def _operator(self) -> CheckResult:
         lease = await self._leader.read()
         if not lease.holder:
-            return Verdict("operator", "", False, "none leads; look at the operators' pods and their logs")
+            return CheckResult("operator", "", False, "none leads; check the operators' pods and logs")
         now = LeaseRecord(lease.renewed, lease.duration_seconds)
         self._first_leader = self._first_leader or now
         if not is_renewed(now, self._first_leader, _now()):
-            return Verdict("operator", lease.holder, False, f"renewed its Lease at {lease.renewed}, and not since")
-        return Verdict("operator", lease.holder, True, "leads")
+            return CheckResult("operator", lease.holder, False, f"last renewed its Lease at {lease.renewed}")
+        return CheckResult("operator", lease.holder, True, "leads")
 
-    async def _agents(self) -> list[Verdict]:
+    async def _agents(self) -> list[CheckResult]:
         try:
             leases = await self._agents_api.list_leases()
         except NotFound:
             leases = {}
         self._first_agents = leases | self._first_agents
         found = await self._workloads.daemon_set(self._daemon_set)
-        return of_agents(leases, self._first_agents, _now(), found.status.desired_number_scheduled if found else None)
+        desired = found.status.desired_number_scheduled if found else None
+        return of_agents(leases, self._first_agents, _now(), desired)
 
 
 def _now() -> datetime.datetime:

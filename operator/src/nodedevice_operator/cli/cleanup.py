@@ -1,17 +1,269 @@
-"""`nodedevice-operator cleanup`: what agents and operators have written, taken back. What the chart runs before an uninstall."""
+"""`nodedevice-operator cleanup`: remove what agents and operators have written. The chart runs it before an uninstall.
+
+The chart's workloads are deleted first. Then this command holds the Lease by which operators elect their leader, so that an
+operator elsewhere waits; every write passes the same fence as an operator's. Each step reads the current state: run again, it
+goes on where it stopped.
+"""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import click
 from nodedevice_api import names
 
+from nodedevice_operator.capacity.api import CapacityApi
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.cli.cleanup_steps import Cleanup, Scope
-from nodedevice_operator.errors import OperatorError
+from nodedevice_operator.cli.api import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, Leftover, LeftoversApi, WorkloadsApi
+from nodedevice_operator.cli.crds import NAMES, CrdApi
+from nodedevice_operator.cli.withdrawal import Withdrawal, staying, withdrawal
+from nodedevice_operator.errors import Conflict, NotFound, OperatorError, StillLed
 from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.kube.credentials import Credentials
+from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, Timing
+from nodedevice_operator.leader.elector import Election, identity
+from nodedevice_operator.leader.lease import LeaderLeases
+from nodedevice_operator.nodelabels.api import NodeLabelsApi
+from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.poddevices.api import PodDevicesApi
+from nodedevice_operator.requiredplugins.objects import PolicyObjects
+from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 _SECONDS: Final = 180.0
+# Renewed every few seconds, and not lost to a slow answer; no other process competes for it.
+_TIMING: Final = Timing(20)
+# Slightly longer than any other operator's Lease may last.
+_LEAD_SECONDS: Final = LONGEST_LEASE_SECONDS + 5.0
+# Twice an agent's termination grace. A pod of an unreachable node goes only when the node is back, or is deleted.
+_PODS_SECONDS: Final = 40.0
+_SETTLE_SECONDS: Final = 1.0
+# An empty namespace goes within seconds. An API service that the API server cannot reach may delay one for days.
+_NAMESPACE_SECONDS: Final = 20.0
+# A Node changes with every heartbeat, and an apply carries the version that was read.
+_ATTEMPTS: Final = 20
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What to clean up. namespace: of the release, with the operator's Lease.
+
+    delete_leases_namespace: delete that namespace as a whole; else only the Leases in it.
+    """
+
+    namespace: str
+    leases_namespace: str
+    deployment: str
+    daemon_set: str
+    delete_crds: bool
+    delete_leases_namespace: bool
+
+
+class Cleanup:
+    """One run. report: called with each thing that was done, in a line."""
+
+    def __init__(self, login: Credentials, scope: Scope, progress: command.Progress, report: Report) -> None:
+        self._scope = scope
+        self._progress = progress
+        self._report = report
+        self._fence = WriteFence()
+        # the requests that open the fence and that delete the workloads do not pass it
+        self._free = command.client(login)
+        self._fenced = command.client(login, self._fence)
+        self._cluster = Cluster(self._fenced)
+        self._capacity = CapacityApi(self._fenced)
+        self._node_labels = NodeLabelsApi(self._fenced)
+        self._pod_devices_api = PodDevicesApi(self._fenced)
+        self._leftovers = LeftoversApi(self._fenced)
+        self._policies = PolicyObjects(self._fenced)
+        self._workloads = WorkloadsApi(self._free, scope.namespace)
+        self._election = Election(
+            LeaderLeases(self._free, scope.namespace), self._fence, _TIMING, f"cleanup_{identity()}", lambda *_: None
+        )
+
+    async def run(self) -> None:
+        """Raises OperatorError; what was done by then is done."""
+        try:
+            await self._delete_workloads()
+            election = asyncio.create_task(self._election.work())
+            try:
+                await self._lead()
+                await self._remove_all()
+            finally:
+                await self._election.end(lambda: self._fenced.settle(_SETTLE_SECONDS))
+                election.cancel()
+                await asyncio.gather(election, return_exceptions=True)
+            await self._progress.retrying(
+                partial(LeftoversApi(self._free).delete_operator_lease, self._scope.namespace)
+            )
+        finally:
+            await self._free.close()
+            await self._fenced.close()
+
+    async def _delete_workloads(self) -> None:
+        scope = self._scope
+        for kind, name in ((DEPLOYMENT, scope.deployment), (DAEMON_SET, scope.daemon_set), (POD, CHECK_POD)):
+            self._progress.step = f"deleting {kind} {name}"
+            if await self._progress.retrying(partial(self._workloads.delete, kind, name)):
+                self._report(f"deleted {kind} {name}")
+        self._progress.step = "waiting until the pods of agents and operators have ended"
+        try:
+            async with asyncio.timeout(_PODS_SECONDS):
+                await self._progress.until(self._pods_left)
+        except TimeoutError:
+            self._report(f"going on although pods are {self._progress.trouble}: the Lease keeps operators from writing")
+
+    async def _pods_left(self) -> str:
+        left = await self._workloads.pods()
+        return (
+            "still running: " + ", ".join(f"{pod} on {node or 'no node'}" for pod, node in left.items()) if left else ""
+        )
+
+    async def _lead(self) -> None:
+        self._progress.step = "waiting until no operator leads"
+        try:
+            async with asyncio.timeout(_LEAD_SECONDS):
+                await self._progress.until(self._led_by_another)
+        except TimeoutError as exc:
+            raise StillLed(self._progress.trouble or "that led last", _LEAD_SECONDS) from exc
+
+    async def _led_by_another(self) -> str:
+        if self._fence.is_open:
+            return ""
+        return (await LeaderLeases(self._free, self._scope.namespace).read()).holder or "(no holder yet)"
+
+    async def _remove_all(self) -> None:
+        await self._nodes()
+        await self._policy()
+        await self._pod_devices()
+        await self._node_devices()
+        if self._scope.delete_crds:
+            await self._crds()
+        await self._agent_leases()
+
+    async def _nodes(self) -> None:
+        self._progress.step = "removing capacity, taint and labels from Nodes"
+        nodes = (await self._progress.retrying(self._cluster.list_nodes)).records
+        wanted = [(node, found) for node in nodes if not (found := withdrawal(node)).is_nothing]
+        await self._all(partial(self._node, node, found) for node, found in wanted)
+        self._report(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
+
+    async def _node(self, node: NodeRecord, wanted: Withdrawal) -> None:
+        """Remove it from one Node, whoever else writes it at the same time; a deleted Node is fine."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                if attempt:
+                    node = await self._capacity.read_node(wanted.node)
+                now = withdrawal(node)
+                if now.is_nothing:
+                    break
+                if now.capacity:
+                    node = await self._capacity.apply_capacity(node, {}, force=True)
+                if now.labels:
+                    node = await self._node_labels.label_node(node, dict.fromkeys(now.labels))
+                if now.is_tainted:
+                    node = await self._node_labels.taint_node(node.name, node.uid, is_tainted=False)
+                for resource, owners in staying(now, node).items():
+                    self._report(f"Node {node.name}: {resource} stays, as it is owned by {owners} too")
+                break
+            except NotFound:
+                return
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        gone = [*wanted.capacity, *wanted.labels, *(["the taint"] if wanted.is_tainted else [])]
+        self._report(f"Node {wanted.node}: removed {', '.join(gone)}")
+
+    async def _policy(self) -> None:
+        self._progress.step = f"deleting the policy {NAME}"
+        for kind in (BINDINGS, POLICIES):
+            try:
+                await self._progress.retrying(partial(self._policies.delete, kind))
+            except NotFound:
+                continue
+            self._report(f"deleted {kind} {NAME}")
+
+    async def _pod_devices(self) -> None:
+        self._progress.step = "deleting PodDevices"
+        try:
+            found = (await self._progress.retrying(self._cluster.list_pod_devices)).records
+        except NotFound:
+            return
+        await self._all(
+            partial(_unless_gone, partial(self._pod_devices_api.delete_pod_device, record)) for record in found
+        )
+        self._report(f"deleted {len(found)} PodDevices; pods keep running")
+
+    async def _node_devices(self) -> None:
+        self._progress.step = "deleting NodeDevices"
+        found: list[Leftover] = []
+        try:
+            async for page in self._leftovers.node_devices():
+                found += page
+        except NotFound:
+            return
+        kept = [left for left in found if left.is_cordoned and not self._scope.delete_crds]
+        gone = [left for left in found if left not in kept]
+        await self._all(partial(self._leftovers.delete_node_device, left) for left in gone)
+        await self._all(partial(_unless_gone, partial(self._leftovers.clear_status, left)) for left in kept)
+        self._report(f"deleted {len(gone)} NodeDevices")
+        for left in kept:
+            self._report(
+                f"kept NodeDevice {left.metadata.name}, without status: an administrator has cordoned devices in it"
+            )
+
+    async def _agent_leases(self) -> None:
+        """With their namespace, if requested. It is gone when this returns: nothing can be created in one that is being deleted."""
+        name = self._scope.leases_namespace
+        if not self._scope.delete_leases_namespace:
+            self._progress.step = "deleting the agents' Leases"
+            await self._progress.retrying(partial(self._leftovers.delete_agent_leases, name))
+            self._report(f"deleted the Leases in {name}")
+            return
+        self._progress.step = f"deleting namespace {name}"
+        if not await self._progress.retrying(partial(self._leftovers.delete_namespace, name)):
+            return
+        try:
+            async with asyncio.timeout(_NAMESPACE_SECONDS):
+                await self._progress.until(partial(_namespace_left, self._leftovers, name))
+            self._report(f"deleted namespace {name}, with the agents' Leases")
+        except TimeoutError:
+            self._report(f"going on although namespace {name} is still being deleted: its conditions name the cause")
+
+    async def _crds(self) -> None:
+        crds = CrdApi(self._fenced)
+        for name in NAMES:
+            self._progress.step = f"deleting {name}"
+            if await self._progress.retrying(partial(crds.delete, name)):
+                await self._progress.until(partial(_remaining, crds, name))
+                self._report(f"deleted {name}")
+
+    async def _all(self, actions: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """Do these concurrently, as many at a time as the client sends."""
+        async with asyncio.TaskGroup() as group:
+            for action in actions:
+                group.create_task(self._progress.retrying(action))
+
+
+async def _unless_gone(action: Callable[[], Awaitable[None]]) -> None:
+    """Do it; an object that is deleted, or replaced by another, is fine."""
+    try:
+        await action()
+    except (NotFound, Conflict):
+        return
+
+
+async def _namespace_left(leftovers: LeftoversApi, name: str) -> str:
+    return f"namespace {name} is still being deleted" if await leftovers.has_namespace(name) else ""
+
+
+async def _remaining(crds: CrdApi, name: str) -> str:
+    return f"{name} still exists" if await crds.read(name) is not None else ""
 
 
 @click.command(context_settings={"auto_envvar_prefix": "NODEDEVICE", "show_default": True})
@@ -23,16 +275,14 @@ _SECONDS: Final = 180.0
 @click.option(
     "--delete-crds",
     is_flag=True,
-    help="Delete the kinds too, and with them every cordon. Without it a NodeDevice that has one is kept.",
+    help="Delete the CRDs too, and with them every cordon. Without it a NodeDevice with a cordon is kept.",
 )
 @click.option(
     "--delete-leases-namespace",
     is_flag=True,
-    help="Delete the namespace of the agents' Leases too, with all that is in it, and wait until it is gone.",
+    help="Delete the namespace of the agents' Leases too, with all its content, and wait until it is gone.",
 )
-@click.option(
-    "--timeout-seconds", type=click.FloatRange(1, 3600), default=_SECONDS, help="How long all of it may take."
-)
+@click.option("--timeout-seconds", type=click.FloatRange(1, 3600), default=_SECONDS, help="Time limit for all of it.")
 def cleanup(
     kubeconfig: str | None,
     namespace: str | None,
@@ -43,10 +293,10 @@ def cleanup(
     delete_leases_namespace: bool,
     timeout_seconds: float,
 ) -> None:
-    """Take back all that agents and operators have written, and tell what that was.
+    """Remove everything that agents and operators have written, and print it.
 
-    The workloads are ended and the operators' Lease is held meanwhile, so nobody writes it again; an agent that runs as a process
-    of its host has to be stopped by you. Pods go on running, with the devices they have.
+    Deletes the workloads and holds the operators' Lease meanwhile, so that nothing is written again. Stop an agent that runs as a
+    process of its host yourself. Pods keep running, with the devices they have.
     """
     try:
         login = credentials.load(kubeconfig)
@@ -55,7 +305,7 @@ def cleanup(
             leases_namespace=leases_namespace,
             deployment=deployment,
             daemon_set=daemon_set,
-            delete_definitions=delete_crds,
+            delete_crds=delete_crds,
             delete_leases_namespace=delete_leases_namespace,
         )
         if delete_leases_namespace and scope.leases_namespace == scope.namespace:
@@ -66,11 +316,11 @@ def cleanup(
     except OperatorError as error:
         raise click.ClickException(str(error)) from error
     except ExceptionGroup as group:
-        # several objects at a time: the first that failed says why, the others fail alike
+        # several objects concurrently: the first failure is reported, the others are alike
         raise click.ClickException(str(group.exceptions[0])) from group
 
 
 async def _run(login: credentials.Credentials, scope: Scope, seconds: float) -> None:
     async with command.within(seconds) as progress:
         await Cleanup(login, scope, progress, click.echo).run()
-    click.echo("nothing of nodedevice is left but what is told above")
+    click.echo("nothing of nodedevice is left, except what is reported above")

@@ -1,6 +1,6 @@
-"""What the commands that do one thing and end have in common: a client that logs nothing, patience, one deadline.
+"""What the commands share: a client that logs nothing, retries, and one deadline.
 
-A command itself says what failed; the log of a program that runs for ever would say it a second time.
+A command reports a failure itself; the log of a long-running program would report it a second time.
 """
 
 import asyncio
@@ -20,35 +20,35 @@ from nodedevice_operator.metrics.metrics import Metrics
 T = TypeVar("T")
 
 _LONGEST_PAUSE_SECONDS: Final = 3.0
-_LOOK_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 
 
-class _Quiet(ApiHealth):
+class _SilentHealth(ApiHealth):
     def succeeded(self, verb: str, what: str) -> None:
-        """Not told."""
+        """Logs nothing."""
 
     def failed(self, error: ApiError) -> None:
-        """Whoever asked tells it."""
+        """Logs nothing: the caller reports it."""
 
 
 def client(login: Credentials, fence: WriteFence | None = None) -> Client:
     """A client for one command. Close it at the end."""
-    return Client(login, _Quiet(login.server), Metrics().writes, fence)
+    return Client(login, _SilentHealth(login.server), Metrics().writes, fence)
 
 
 class Progress:
-    """What a command is at, for when its time is over. Steps are entered one after the other, or one inside the other.
+    """The current step of a command, for the error when its time is over.
 
-    say: told what is waited for, when the API server does not answer at first.
+    report: called with what is waited for, when the API server does not answer at first.
     """
 
-    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, report: Callable[[str], None] = lambda _: None) -> None:
         self.step = "beginning"
         self.trouble = ""
-        self._say = say
+        self._report = report
 
-    async def patiently(self, action: Callable[[], Awaitable[T]]) -> T:
-        """Do it, and again while the API server is away or asks to come back later. Raises any other ApiError at once."""
+    async def retrying(self, action: Callable[[], Awaitable[T]]) -> T:
+        """Call it, and retry while the API server is unreachable or busy. Raises any other ApiError at once."""
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type((Unreachable, Unavailable)),
             wait=wait_random_exponential(0.2, _LONGEST_PAUSE_SECONDS),
@@ -59,25 +59,25 @@ class Progress:
         self.trouble = ""
         return done
 
-    async def until(self, is_done: Callable[[], Awaitable[str]]) -> None:
-        """Look until `is_done` has nothing to say any more; what it says last is told if the time is over before."""
+    async def until(self, missing: Callable[[], Awaitable[str]]) -> None:
+        """Poll until `missing` returns ""; its last answer is reported if the time is over before."""
         while True:
-            self.trouble = await self.patiently(is_done)
+            self.trouble = await self.retrying(missing)
             if not self.trouble:
                 return
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     def _remember(self, state: RetryCallState) -> None:
         failure = state.outcome.exception() if state.outcome else None
         if not self.trouble:
-            self._say(str(failure))
+            self._report(str(failure))
         self.trouble = str(failure) if failure else ""
 
 
 @asynccontextmanager
-async def within(seconds: float, say: Callable[[str], None] = lambda _: None) -> AsyncIterator[Progress]:
-    """Do what is inside in that time. Raises Overdue, which says what it was at. say: as in Progress."""
-    progress = Progress(say)
+async def within(seconds: float, report: Callable[[str], None] = lambda _: None) -> AsyncIterator[Progress]:
+    """A time limit for the block. Raises Overdue, with the step it was at. report: as in Progress."""
+    progress = Progress(report)
     try:
         async with asyncio.timeout(seconds):
             yield progress

@@ -1,6 +1,6 @@
-"""What of a Node is the operator's, and so goes when everything is uninstalled; and what stays because it is somebody else's.
+"""What of a Node belongs to the operator, and is removed at an uninstall; and what stays because others own it too.
 
-Nothing else of a Node is ever touched.
+Nothing else of a Node is ever changed.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from nodedevice_operator.objects.node import NodeRecord
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """What to take back of one Node. capacity: resource names that leave with an apply that names none."""
+    """What to remove from one Node. capacity: resource names that an apply without any name removes."""
 
     node: str
     capacity: tuple[str, ...]
@@ -23,19 +23,18 @@ class Withdrawal:
 
 
 def withdrawal(node: NodeRecord) -> Withdrawal:
-    """What is there of ours."""
+    """What the Node has of ours."""
     ours = (name for name, seen in node.resources.items() if seen.is_capacity_ours or seen.is_allocatable_ours)
-    return Withdrawal(
-        node.name, tuple(sorted(ours)), node.taint_and_labels.is_tainted, tuple(sorted(node.taint_and_labels.labels))
-    )
+    owned = node.taint_and_labels
+    return Withdrawal(node.name, tuple(sorted(ours)), owned.is_tainted, tuple(sorted(owned.labels)))
 
 
 def staying(before: Withdrawal, after: NodeRecord) -> dict[str, str]:
-    """Of what was given up, what the Node still shows, with who owns it now: by resource name."""
+    """The given-up resources that the Node still shows, with their owners now: by resource name."""
     found = {}
     for name in before.capacity:
         seen = after.resources.get(name)
-        # a copy in allocatable goes with the kubelet's next look at capacity
+        # a copy in allocatable goes with the kubelet's next sync
         if seen is not None and seen.capacity is not None:
             found[name] = ", ".join(sorted(seen.capacity_strangers))
     return found

@@ -1,4 +1,4 @@
-"""Whether an installation works, as `nodedevice-operator check` says it."""
+"""Whether an installation works, as `nodedevice-operator check` reports it."""
 
 import datetime
 
@@ -6,7 +6,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_operator.cli.check_report import (
     MOST_LISTED,
-    Verdict,
+    CheckResult,
     is_renewed,
     of_agents,
     of_node_devices,
@@ -48,22 +48,22 @@ def test_who_renews(first: LeaseRecord | None, then: LeaseRecord, is_good: bool)
 @pytest.mark.parametrize(
     ("leases", "wanted", "whole"),
     [
-        ({"a": 1, "b": 1}, 2, Verdict("agents", "", True, "2 renew their Leases, of 2 that the DaemonSet wants")),
-        ({"a": 1}, None, Verdict("agents", "", True, "1 renew their Leases")),
+        ({"a": 1, "b": 1}, 2, CheckResult("agents", "", True, "2 renew their Leases, of 2 that the DaemonSet wants")),
+        ({"a": 1}, None, CheckResult("agents", "", True, "1 renew their Leases")),
         (
             {"a": 1},
             2,
-            Verdict(
+            CheckResult(
                 "agents",
                 "",
                 False,
-                "1 renew their Leases, of 2 that the DaemonSet wants; look at the agents' pods and their logs",
+                "1 renew their Leases, of 2 that the DaemonSet wants; check the agents' pods and logs",
             ),
         ),
-        ({}, None, Verdict("agents", "", False, "0 renew their Leases; look at the agents' pods and their logs")),
+        ({}, None, CheckResult("agents", "", False, "0 renew their Leases; check the agents' pods and logs")),
     ],
 )
-def test_the_agents_as_a_whole(leases: dict[str, float], wanted: int | None, whole: Verdict) -> None:
+def test_the_agents_as_a_whole(leases: dict[str, float], wanted: int | None, whole: CheckResult) -> None:
     assert of_agents({node: lease(ago) for node, ago in leases.items()}, {}, NOW, wanted) == [whole]
 
 
@@ -71,8 +71,8 @@ def test_each_silent_agent_is_named() -> None:
     leases = {"c": lease(1), "b": lease(3600), "a": LeaseRecord("", 60)}
     found = of_agents(leases, leases, NOW, None)
     assert [(each.name, each.is_good) for each in found] == [("", True), ("a", False), ("b", False)]
-    assert found[1].says.startswith("renewed its Lease never")
-    assert found[2].says.startswith("renewed its Lease 3600 s ago")
+    assert found[1].details.startswith("renewed its Lease never")
+    assert found[2].details.startswith("renewed its Lease 3600 s ago")
 
 
 def with_ready(status: str | None, node: str = "node-a") -> NodeDeviceRecord:
@@ -81,28 +81,30 @@ def with_ready(status: str | None, node: str = "node-a") -> NodeDeviceRecord:
 
 
 @pytest.mark.parametrize(
-    ("status", "is_good", "says"),
+    ("status", "is_good", "details"),
     [
         ("True", True, "3 of 4 available, Ready"),
         ("False", False, "3 of 4 available; SomeReason: some words"),
         ("Unknown", False, "3 of 4 available; SomeReason: some words"),
-        (None, False, "3 of 4 available; no operator has looked at it yet"),
+        (None, False, "3 of 4 available; no operator has reconciled it yet"),
     ],
 )
-def test_ready_or_why_not(status: str | None, is_good: bool, says: str) -> None:
-    assert of_node_devices([with_ready(status)]) == [Verdict("NodeDevice", "node-a.example.com.gpu", is_good, says)]
+def test_ready_or_why_not(status: str | None, is_good: bool, details: str) -> None:
+    assert of_node_devices([with_ready(status)]) == [
+        CheckResult("NodeDevice", "node-a.example.com.gpu", is_good, details)
+    ]
 
 
 def test_no_resource_yet_is_no_failure() -> None:
     [verdict] = of_node_devices([])
     assert verdict.is_good
-    assert "no device plugin has registered" in verdict.says
+    assert "no device plugin has registered" in verdict.details
 
 
 def test_of_many_only_what_is_wrong_is_listed() -> None:
     nodes = [f"node-{number:03}" for number in range(MOST_LISTED + 1)]
     good = of_node_devices(with_ready("True", node) for node in nodes)
-    assert good == [Verdict("NodeDevices", "", True, "41 of 41 are Ready")]
+    assert good == [CheckResult("NodeDevices", "", True, "41 of 41 are Ready")]
     mixed = of_node_devices(with_ready("False" if node == "node-007" else "True", node) for node in nodes)
     assert [(each.what, each.is_good) for each in mixed] == [("NodeDevices", False), ("NodeDevice", False)]
     wrong = of_node_devices(with_ready("False", node) for node in nodes)
@@ -110,8 +112,8 @@ def test_of_many_only_what_is_wrong_is_listed() -> None:
 
 
 def test_table() -> None:
-    assert table([Verdict("kind", "a.b", True, "is served"), Verdict("operator", "", False, "none leads")]) == [
-        "    WHAT      NAME  SAYS",
+    assert table([CheckResult("kind", "a.b", True, "is served"), CheckResult("operator", "", False, "none leads")]) == [
+        "    WHAT      NAME  DETAILS",
         "ok  kind      a.b   is served",
         "NO  operator  -     none leads",
     ]

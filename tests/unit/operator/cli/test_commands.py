@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 from nodedevice_operator import __version__
 from nodedevice_operator.__main__ import main
-from nodedevice_operator.cli.crd_objects import NAMES, shipped
+from nodedevice_operator.cli.crds import NAMES, shipped
 
 from charts import generate_crds
 
@@ -69,14 +69,14 @@ def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there:
 def test_a_check_says_at_once_that_it_waits_for_the_api_server(
     nobody_there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodedevice_operator.cli.check._PATIENCE_SECONDS", 1.5)
+    monkeypatch.setattr("nodedevice_operator.cli.check._SERVER_SECONDS", 1.5)
     done = CliRunner().invoke(main, ["check", "--kubeconfig", str(nobody_there), "--wait-seconds", "0"])
     assert done.exit_code == 1
     assert done.stdout == ""
     waits, error = done.stderr.splitlines()
     assert waits.startswith("waiting up to 1.5 s for the API server http://127.0.0.1:1: GET ")
     assert "Connection refused" in waits
-    assert error.startswith("Error: not done after 1.5 s, while reading what is there: GET ")
+    assert error.startswith("Error: not done after 1.5 s, while reading the objects: GET ")
 
 
 def test_the_program_carries_the_definitions_of_its_release() -> None:

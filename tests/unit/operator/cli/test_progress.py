@@ -26,7 +26,7 @@ def away() -> ApiError:
 async def test_waits_for_an_api_server_that_is_away() -> None:
     server = Server(away(), Unavailable("GET", "nodes", "busy", 429))
     async with within(60) as progress:
-        assert await progress.patiently(server.ask) == "well"
+        assert await progress.retrying(server.ask) == "well"
     assert server.calls == 3
 
 
@@ -34,10 +34,10 @@ async def test_what_is_waited_for_is_said_once_for_each_outage() -> None:
     said: list[str] = []
     busy = Unavailable("GET", "nodes", "busy", 429)
     async with within(60, said.append) as progress:
-        await progress.patiently(Server(away(), busy).ask)
-        await progress.patiently(Server().ask)
+        await progress.retrying(Server(away(), busy).ask)
+        await progress.retrying(Server().ask)
         assert said == ["GET nodes: connection refused"]
-        await progress.patiently(Server(busy).ask)
+        await progress.retrying(Server(busy).ask)
     assert said == ["GET nodes: connection refused", "GET nodes: busy"]
 
 
@@ -45,20 +45,20 @@ async def test_a_refusal_is_final() -> None:
     server = Server(Forbidden("GET", "nodes", "no", 403))
     with pytest.raises(Forbidden):
         async with within(60) as progress:
-            await progress.patiently(server.ask)
+            await progress.retrying(server.ask)
     assert server.calls == 1
 
 
 async def test_at_the_deadline_it_says_what_it_was_at_and_what_was_wrong() -> None:
     async def withdraw() -> None:
         async with within(0.05) as progress:
-            progress.step = "taking capacity off Nodes"
-            await progress.patiently(Server(*[away()] * 1000).ask)
+            progress.step = "removing capacity from Nodes"
+            await progress.retrying(Server(*[away()] * 1000).ask)
 
     with pytest.raises(Overdue) as overdue:
         await withdraw()
     assert str(overdue.value) == (
-        "not done after 0.05 s, while taking capacity off Nodes: GET nodes: connection refused; it can be run again"
+        "not done after 0.05 s, while removing capacity from Nodes: GET nodes: connection refused; it can be run again"
     )
 
 

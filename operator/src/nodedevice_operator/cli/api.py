@@ -1,0 +1,161 @@
+"""Requests that only the commands make: the chart's workloads, and the objects that remain when agents and operators are gone."""
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, Final
+
+import msgspec
+from nodedevice_api import names
+
+from nodedevice_operator.errors import NotFound
+from nodedevice_operator.kube.api import OWN, PAGE, Requests, path_segment
+from nodedevice_operator.kube.client import MERGE_PATCH, Client
+from nodedevice_operator.kube.decode import understood
+from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
+
+DEPLOYMENT: Final = "deployments"
+DAEMON_SET: Final = "daemonsets"
+POD: Final = "pods"
+# of `helm test`: Helm keeps one that failed, so that its log can be read, and does not delete it at the uninstall
+CHECK_POD: Final = "nodedevice-check"
+
+_APPS: Final = "/apis/apps/v1/namespaces"
+_WORKLOADS: Final = {DEPLOYMENT: _APPS, DAEMON_SET: _APPS, POD: "/api/v1/namespaces"}
+_OURS: Final = "app.kubernetes.io/name=nodedevice,app.kubernetes.io/component in (agent,operator)"
+
+_NODE_DEVICES: Final = f"{OWN}/{names.NODE_DEVICES}"
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
+_NAMESPACES: Final = "/api/v1/namespaces"
+_FIELD_MANAGER: Final = "nodedevice-cleanup"
+
+
+class _DaemonSetStatus(Schema):
+    desired_number_scheduled: int = 0
+    number_ready: int = 0
+
+
+class DaemonSet(Schema):
+    """How many agents there should be, and how many report ready."""
+
+    status: _DaemonSetStatus
+
+
+class _AgentPodSpec(Schema):
+    node_name: str = ""
+
+
+class _AgentPod(Schema):
+    metadata: ObjectMetadata
+    spec: _AgentPodSpec
+
+
+class _AgentPodList(Schema):
+    items: list[_AgentPod] = []
+
+
+class _LeftoverSpec(Schema):
+    node_name: str = ""
+    resource_name: str = ""
+    cordoned_devices: list[Any] = []
+
+
+class Leftover(Schema):
+    """A NodeDevice that remains, as far as a cleanup needs it."""
+
+    metadata: ObjectMetadata
+    spec: _LeftoverSpec = msgspec.field(default_factory=_LeftoverSpec)
+
+    @property
+    def is_cordoned(self) -> bool:
+        return bool(self.spec.cordoned_devices)
+
+
+class _LeftoverList(Schema):
+    metadata: ListMetadata
+    items: list[Leftover] = []
+
+
+class WorkloadsApi(Requests):
+    """Requests about the chart's workloads, in one namespace. They are found by the names and labels that the chart gives them."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        super().__init__(client)
+        self._namespace = path_segment(namespace)
+
+    async def delete(self, kind: str, name: str) -> bool:
+        """Delete it; its pods follow. kind: one of those above. Return whether it existed."""
+        path = f"{_WORKLOADS[kind]}/{self._namespace}/{kind}/{path_segment(name)}"
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        return await _existed(self._client.request("DELETE", kind, path, body=body))
+
+    async def pods(self) -> dict[str, str]:
+        """The node of each remaining pod of theirs, by its name."""
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
+        data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
+        return {pod.metadata.name: pod.spec.node_name for pod in understood("GET", "pods", data, _AgentPodList).items}
+
+    async def daemon_set(self, name: str) -> DaemonSet | None:
+        """The DaemonSet of that name; None where there is none."""
+        path = f"{_APPS}/{self._namespace}/{DAEMON_SET}/{path_segment(name)}"
+        try:
+            data = await self._client.request("GET", DAEMON_SET, path)
+        except NotFound:
+            return None
+        return understood("GET", DAEMON_SET, data, DaemonSet)
+
+
+class LeftoversApi(Requests):
+    """Requests about objects that the operator itself never deletes: NodeDevices, Leases, and the namespace of the agents' Leases.
+
+    A NodeDevice with an administrator's cordon can be kept without its status.
+    """
+
+    async def node_devices(self) -> AsyncIterator[list[Leftover]]:
+        """All NodeDevices, page by page."""
+        query: dict[str, str | int] = {"limit": PAGE}
+        while True:
+            data = await self._client.request("GET", names.NODE_DEVICES, _NODE_DEVICES, query=query)
+            page = understood("GET", names.NODE_DEVICES, data, _LeftoverList)
+            yield page.items
+            if not page.metadata.continue_:
+                return
+            query = {"limit": PAGE, "continue": page.metadata.continue_}
+
+    async def delete_node_device(self, left: Leftover) -> None:
+        """Delete the object of that uid, if it still exists."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": left.metadata.uid}}
+        await _existed(self._client.request("DELETE", names.NODE_DEVICES, _node_device_path(left), body=body))
+
+    async def clear_status(self, left: Leftover) -> None:
+        """Remove its status. By a merge patch: an empty apply would leave a null that the API rejects."""
+        query = {"fieldManager": _FIELD_MANAGER}
+        what, path = f"{names.NODE_DEVICES}/status", f"{_node_device_path(left)}/status"
+        await self._client.request("PATCH", what, path, query=query, body={"status": None}, content_type=MERGE_PATCH)
+
+    async def delete_agent_leases(self, namespace: str) -> None:
+        """Delete every Lease of that namespace, which holds nothing but the agents'."""
+        await _existed(self._client.request("DELETE", "leases", f"{_LEASES}/{path_segment(namespace)}/leases"))
+
+    async def delete_namespace(self, name: str) -> bool:
+        """Delete it with everything in it; return whether it existed."""
+        return await _existed(self._client.request("DELETE", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
+
+    async def has_namespace(self, name: str) -> bool:
+        """Whether it exists, also while it is being deleted."""
+        return await _existed(self._client.request("GET", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
+
+    async def delete_operator_lease(self, namespace: str) -> None:
+        """Delete the operators' Lease, if it still exists."""
+        path = f"{_LEASES}/{path_segment(namespace)}/leases/{names.OPERATOR_LEASE}"
+        await _existed(self._client.request("DELETE", "leases", path))
+
+
+def _node_device_path(left: Leftover) -> str:
+    return f"{_NODE_DEVICES}/{path_segment(left.metadata.name)}"
+
+
+async def _existed(request: Awaitable[bytes]) -> bool:
+    try:
+        await request
+    except NotFound:
+        return False
+    return True

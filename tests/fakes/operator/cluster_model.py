@@ -15,7 +15,7 @@ from nodedevice_operator.kube.api import Cluster, Listed
 from nodedevice_operator.nodelabels.api import NodeLabelsApi
 from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.pod import PodRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.poddevices.api import PodDevicesApi
@@ -96,7 +96,9 @@ class ClusterModel(
         if name not in self.node_devices or self.node_devices[name].uid != record.uid:
             raise NotFound("patch", "nodedevices/status", name, 404)
         record = self.node_devices[name]
-        new = {c.type: Condition(c.status, c.reason, c.message, c.since, c.observed_generation) for c in conditions}
+        new = {
+            c.type: StoredCondition(c.status, c.reason, c.message, c.since, c.observed_generation) for c in conditions
+        }
         written = replace(record, conditions={**record.conditions, **new}, resource_version=version)
         self.node_devices[name] = written
         self.writes.append(f"conditions {name}")

@@ -14,7 +14,7 @@ from nodedevice_operator.capacity.history import NodeHistory
 from nodedevice_operator.conditions import conditions
 from nodedevice_operator.conditions.conditions import agent_events
 from nodedevice_operator.events.transitions import Event
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.node_status import NodeStatusModel
 
@@ -38,8 +38,8 @@ def node_device(
         has_status=True,
         endpoint="Running",
         conditions={
-            names.Condition.REGISTERED: Condition("True", names.Reason.ENDPOINT_RUNNING, "", "then", 1),
-            names.Condition.HEALTHY: Condition("True", names.Reason.ALL_HEALTHY, "", "then", 1),
+            names.Condition.REGISTERED: StoredCondition("True", names.Reason.ENDPOINT_RUNNING, "", "then", 1),
+            names.Condition.HEALTHY: StoredCondition("True", names.Reason.ALL_HEALTHY, "", "then", 1),
         },
     )
     # any field of the record, passed through
@@ -94,7 +94,7 @@ class OperatorModel:
             if event.about.kind == "Node" or (event.reason, event.message) not in on_node
         ]
 
-    def condition(self, kind: str, resource: str = GPU) -> Condition:
+    def condition(self, kind: str, resource: str = GPU) -> StoredCondition:
         """A stored condition."""
         return self.node_devices[names.node_device_name(self.node.name, resource)].conditions[kind]
 
@@ -106,7 +106,9 @@ class OperatorModel:
             desired = conditions.desired(record, verdict, self.agent)
             values = conditions.changed(record, desired, f"t{self.now}")
             self.events += agent_events(record, desired) if values else ()
-            stored = {v.type: Condition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
+            stored = {
+                v.type: StoredCondition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values
+            }
             self.node_devices[name] = replace(record, conditions={**record.conditions, **stored})
 
 

@@ -11,7 +11,7 @@ from nodedevice_operator.errors import SettingsError, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import Condition
+from nodedevice_operator.objects.nodedevice import StoredCondition
 
 from tests.fakes.operator.operator_model import node_device
 
@@ -52,7 +52,10 @@ def test_an_address_that_is_taken_is_an_error_of_ours() -> None:
 def test_metrics_of_the_cache_have_bounded_labels() -> None:
     cache, metrics = Cache(), Metrics()
     metrics.watch(cache)
-    conflict = {"Conflict": Condition("True", "ForeignOwner", "", "", 1), "Ready": Condition("False", "", "", "", 1)}
+    conflict = {
+        "Conflict": StoredCondition("True", "ForeignOwner", "", "", 1),
+        "Ready": StoredCondition("False", "", "", "", 1),
+    }
     for number in range(130):
         cache.node_devices.put(node_device(f"example.com/r{number:03}", total=2, healthy=1, resource_version=1))
     cache.node_devices.put(node_device("example.com/r000", node="node-b", total=3, conditions=conflict))

@@ -38,7 +38,7 @@ from nodedevice_operator.capacity.ownership import (
 )
 from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.objects.node import NO_RESOURCE, NodeRecord
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord, is_real
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition, is_real
 
 # The Node shows what it should: all devices that can be had, or those in use.
 _SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})
@@ -182,7 +182,7 @@ def _guarded(decision: OwnershipDecision, unguarded: frozenset[str]) -> Ownershi
     return decision
 
 
-def _stored(node: NodeRecord, record: NodeDeviceRecord, kind: str) -> Condition | None:
+def _stored(node: NodeRecord, record: NodeDeviceRecord, kind: str) -> StoredCondition | None:
     """A stored condition of ours, if it is about this very Node: one from before the Node was created is about another."""
     stored = record.conditions.get(kind)
     return stored if stored is not None and stored.since >= node.made else None

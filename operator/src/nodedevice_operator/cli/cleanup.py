@@ -50,7 +50,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class CleanupScope:
     """What to clean up. namespace: of the release, with the operator's Lease.
 
     delete_leases_namespace: delete that namespace as a whole; else only the Leases in it.
@@ -67,7 +67,7 @@ class Scope:
 class Cleanup:
     """One run. report: called with each thing that was done, in a line."""
 
-    def __init__(self, login: Credentials, scope: Scope, progress: command.Progress, report: Report) -> None:
+    def __init__(self, login: Credentials, scope: CleanupScope, progress: command.Progress, report: Report) -> None:
         self._scope = scope
         self._progress = progress
         self._report = report
@@ -300,7 +300,7 @@ def cleanup(
     """
     try:
         login = credentials.load(kubeconfig)
-        scope = Scope(
+        scope = CleanupScope(
             namespace=namespace or login.namespace or names.SYSTEM_NAMESPACE,
             leases_namespace=leases_namespace,
             deployment=deployment,
@@ -320,7 +320,7 @@ def cleanup(
         raise click.ClickException(str(group.exceptions[0])) from group
 
 
-async def _run(login: credentials.Credentials, scope: Scope, seconds: float) -> None:
+async def _run(login: credentials.Credentials, scope: CleanupScope, seconds: float) -> None:
     async with command.within(seconds) as progress:
         await Cleanup(login, scope, progress, click.echo).run()
     click.echo("nothing of nodedevice is left, except what is reported above")

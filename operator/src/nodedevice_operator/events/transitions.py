@@ -13,7 +13,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.events.aggregate import DeviceAggregate
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, Waiting
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -239,7 +239,7 @@ def _running_without(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[E
 
 def _without(record: NodeDeviceRecord) -> dict[tuple[str, str], About]:
     """Pods of containers that run without their devices, by pod UID and container, whether devices are allocated to them or not."""
-    entries: list[Allocation | Waiting] = [held for held in record.allocations if not held.is_releasing]
+    entries: list[AllocationRecord | Waiting] = [held for held in record.allocations if not held.is_releasing]
     entries += record.waiting
     return {
         (entry.pod_uid, entry.container): about_pod(entry.namespace, entry.name, entry.pod_uid)

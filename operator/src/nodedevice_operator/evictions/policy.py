@@ -12,7 +12,7 @@ from nodedevice_common.backoff import exponential_seconds
 from nodedevice_common.token_bucket import refilled
 
 from nodedevice_operator.events.aggregate import some
-from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord, Waiting
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
 
 Policy = Literal["report", "evict"]
 ANY_RESOURCE: Final = "*"
@@ -63,7 +63,7 @@ def candidates(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Polic
     for record in records:
         if policy_of(record.resource, policies) != "evict":
             continue
-        entries: tuple[Allocation | Waiting, ...] = (*record.allocations, *record.waiting)
+        entries: tuple[AllocationRecord | Waiting, ...] = (*record.allocations, *record.waiting)
         for entry in entries:
             why = _why(record, entry)
             if why is not None and entry.namespace and entry.name:
@@ -102,7 +102,7 @@ def tried(
     return replace(pending, by_pod={**pending.by_pod, uid: after}, tokens=pending.tokens - 1)
 
 
-def _why(record: NodeDeviceRecord, entry: Allocation | Waiting) -> str | None:
+def _why(record: NodeDeviceRecord, entry: AllocationRecord | Waiting) -> str | None:
     if entry.not_injected:
         return f"container {entry.container} runs without its devices of {record.resource}"
     if isinstance(entry, Waiting) or entry.is_releasing:

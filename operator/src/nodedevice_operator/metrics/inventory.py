@@ -1,7 +1,7 @@
-"""What Prometheus is told of all NodeDevices together: counted from the cache at every scrape, and kept nowhere.
+"""Metrics of all NodeDevices together: counted from the cache at every scrape, and stored nowhere.
 
-Sums go by resource and by namespace, which are bounded. A series for each node is there only where something is wrong with it:
-of a fleet that works, 5,000 nodes are no more series than five, and each node's agent tells of its own node.
+Sums go by resource and by namespace, which are bounded. A node has series of its own only while it has a problem: in a healthy
+fleet 5,000 nodes have no more series than five, and each node's agent reports its own node.
 """
 
 from collections import Counter
@@ -14,19 +14,19 @@ from prometheus_client.core import GaugeMetricFamily
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
-# Resource names come from whatever registers on a node; past this many they are counted together.
+# Any plugin on a node may register a resource name; past this many they are counted together.
 MOST_RESOURCES: Final = 100
 # Pairs of namespace and resource, those with most devices first; the others are counted together.
 MOST_HOLDERS: Final = 500
-# Of each family that names nodes. Where more are in trouble than this, a list of them helps nobody.
-MOST_TROUBLED: Final = 500
-# no resource and no namespace can be called this
+# Series of each family with a node label. A longer list of nodes with problems helps nobody.
+MOST_WITH_PROBLEMS: Final = 500
+# no resource and no namespace can have this name
 OTHER: Final = "(other)"
 STATES: Final = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
 
 
 class InventoryCollector:
-    """Asked by the registry at every scrape."""
+    """Called by the registry at every scrape."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -48,19 +48,21 @@ class InventoryCollector:
         )
         yield _family(
             "nodedevice_operator_allocated_devices",
-            "Devices that pods hold, by the pods' namespace; those that an over-long NodeDevice leaves out are not counted.",
+            "Devices allocated to pods, by the pods' namespace; those that an over-long NodeDevice omits are not counted.",
             ("namespace", "resource_name"),
             _largest(_holders(records, label)),
         )
         conflicts = sum(record.is_condition(names.Condition.CONFLICT, "True") for record in records)
         yield GaugeMetricFamily(
-            "nodedevice_operator_conflicts", "NodeDevices whose name somebody else holds on the Node.", value=conflicts
+            "nodedevice_operator_conflicts",
+            "NodeDevices whose name another field manager owns on the Node.",
+            value=conflicts,
         )
-        yield from _troubled(records, label)
+        yield from _problems(records, label)
 
 
-def _troubled(records: Iterable[NodeDeviceRecord], label: dict[str, str]) -> Iterator[GaugeMetricFamily]:
-    """One series for each node and resource with which something is wrong, and how many such were left out."""
+def _problems(records: Iterable[NodeDeviceRecord], label: dict[str, str]) -> Iterator[GaugeMetricFamily]:
+    """One series for each node and resource with a problem, and how many were omitted."""
     not_ready: Counter[tuple[str, ...]] = Counter()
     unhealthy: Counter[tuple[str, ...]] = Counter()
     for record in records:
@@ -72,19 +74,19 @@ def _troubled(records: Iterable[NodeDeviceRecord], label: dict[str, str]) -> Ite
             unhealthy[record.node, name] += record.total - record.healthy
     yield _family(
         "nodedevice_operator_not_ready",
-        "1 for each NodeDevice that is not Ready; reason is the first thing that is not. Bounded: see omitted_series.",
+        "1 for each NodeDevice that is not Ready; reason is the first problem. Bounded: see omitted_series.",
         ("node", "resource_name", "reason"),
         _first(not_ready),
     )
     yield _family(
         "nodedevice_operator_unhealthy_devices",
-        "Devices that are not healthy, on each node that has such. Bounded: see omitted_series.",
+        "Devices that are not healthy, on each node that has any. Bounded: see omitted_series.",
         ("node", "resource_name"),
         _first(unhealthy),
     )
-    omitted = sum(max(0, len(series) - MOST_TROUBLED) for series in (not_ready, unhealthy))
+    omitted = sum(max(0, len(series) - MOST_WITH_PROBLEMS) for series in (not_ready, unhealthy))
     yield GaugeMetricFamily(
-        "nodedevice_operator_omitted_series", "Series by node that were left out as too many.", value=omitted
+        "nodedevice_operator_omitted_series", "Series by node that were omitted as too many.", value=omitted
     )
 
 
@@ -116,7 +118,7 @@ def _holders(records: Iterable[NodeDeviceRecord], label: dict[str, str]) -> Coun
 
 
 def _largest(held: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
-    """The pairs that hold most; what the others hold is counted by resource."""
+    """The pairs with most devices; those of the others are counted by resource."""
     ordered = sorted(held.items(), key=lambda item: (-item[1], item[0]))
     kept: Counter[tuple[str, ...]] = Counter(dict(ordered[:MOST_HOLDERS]))
     for (_, name), number in ordered[MOST_HOLDERS:]:
@@ -125,8 +127,8 @@ def _largest(held: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
 
 
 def _first(series: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
-    """As many as may be, by name: whoever is in trouble longer does not come and go with the others."""
-    return Counter(dict(sorted(series.items())[:MOST_TROUBLED]))
+    """As many as allowed, by name, so that a node with a lasting problem does not come and go with the others."""
+    return Counter(dict(sorted(series.items())[:MOST_WITH_PROBLEMS]))
 
 
 def _family(name: str, sentence: str, labels: tuple[str, ...], counts: Counter[tuple[str, ...]]) -> GaugeMetricFamily:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.objects.meta import ListMetadata, Metadata, Schema
+from nodedevice_operator.objects.meta import ListMetadata, OwnedMetadata, Schema
 
 # An agent writes fewer refusals, and shorter ones.
 _MOST_REFUSALS: Final = 16
@@ -21,7 +21,7 @@ class LeaseSpec(Schema):
     lease_transitions: int | None = None
 
 
-class LeaseMetadata(Metadata):
+class LeaseMetadata(OwnedMetadata):
     annotations: dict[str, str] = {}
 
 

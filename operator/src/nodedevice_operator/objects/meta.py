@@ -19,7 +19,7 @@ class OwnerReference(Schema):
     uid: str = ""
 
 
-class Metadata(Schema):
+class OwnedMetadata(Schema):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -31,7 +31,7 @@ class Metadata(Schema):
 class Versioned(Schema):
     """Any object, and a bookmark of a watch: what all have in common."""
 
-    metadata: Metadata = field(default_factory=Metadata)
+    metadata: OwnedMetadata = field(default_factory=OwnedMetadata)
 
 
 class WatchEvent(Schema, Generic[T]):

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.objects.meta import ListMetadata, Metadata, Schema
+from nodedevice_operator.objects.meta import ListMetadata, OwnedMetadata, Schema
 from nodedevice_operator.objects.shared import OURS, STATUS, shared
 
 # The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
@@ -39,7 +39,7 @@ class StatusWriter(Schema):
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
 
 
-class NodeDeviceMetadata(Metadata):
+class NodeDeviceMetadata(OwnedMetadata):
     managed_fields: list[StatusWriter] = []
 
 
@@ -90,7 +90,7 @@ class ConditionStatus(Schema):
     observed_generation: int = 0
 
 
-class Agent(Schema):
+class AgentInfo(Schema):
     runtime: str = ""
 
 
@@ -103,7 +103,7 @@ class NodeDeviceStatus(Schema):
     reserved: int = 0
     available: int = 0
     endpoint: Endpoint | None = None
-    agent: Agent | None = None
+    agent: AgentInfo | None = None
     devices: list[DeviceStatus] = []
     devices_omitted: int = 0
     allocations: list[AllocationStatus] = []
@@ -124,7 +124,7 @@ class NodeDeviceList(Schema):
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceRecord:
     """A device that somebody holds or that is broken; a free healthy one is only counted."""
 
     health: str
@@ -134,7 +134,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class AllocationRecord:
     """What one container of one pod holds of the resource. not_injected: it runs, and was not given these devices."""
 
     namespace: str
@@ -161,7 +161,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class StoredCondition:
     """A condition as it is stored. `since` is the API's own text: it is handed back, never computed with."""
 
     status: str
@@ -196,13 +196,13 @@ class NodeDeviceRecord:
     available: int = 0
     endpoint: str | None = None
     runtime: str = ""
-    devices: Mapping[str, Device] = field(default_factory=dict)
+    devices: Mapping[str, DeviceRecord] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
     devices_omitted: int = 0
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[AllocationRecord, ...] = ()
     allocations_omitted: int = 0
     waiting: tuple[Waiting, ...] = ()
-    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    conditions: Mapping[str, StoredCondition] = field(default_factory=dict)
     edited_by: frozenset[str] = frozenset()
 
     @property
@@ -229,8 +229,8 @@ def is_real(record: NodeDeviceRecord) -> bool:
     return record.name == names.node_device_name(record.node, record.resource)
 
 
-_devices: dict[Device, Device] = {}
-_conditions: dict[Condition, Condition] = {}
+_devices: dict[DeviceRecord, DeviceRecord] = {}
+_conditions: dict[StoredCondition, StoredCondition] = {}
 
 
 def node_device_record(wire: NodeDevice) -> NodeDeviceRecord:
@@ -304,13 +304,13 @@ def _owned(fields: msgspec.Raw) -> Mapping[str, Any]:
         return {}
 
 
-def _device(wire: DeviceStatus) -> Device:
+def _device(wire: DeviceStatus) -> DeviceRecord:
     is_missing = wire.presence == "Missing"
-    return shared(_devices, Device(intern(wire.health), intern(wire.reason), is_missing, tuple(wire.numa_nodes)))
+    return shared(_devices, DeviceRecord(intern(wire.health), intern(wire.reason), is_missing, tuple(wire.numa_nodes)))
 
 
-def _allocation(wire: AllocationStatus, ids: Mapping[str, str]) -> Allocation:
-    return Allocation(
+def _allocation(wire: AllocationStatus, ids: Mapping[str, str]) -> AllocationRecord:
+    return AllocationRecord(
         intern(wire.namespace),
         intern(wire.name),
         intern(wire.pod_uid),
@@ -328,10 +328,10 @@ def _waiting(wire: WaitingStatus) -> Waiting:
     )
 
 
-def _condition(wire: ConditionStatus) -> Condition:
+def _condition(wire: ConditionStatus) -> StoredCondition:
     return shared(
         _conditions,
-        Condition(
+        StoredCondition(
             intern(wire.status),
             intern(wire.reason),
             intern(wire.message),

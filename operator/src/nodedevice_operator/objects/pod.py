@@ -10,23 +10,23 @@ from nodedevice_operator.objects.meta import Schema
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
-class PodSpec(Schema):
+class _PodSpec(Schema):
     node_name: str = ""
 
 
-class PodStatus(Schema):
+class PodPhase(Schema):
     phase: str = ""
 
 
-class PodMetadata(Schema):
+class _PodMetadata(Schema):
     uid: str = ""
     deletion_timestamp: str | None = None
 
 
 class Pod(Schema):
-    metadata: PodMetadata
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
+    metadata: _PodMetadata
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: PodPhase = msgspec.field(default_factory=PodPhase)
 
 
 @dataclass(frozen=True, slots=True)

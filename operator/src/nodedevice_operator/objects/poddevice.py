@@ -6,7 +6,7 @@ from sys import intern
 
 import msgspec
 
-from nodedevice_operator.objects.meta import ListMetadata, Metadata, Schema
+from nodedevice_operator.objects.meta import ListMetadata, OwnedMetadata, Schema
 
 
 class PodDeviceSpec(Schema):
@@ -38,7 +38,7 @@ class PodDeviceStatus(Schema):
 
 
 class PodDevice(Schema):
-    metadata: Metadata
+    metadata: OwnedMetadata
     spec: PodDeviceSpec = msgspec.field(default_factory=PodDeviceSpec)
     status: PodDeviceStatus = msgspec.field(default_factory=PodDeviceStatus)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import Content, HeldDevice, HeldResource, HoldingContainer, PodDeviceRecord
 
 # Limits of the schema: a PodDevice with more would be rejected at every retry. The flat columns, 4096 at most, count what is not
@@ -52,7 +52,7 @@ class Plan:
 
 def desired_pod_devices(node: str, node_devices: Iterable[NodeDeviceRecord]) -> tuple[DesiredPodDevice, ...]:
     """The PodDevices that the NodeDevices of `node` call for, sorted by namespace, name and pod UID."""
-    held: dict[tuple[str, str, str], list[tuple[NodeDeviceRecord, Allocation]]] = defaultdict(list)
+    held: dict[tuple[str, str, str], list[tuple[NodeDeviceRecord, AllocationRecord]]] = defaultdict(list)
     for record in node_devices:
         for allocation in record.allocations:
             if allocation.namespace and allocation.name and not allocation.is_releasing:
@@ -94,7 +94,7 @@ def sentence(want: DesiredPodDevice, resources: Iterable[str]) -> str:
 
 
 def _desired(
-    node: str, namespace: str, name: str, pod_uid: str, held: list[tuple[NodeDeviceRecord, Allocation]]
+    node: str, namespace: str, name: str, pod_uid: str, held: list[tuple[NodeDeviceRecord, AllocationRecord]]
 ) -> DesiredPodDevice:
     containers: dict[str, list[HeldResource]] = defaultdict(list)
     ids: dict[str, set[str]] = defaultdict(set)
@@ -124,7 +124,7 @@ def _desired(
     return DesiredPodDevice(namespace, name, content, in_words)
 
 
-def _held(record: NodeDeviceRecord, allocation: Allocation) -> HeldResource:
+def _held(record: NodeDeviceRecord, allocation: AllocationRecord) -> HeldResource:
     return HeldResource(record.resource, tuple(_device(record, i) for i in sorted(set(allocation.device_ids))))
 
 

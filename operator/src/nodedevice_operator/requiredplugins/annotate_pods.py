@@ -31,8 +31,14 @@ from nodedevice_operator.kube.api import CORE, PAGE, Requests, path_segment
 from nodedevice_operator.kube.client import MERGE_PATCH
 from nodedevice_operator.kube.decode import understood
 from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
-from nodedevice_operator.objects.pod import PodStatus
-from nodedevice_operator.requiredplugins.pending_pods import Tries, Trouble, UnboundPod, next_tries, to_annotate
+from nodedevice_operator.objects.pod import PodPhase
+from nodedevice_operator.requiredplugins.pending_pods import (
+    AnnotationFailure,
+    Tries,
+    UnboundPod,
+    next_tries,
+    to_annotate,
+)
 from nodedevice_operator.requiredplugins.policy import is_annotated
 
 log = logging.getLogger(__name__)
@@ -42,7 +48,7 @@ _REMEDY: Final = "see markWaitingPods in docs/security.md; then change each such
 _UNTRIED: Final = Tries()
 
 
-class _PodMetadata(ObjectMetadata):
+class _UnboundPodMetadata(ObjectMetadata):
     annotations: dict[str, str] = {}
 
 
@@ -54,20 +60,20 @@ class _Container(Schema):
     resources: _Resources = msgspec.field(default_factory=_Resources)
 
 
-class _PodSpec(Schema):
+class _UnboundPodSpec(Schema):
     containers: list[_Container] = []
     init_containers: list[_Container] = []
 
 
-class _Pod(Schema):
-    metadata: _PodMetadata
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
+class _UnboundPodObject(Schema):
+    metadata: _UnboundPodMetadata
+    spec: _UnboundPodSpec = msgspec.field(default_factory=_UnboundPodSpec)
+    status: PodPhase = msgspec.field(default_factory=PodPhase)
 
 
-class _PodList(Schema):
+class _UnboundPodList(Schema):
     metadata: ListMetadata
-    items: list[_Pod] = []
+    items: list[_UnboundPodObject] = []
 
 
 class UnboundPodsApi(Requests):
@@ -78,7 +84,7 @@ class UnboundPodsApi(Requests):
         query: dict[str, str | int] = {"limit": PAGE, "fieldSelector": "spec.nodeName="}
         while True:
             data = await self._client.request("GET", "pods", f"{CORE}/pods", query=query)
-            page = understood("GET", "pods", data, _PodList)
+            page = understood("GET", "pods", data, _UnboundPodList)
             yield [_record(pod) for pod in page.items]
             if not page.metadata.continue_:
                 return
@@ -94,7 +100,7 @@ class UnboundPodsApi(Requests):
         # the uid changes nothing: it makes sure that it is that pod
         patch = {"metadata": {"uid": pod.uid}}
         data = await self._client.request("PATCH", "pods", path, query=query, body=patch, content_type=MERGE_PATCH)
-        return is_annotated(understood("PATCH", "pods", data, _Pod).metadata.annotations)
+        return is_annotated(understood("PATCH", "pods", data, _UnboundPodObject).metadata.annotations)
 
 
 class PodAnnotator:
@@ -145,14 +151,14 @@ class PodAnnotator:
     def _is_time_for(self, name: str) -> bool:
         return self._tries.get(name, _UNTRIED).next_at <= self._clock()
 
-    def _finish(self, names: Collection[str], troubles: Collection[Trouble]) -> None:
+    def _finish(self, names: Collection[str], troubles: Collection[AnnotationFailure]) -> None:
         self._done |= frozenset(names)
         self._added -= frozenset(names)
         left = [trouble for trouble in troubles if not trouble.resources.isdisjoint(names)]
         if left:
             _log_failure(names, left)
 
-    async def _annotate(self, resources: frozenset[str]) -> list[Trouble]:
+    async def _annotate(self, resources: frozenset[str]) -> list[AnnotationFailure]:
         """Raises NotLeading."""
         try:
             # read the whole list first: one that takes minutes would expire
@@ -164,12 +170,12 @@ class PodAnnotator:
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
-        troubles = [outcome for outcome in outcomes if isinstance(outcome, Trouble)]
+        troubles = [outcome for outcome in outcomes if isinstance(outcome, AnnotationFailure)]
         if annotated := len(found) - len(troubles):
             log.info("pending pods annotated", extra={"pods": annotated, "resource_names": sorted(resources)})
         return troubles
 
-    async def _try(self, pod: UnboundPod, slots: asyncio.Semaphore) -> Trouble | None:
+    async def _try(self, pod: UnboundPod, slots: asyncio.Semaphore) -> AnnotationFailure | None:
         """The failure, if any. Raises NotLeading."""
         async with slots:
             try:
@@ -184,10 +190,10 @@ class PodAnnotator:
             return None
         # each replica of the API server starts to enforce the policy by itself, and one may be late
         unchanged = "the policy nodedevice-required-plugins did not change it"
-        return Trouble(unchanged, pod.asks_for, pod, is_transient=True)
+        return AnnotationFailure(unchanged, pod.asks_for, pod, is_transient=True)
 
 
-def _record(pod: _Pod) -> UnboundPod:
+def _record(pod: _UnboundPodObject) -> UnboundPod:
     containers = (*pod.spec.containers, *pod.spec.init_containers)
     asks_for = (name for each in containers for name, limit in each.resources.limits.items() if str(limit) != "0")
     metadata = pod.metadata
@@ -196,11 +202,11 @@ def _record(pod: _Pod) -> UnboundPod:
     )
 
 
-def _trouble(error: ApiError, resources: frozenset[str], pod: UnboundPod | None = None) -> Trouble:
+def _trouble(error: ApiError, resources: frozenset[str], pod: UnboundPod | None = None) -> AnnotationFailure:
     # a 403 without causes may be about one pod too: some webhooks deny like that; a 401 is a token that is about to be replaced
     is_forbidden = isinstance(error, Forbidden) and error.status == 403
     is_invalid = pod is not None and isinstance(error, Invalid)
-    return Trouble(
+    return AnnotationFailure(
         str(error),
         resources,
         pod,
@@ -211,7 +217,7 @@ def _trouble(error: ApiError, resources: frozenset[str], pod: UnboundPod | None 
     )
 
 
-def _log_failure(names: Collection[str], troubles: list[Trouble]) -> None:
+def _log_failure(names: Collection[str], troubles: list[AnnotationFailure]) -> None:
     first = troubles[0]
     fields = {"error": first.problem, "remedy": _REMEDY}
     if first.pod is None:

@@ -40,7 +40,7 @@ class UnboundPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class AnnotationFailure:
     """Why a pod is not annotated; without a pod, why none could be listed. resources: those concerned, and maybe others.
 
     is_transient: whether a retry may work. is_unreachable: whether the API server does not answer at all, which may last any time.
@@ -74,12 +74,12 @@ def to_annotate(pods: Iterable[UnboundPod], resources: frozenset[str]) -> tuple[
     )
 
 
-def next_tries(tried: Mapping[str, Tries], troubles: Iterable[Trouble], now: float) -> dict[str, Tries]:
+def next_tries(tried: Mapping[str, Tries], troubles: Iterable[AnnotationFailure], now: float) -> dict[str, Tries]:
     """The resources to retry; the others are done, or were tried often enough.
 
     tried: resources whose pods have just been tried, with the tries before that. now: monotonic seconds.
     """
-    transient: dict[str, list[Trouble]] = defaultdict(list)
+    transient: dict[str, list[AnnotationFailure]] = defaultdict(list)
     for trouble in troubles:
         for resource in trouble.resources & tried.keys() if trouble.is_transient else ():
             transient[resource].append(trouble)
@@ -87,7 +87,7 @@ def next_tries(tried: Mapping[str, Tries], troubles: Iterable[Trouble], now: flo
     return {resource: each for resource, each in tries.items() if each.failures < _MOST_FAILURES}
 
 
-def _after(tries: Tries, troubles: list[Trouble], now: float) -> Tries:
+def _after(tries: Tries, troubles: list[AnnotationFailure], now: float) -> Tries:
     failures = tries.failures + (not any(each.is_unreachable for each in troubles))
     delay = exponential_seconds(failures, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
     return Tries(failures, now + max(delay, *(each.retry_after_seconds for each in troubles)))

@@ -43,7 +43,7 @@ class Watched:
 def watched(time: list[float]) -> Callable[..., Watched]:
     """Makes one, for these nodes."""
 
-    def make(*nodes: str, told: dict[str, records.Condition] | None = None, soon: bool = False) -> Watched:
+    def make(*nodes: str, told: dict[str, records.StoredCondition] | None = None, soon: bool = False) -> Watched:
         cluster, cache, queue, metrics = ClusterModel(), Cache(), RecordingQueue(), Metrics()
         recorder = RecordingRecorder()
         for name in nodes:
@@ -96,8 +96,8 @@ async def test_a_failed_look_changes_nothing(watched: Callable[..., Watched]) ->
     assert made.queue.is_empty
 
 
-LATELY = {Condition.AGENT_READY: records.Condition("True", Reason.LEASE_RENEWED, ALIVE.message, "then", 1)}
-SILENT = {Condition.AGENT_READY: records.Condition("Unknown", Reason.LEASE_EXPIRED, "silent", "then", 1)}
+LATELY = {Condition.AGENT_READY: records.StoredCondition("True", Reason.LEASE_RENEWED, ALIVE.message, "then", 1)}
+SILENT = {Condition.AGENT_READY: records.StoredCondition("Unknown", Reason.LEASE_EXPIRED, "silent", "then", 1)}
 
 
 class TestWithoutAListing:
@@ -242,9 +242,9 @@ async def test_many_at_once_are_told_of_once_and_when_it_is_over(
 async def test_a_silence_that_is_told_already_goes_on_after_a_restart(
     watched: Callable[..., Watched], advertised: Any, is_withdrawn: bool
 ) -> None:
-    told = {Condition.AGENT_READY: records.Condition("Unknown", Reason.LEASE_EXPIRED, "", "then", 1)}
+    told = {Condition.AGENT_READY: records.StoredCondition("Unknown", Reason.LEASE_EXPIRED, "", "then", 1)}
     if advertised:
-        told[Condition.ADVERTISED] = records.Condition("True", advertised, "", "then", 1)
+        told[Condition.ADVERTISED] = records.StoredCondition("True", advertised, "", "then", 1)
     made = watched("node-a", told=told)
     made.cluster.leases = {"node-a": LeaseRecord("then", 60)}
     await made.monitor._poll()

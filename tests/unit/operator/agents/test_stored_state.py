@@ -4,7 +4,7 @@ from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
 from nodedevice_operator.agents.liveness import AgentState, StoredAgent
 from nodedevice_operator.agents.stored_state import stored_agents, stored_state
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 
@@ -20,9 +20,9 @@ def says(
     """A NodeDevice on which that is stored of its agent."""
     conditions = {}
     if agent is not None:
-        conditions[Kind.AGENT_READY] = Condition(*agent, "words", "then", 1)
+        conditions[Kind.AGENT_READY] = StoredCondition(*agent, "words", "then", 1)
     if withdrawn:
-        conditions[Kind.ADVERTISED] = Condition("True", Reason.FREE_WITHDRAWN, "", "then", 1)
+        conditions[Kind.ADVERTISED] = StoredCondition("True", Reason.FREE_WITHDRAWN, "", "then", 1)
     return node_device(resource, node=node, conditions=conditions)
 
 

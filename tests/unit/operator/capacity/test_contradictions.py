@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 from nodedevice_operator.capacity.desired import contradictions, desired_count, plausible_available
-from nodedevice_operator.objects.nodedevice import Allocation, Device
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord
 
 from tests.fakes.operator.operator_model import node_device
 
 LISTED = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
 
 
-def held(*ids: str, uid: str = "uid-a", omitted: int = 0, is_releasing: bool = False) -> Allocation:
-    return Allocation("default", "pod-a", uid, "main", ids, omitted, is_releasing)
+def held(*ids: str, uid: str = "uid-a", omitted: int = 0, is_releasing: bool = False) -> AllocationRecord:
+    return AllocationRecord("default", "pod-a", uid, "main", ids, omitted, is_releasing)
 
 
-def kept(*ids: str, health: str = "Healthy") -> dict[str, Device]:
-    return {device_id: Device(health, "", False, ()) for device_id in ids}
+def kept(*ids: str, health: str = "Healthy") -> dict[str, DeviceRecord]:
+    return {device_id: DeviceRecord(health, "", False, ()) for device_id in ids}
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, OperatorModel, node_device, settle
 
 
 def says(status: str, **fields: Any) -> NodeDeviceRecord:
     record = node_device(**fields)
-    return replace(record, conditions={**record.conditions, Kind.INJECTABLE: Condition(status, "Why", "", "then", 1)})
+    return replace(
+        record, conditions={**record.conditions, Kind.INJECTABLE: StoredCondition(status, "Why", "", "then", 1)}
+    )
 
 
 @pytest.mark.parametrize(

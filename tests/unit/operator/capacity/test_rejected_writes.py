@@ -18,7 +18,7 @@ from nodedevice_operator.capacity.history import (
 from nodedevice_operator.capacity.rejected_writes import as_before_rejection, statuses_when_rejected
 from nodedevice_operator.conditions import conditions
 from nodedevice_operator.conditions.conditions import agent_events
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
@@ -122,7 +122,7 @@ def test_what_is_stored_holds_on_beside_a_dead_agent(model: OperatorModel) -> No
 
 def test_what_was_advertised_on_the_node_before_is_no_update(model: OperatorModel) -> None:
     [record] = model.node_devices.values()
-    old = replace(record, conditions={Kind.ADVERTISED: Condition("True", Reason.ADVERTISED, "", "2020", 1)})
+    old = replace(record, conditions={Kind.ADVERTISED: StoredCondition("True", Reason.ADVERTISED, "", "2020", 1)})
     node = replace(NodeStatusModel().record(), made="2021")
     decision = decide(node, [old], None, 0)
     assert reasons(dict(statuses_when_rejected(node, [old], decision))) == {GPU: Reason.WRITE_REFUSED}
@@ -141,7 +141,7 @@ def test_words_that_differ_in_what_changes_each_time_stay_as_they_were(again: st
     first = "read tcp 10.0.0.5:40001->10.0.0.1:443: reset"
     record = node_device()
     answer = conditions.desired(record, verdict, ALIVE, rejection=first)[Kind.ADVERTISED]
-    stored = Condition(answer.status, answer.reason, answer.message, "then", 1)
+    stored = StoredCondition(answer.status, answer.reason, answer.message, "then", 1)
     record = replace(record, conditions={**record.conditions, Kind.ADVERTISED: stored})
     message = conditions.desired(record, verdict, ALIVE, rejection=again)[Kind.ADVERTISED].message
     assert message.endswith({"first": first, "new": again}[told])
@@ -167,5 +167,5 @@ def test_a_long_refusal_is_cut() -> None:
     ],
 )
 def test_only_what_was_advertised_is_still_ours(reason: str, status: str) -> None:
-    record = replace(node_device(), conditions={Kind.ADVERTISED: Condition("False", reason, "", "then", 1)})
+    record = replace(node_device(), conditions={Kind.ADVERTISED: StoredCondition("False", reason, "", "then", 1)})
     assert as_before_rejection(record).conditions[Kind.ADVERTISED].status == status

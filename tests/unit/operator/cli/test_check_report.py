@@ -13,7 +13,7 @@ from nodedevice_operator.cli.check_report import (
     table,
 )
 from nodedevice_operator.objects.lease import LeaseRecord
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.operator_model import node_device
 
@@ -76,7 +76,7 @@ def test_each_silent_agent_is_named() -> None:
 
 
 def with_ready(status: str | None, node: str = "node-a") -> NodeDeviceRecord:
-    said = {names.Condition.READY: Condition(status, "SomeReason", "some words", "then", 1)} if status else {}
+    said = {names.Condition.READY: StoredCondition(status, "SomeReason", "some words", "then", 1)} if status else {}
     return node_device(node=node, total=4, available=3, conditions=said)
 
 

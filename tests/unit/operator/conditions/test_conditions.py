@@ -7,7 +7,7 @@ from nodedevice_api.names import OPERATOR_CONDITIONS, Reason
 from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, expired
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.conditions import conditions
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, node_device
 
@@ -20,7 +20,7 @@ NODELESS = ResourceStatus(False, Reason.NODE_MISSING)
 def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
     """A NodeDevice with these conditions of its agent (status, reason); None: not there."""
     record = node_device()
-    changed = {kind: Condition(said[0], said[1], "", "then", 1) if said else None for kind, said in agent.items()}
+    changed = {kind: StoredCondition(said[0], said[1], "", "then", 1) if said else None for kind, said in agent.items()}
     merged = {**record.conditions, **changed}
     return replace(record, conditions={kind: value for kind, value in merged.items() if value is not None})
 
@@ -84,7 +84,7 @@ def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentSt
 
 
 def stored(record: NodeDeviceRecord, values: tuple[conditions.ConditionValue, ...]) -> NodeDeviceRecord:
-    written = {v.type: Condition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
+    written = {v.type: StoredCondition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
     return replace(record, conditions={**record.conditions, **written})
 
 

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_operator.events.aggregate import some
 from nodedevice_operator.events.transitions import merged, transitions
-from nodedevice_operator.objects.nodedevice import Allocation, Condition, Device, NodeDeviceRecord, Waiting
+from nodedevice_operator.objects.nodedevice import (
+    AllocationRecord,
+    DeviceRecord,
+    NodeDeviceRecord,
+    StoredCondition,
+    Waiting,
+)
 
 from tests.fakes.operator.operator_model import GPU, node_device
 
@@ -16,7 +22,7 @@ IDS = tuple(f"gpu-{number}" for number in range(8))
 
 
 def record(broken: int = 0, listed: tuple[str, ...] = IDS, **fields: Any) -> NodeDeviceRecord:
-    devices = {device_id: Device("Unhealthy", "Xid", False, ()) for device_id in IDS[:broken]}
+    devices = {device_id: DeviceRecord("Unhealthy", "Xid", False, ()) for device_id in IDS[:broken]}
     return node_device(devices=devices, listed=listed, **fields)
 
 
@@ -24,8 +30,8 @@ def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
     return Waiting("default", "pod-a", "uid-a", container, reason, message)
 
 
-def held(pod: str, container: str, *device_ids: str, **fields: Any) -> Allocation:
-    return Allocation(
+def held(pod: str, container: str, *device_ids: str, **fields: Any) -> AllocationRecord:
+    return AllocationRecord(
         "default", pod, f"uid-{pod}", container, device_ids, 0, fields.pop("is_releasing", False), **fields
     )
 
@@ -66,7 +72,7 @@ def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
 def many(total: int, broken: range, names: int = 1551) -> NodeDeviceRecord:
     """A resource of so many devices that its NodeDevice names just the first of the broken ones, and leaves out the rest."""
     named = [f"d{number:06d}" for number in broken][:names]
-    devices = {device_id: Device("Unhealthy", "Xid", False, ()) for device_id in named}
+    devices = {device_id: DeviceRecord("Unhealthy", "Xid", False, ()) for device_id in named}
     healthy, omitted = total - len(broken), total - len(named)
     return node_device(
         devices=devices, listed=tuple(named), total=total, healthy=healthy, available=healthy, devices_omitted=omitted
@@ -138,7 +144,7 @@ def test_no_more_is_told_than_what_happened(total: int, room: int, before: set[i
 
     def seen(broken: set[int]) -> NodeDeviceRecord:
         here = {number for number in broken if number < total}
-        named = {f"d{number:02d}": Device("Unhealthy", "Xid", False, ()) for number in sorted(here)[:room]}
+        named = {f"d{number:02d}": DeviceRecord("Unhealthy", "Xid", False, ()) for number in sorted(here)[:room]}
         return node_device(
             devices=named,
             listed=tuple(named),
@@ -167,7 +173,7 @@ def test_a_pod_is_told_of_the_devices_that_it_holds() -> None:
         held("pod-a", "main", "gpu-0", "gpu-1", "gpu-7"),
         held("pod-b", "main", "gpu-6"),
         held("pod-c", "main", "gpu-2", is_releasing=True),
-        Allocation("", "", "uid-x", "main", ("gpu-3",), 0, False),
+        AllocationRecord("", "", "uid-x", "main", ("gpu-3",), 0, False),
     )
     well, broken = record(allocations=holders), record(broken=4, allocations=holders)
     on_node, on_pod = transitions(well, broken)
@@ -262,15 +268,17 @@ def test_it_is_told_at_each_transition_and_at_no_other_change() -> None:
     "allocation",
     [
         pytest.param(held("pod-a", "main", "gpu-0", is_releasing=True, not_injected=True), id="a pod that is over"),
-        pytest.param(Allocation("", "", "uid", "main", ("gpu-0",), 0, False, True), id="a pod nobody knows by name"),
+        pytest.param(
+            AllocationRecord("", "", "uid", "main", ("gpu-0",), 0, False, True), id="a pod nobody knows by name"
+        ),
     ],
 )
-def test_nothing_is_told_of(allocation: Allocation) -> None:
+def test_nothing_is_told_of(allocation: AllocationRecord) -> None:
     assert told(record(), record(allocations=(allocation,))) == []
 
 
 def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecord:
-    return record(conditions={"Registered": Condition("True", reason, message, "then", 1)}, **fields)
+    return record(conditions={"Registered": StoredCondition("True", reason, message, "then", 1)}, **fields)
 
 
 @pytest.mark.parametrize("reason", ["DevicesRefused", "CheckpointUnreadable"])

@@ -15,7 +15,7 @@ from nodedevice_operator.evictions.policy import (
     tried,
     updated,
 )
-from nodedevice_operator.objects.nodedevice import Allocation, Device, NodeDeviceRecord, Waiting
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, Waiting
 
 from tests.fakes.operator.operator_model import GPU, node_device
 
@@ -25,10 +25,10 @@ EVICT: dict[str, Policy] = {GPU: "evict"}
 def held(
     health: str = "Unhealthy", *, is_missing: bool = False, endpoint: str = "Running", **more: Any
 ) -> NodeDeviceRecord:
-    allocation = Allocation(
+    allocation = AllocationRecord(
         "default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, **{"is_releasing": False, **more}
     )
-    devices = {"gpu-0": Device(health, "x", is_missing, ()), "gpu-1": Device("Healthy", "", False, ())}
+    devices = {"gpu-0": DeviceRecord(health, "x", is_missing, ()), "gpu-1": DeviceRecord("Healthy", "", False, ())}
     return node_device(devices=devices, allocations=(allocation,), endpoint=endpoint)
 
 

@@ -6,7 +6,7 @@ import pytest
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics import inventory
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import Allocation, Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 
@@ -25,15 +25,15 @@ def told(records: Iterable[NodeDeviceRecord]) -> dict[str, list[tuple[Labels, fl
     }
 
 
-def holder(namespace: str, *device_ids: str, omitted: int = 0, is_releasing: bool = False) -> Allocation:
-    return Allocation(namespace, "pod", f"uid-{namespace}", "main", device_ids, omitted, is_releasing)
+def holder(namespace: str, *device_ids: str, omitted: int = 0, is_releasing: bool = False) -> AllocationRecord:
+    return AllocationRecord(namespace, "pod", f"uid-{namespace}", "main", device_ids, omitted, is_releasing)
 
 
-def not_ready(reason: str) -> dict[str, Condition]:
-    return {"Ready": Condition("False", reason, "", "", 1)}
+def not_ready(reason: str) -> dict[str, StoredCondition]:
+    return {"Ready": StoredCondition("False", reason, "", "", 1)}
 
 
-READY = {"Ready": Condition("True", "Ready", "", "", 1)}
+READY = {"Ready": StoredCondition("True", "Ready", "", "", 1)}
 
 
 def test_a_fleet_that_works_names_no_node() -> None:
@@ -65,9 +65,9 @@ def test_who_is_in_trouble_is_named() -> None:
 
 
 def test_of_very_many_in_trouble_some_are_left_out_and_counted() -> None:
-    many = inventory.MOST_TROUBLED + 7
+    many = inventory.MOST_WITH_PROBLEMS + 7
     found = told(node_device(node=f"n{i:04}", total=1, conditions=not_ready("LeaseExpired")) for i in range(many))
-    assert len(found["not_ready"]) == len(found["unhealthy_devices"]) == inventory.MOST_TROUBLED
+    assert len(found["not_ready"]) == len(found["unhealthy_devices"]) == inventory.MOST_WITH_PROBLEMS
     assert found["not_ready"][0][0]["node"] == "n0000"
     assert found["omitted_series"] == [({}, 14)]
 

@@ -9,7 +9,7 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.nodelabels.api import NodeLabelsApi
 from nodedevice_operator.nodelabels.controller import NodeLabelController
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.nodedevice import Device
+from nodedevice_operator.objects.nodedevice import DeviceRecord
 
 from tests.fakes.operator.collaborators import open_fence
 from tests.fakes.operator.operator_model import node_device
@@ -66,7 +66,7 @@ class Bench:
         )
 
     def publish(self, name: str, version: int, total: int = 1) -> None:
-        broken = {"gpu-0": Device("Unhealthy", "Xid", False, ())}
+        broken = {"gpu-0": DeviceRecord("Unhealthy", "Xid", False, ())}
         record = node_device(node=name, uid=f"nd-of-{name}", owner_uid=f"uid-of-{name}", total=total)
         self.cache.node_devices.put(replace(record, devices=broken, resource_version=version))
 

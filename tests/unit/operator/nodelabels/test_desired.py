@@ -5,11 +5,11 @@ import re
 import pytest
 from nodedevice_operator.nodelabels.desired import desired_labels, label_changes
 from nodedevice_operator.objects.node import LABEL_PREFIX, UNLABELED, TaintAndLabels, is_our_label
-from nodedevice_operator.objects.nodedevice import Device
+from nodedevice_operator.objects.nodedevice import DeviceRecord
 
 from tests.fakes.operator.operator_model import node_device
 
-BROKEN = {"gpu-0": Device("Unhealthy", "x", False, ())}
+BROKEN = {"gpu-0": DeviceRecord("Unhealthy", "x", False, ())}
 
 
 def test_nothing_is_wanted_where_nothing_is_on() -> None:
@@ -17,7 +17,7 @@ def test_nothing_is_wanted_where_nothing_is_on() -> None:
 
 
 @pytest.mark.parametrize(("devices", "is_tainted"), [(BROKEN, True), ({}, False)])
-def test_tainted_while_a_device_is_broken(devices: dict[str, Device], is_tainted: bool) -> None:
+def test_tainted_while_a_device_is_broken(devices: dict[str, DeviceRecord], is_tainted: bool) -> None:
     assert desired_labels([node_device(devices=devices)], taint=True, labels=False) == TaintAndLabels(is_tainted)
 
 

@@ -12,7 +12,7 @@ from nodedevice_operator.kube.client import field_conflicts
 from nodedevice_operator.objects.lease import Lease, lease_record
 from nodedevice_operator.objects.meta import Cause, Details, Status
 from nodedevice_operator.objects.node import Node, node_record
-from nodedevice_operator.objects.nodedevice import Allocation, NodeDevice, node_device_record
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDevice, node_device_record
 from nodedevice_operator.objects.poddevice import PodDevice, pod_device_record
 from nodedevice_operator.objects.shared import OURS, from_event
 from nodedevice_operator.poddevices.api import encode
@@ -126,7 +126,7 @@ def test_node_device() -> None:
     assert record.devices["c"].is_missing
     assert record.listed == ("a", "b", "c")
     assert record.unhealthy() == {"c"}
-    assert record.allocations == (Allocation("default", "pod-a", "uid-a", "main", ("b",), 2, True),)
+    assert record.allocations == (AllocationRecord("default", "pod-a", "uid-a", "main", ("b",), 2, True),)
     assert record.waiting[0].reason == "NotEnoughDevices"
     assert record.is_condition("Ready", "True")
 
@@ -209,7 +209,7 @@ def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> 
 
 
 def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
-    allocation = Allocation("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
+    allocation = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
     (want,) = desired_pod_devices("node-a", [node_device(allocations=(allocation,))])
     body = encode(want, "pd-1")
     body["metadata"] |= {"resourceVersion": "3", "labels": {"anything": "else"}}

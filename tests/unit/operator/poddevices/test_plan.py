@@ -6,26 +6,26 @@ from typing import Any
 
 import pytest
 import yaml
-from nodedevice_operator.objects.nodedevice import Allocation, Device, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceRecord
 from nodedevice_operator.poddevices.plan import DesiredPodDevice, desired_pod_devices, plan, sentence
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 
 PODDEVICES = Path(__file__).parents[4] / "crds" / "poddevices.yaml"
-HEALTHY = Device("Healthy", "", False, (0, 1))
-BROKEN = Device("Unhealthy", "Xid", False, ())
-MISSING = Device("Unhealthy", "NotListed", True, (1,))
+HEALTHY = DeviceRecord("Healthy", "", False, (0, 1))
+BROKEN = DeviceRecord("Unhealthy", "Xid", False, ())
+MISSING = DeviceRecord("Unhealthy", "NotListed", True, (1,))
 
 
 def holds(
     *device_ids: str, container: str = "main", uid: str = "uid-a", name: str = "pod-a", **more: Any
-) -> Allocation:
-    allocation = Allocation("default", name, uid, container, device_ids, 0, False)
+) -> AllocationRecord:
+    allocation = AllocationRecord("default", name, uid, container, device_ids, 0, False)
     return replace(allocation, **more)
 
 
-def publishes(*allocations: Allocation, resource: str = GPU, **devices: Device) -> NodeDeviceRecord:
+def publishes(*allocations: AllocationRecord, resource: str = GPU, **devices: DeviceRecord) -> NodeDeviceRecord:
     known = {device_id.replace("_", "-"): device for device_id, device in devices.items()}
     return node_device(resource, allocations=allocations, devices=known)
 
@@ -66,7 +66,7 @@ def test_all_containers_and_resources_of_a_pod_sorted() -> None:
         pytest.param(None, HeldDevice("gpu-0", "Unknown", ()), "gpu-0 Unknown", id="never heard of"),
     ],
 )
-def test_health(device: Device | None, shown: HeldDevice, health: str) -> None:
+def test_health(device: DeviceRecord | None, shown: HeldDevice, health: str) -> None:
     record = publishes(holds("gpu-0"), gpu_0=device) if device else publishes(holds("gpu-0"))
     content = only(record).content
     assert content.containers[0].resources[0].devices == (shown,)
@@ -125,7 +125,7 @@ class TestPlan:
         assert (found.create, found.update, found.delete) == ((), (), ())
 
     @pytest.mark.parametrize("changed", [BROKEN, MISSING])
-    def test_other_content(self, changed: Device) -> None:
+    def test_other_content(self, changed: DeviceRecord) -> None:
         now = only(publishes(holds("gpu-0"), gpu_0=changed))
         there = made_of(self.want)
         assert self.planned(now, there=[there]).update == ((now, there),)

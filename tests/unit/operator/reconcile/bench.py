@@ -7,7 +7,7 @@ from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.takeover import Takeover
-from nodedevice_operator.objects.nodedevice import Allocation, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.pod import PodRecord
 from nodedevice_operator.reconcile.node import NodeReconciler
 
@@ -53,8 +53,8 @@ class Bench:
         return self.cluster.writes[first:]
 
 
-def held(*device_ids: str, uid: str = POD_UID, name: str = "pod-a", **more: Any) -> Allocation:
-    return Allocation("default", name, uid, "main", device_ids, 0, bool(more.get("is_releasing")))
+def held(*device_ids: str, uid: str = POD_UID, name: str = "pod-a", **more: Any) -> AllocationRecord:
+    return AllocationRecord("default", name, uid, "main", device_ids, 0, bool(more.get("is_releasing")))
 
 
 def with_pod(bench: Bench, uid: str = POD_UID, node: str = "node-a", name: str = "pod-a") -> None:

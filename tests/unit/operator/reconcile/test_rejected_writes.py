@@ -17,8 +17,8 @@ from nodedevice_operator.errors import (
     Unreachable,
 )
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.objects.nodedevice import Condition as Stored
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import StoredCondition as Stored
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.unit.operator.reconcile.bench import Bench, held, with_pod

@@ -11,12 +11,12 @@ from nodedevice_api import names
 from nodedevice_operator.errors import ApiError, Forbidden, Invalid, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.nodedevice import Condition, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.requiredplugins import watch as policy_watch
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.requiredplugins.objects import PolicyObjects
-from nodedevice_operator.requiredplugins.pending_pods import Trouble
+from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     POLICIES,
@@ -34,7 +34,7 @@ RECORD = node_device(runtime="nri")
 
 
 def advertised_as(status: str, reason: str, node: str = "node-a") -> NodeDeviceRecord:
-    conditions = {names.Condition.ADVERTISED: Condition(status, reason, "", "then", 1)}
+    conditions = {names.Condition.ADVERTISED: StoredCondition(status, reason, "", "then", 1)}
     return node_device(node=node, runtime="nri", conditions=conditions)
 
 
@@ -91,7 +91,7 @@ class Annotator(PodAnnotator):
         self.looked_for: list[frozenset[str]] = []
         self.may_end = asyncio.Event()
 
-    async def _annotate(self, resources: frozenset[str]) -> list[Trouble]:
+    async def _annotate(self, resources: frozenset[str]) -> list[AnnotationFailure]:
         self.looked_for.append(resources)
         await self.may_end.wait()
         return []

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.objects.nodedevice import Condition
+from nodedevice_operator.objects.nodedevice import StoredCondition
 from nodedevice_operator.requiredplugins.pending_pods import UnboundPod, advertised, to_annotate
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
@@ -44,6 +44,6 @@ def test_to_annotate(pod: UnboundPod, is_due: bool) -> None:
     ],
 )
 def test_advertised(runtime: str, status: str, reason: str, is_so: bool) -> None:
-    conditions = {names.Condition.ADVERTISED: Condition(status, reason, "", "then", 1)}
+    conditions = {names.Condition.ADVERTISED: StoredCondition(status, reason, "", "then", 1)}
     record = node_device(runtime=runtime, conditions=conditions)
     assert advertised([record, node_device(NIC, runtime="nri")]) == ({GPU} if is_so else set())

@@ -21,7 +21,7 @@ def socket(agent_node: AgentNode) -> Path:
 
 @pytest.fixture
 async def node(agent_node: AgentNode, socket: Path) -> AgentNode:
-    """With its agent running. The grace is long: where it is waited for, a test says so itself."""
+    """With its agent running. The grace period is long: tests that wait for its end set another."""
     agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "300"})
     await agent_node.plugin(1)
     return agent_node
@@ -31,8 +31,8 @@ async def until_said(node: AgentNode, status: str, reason: str, words: str = "")
     """The message that comes with these, and has these words."""
 
     def is_said(shown: Json) -> bool:
-        said = condition(shown, "Injectable")
-        return (said.get("status"), said.get("reason")) == (status, reason) and words in said["message"]
+        found = condition(shown, "Injectable")
+        return (found.get("status"), found.get("reason")) == (status, reason) and words in found["message"]
 
     return str(condition(await node.until(is_said), "Injectable")["message"])
 

@@ -52,7 +52,7 @@ async def test_a_socket_that_appears_registers_and_one_that_goes_deregisters(
     await registrant.start()
     await manager.until(lambda: manager.available(RESOURCE) == 2)
     await registrant.until(lambda: registrant.told == [""])
-    # the plugin goes on serving: it is the socket that says whether it takes part
+    # the plugin continues to serve: its registration depends on the socket alone
     registrant.path.unlink()
     await manager.until(lambda: manager.available(RESOURCE) == 0)
     await registrant.plugin.wait_for_streams(0)
@@ -138,7 +138,7 @@ async def test_other_files_are_ignored(manager: HostedManager, registry: Path) -
 
 
 async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, registry: Path) -> None:
-    """A CSI registrar exits when it is told that it was not registered."""
+    """A CSI registrar exits when it is notified that it was not registered."""
     csi = Registrant(registry / "csi.sock", a_plugin("a"), kind="CSIPlugin", name="csi.example.com", versions=["1.0.0"])
     await csi.start()
     await csi.until(lambda: csi.asked == 1)

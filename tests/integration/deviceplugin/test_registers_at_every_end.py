@@ -1,4 +1,4 @@
-"""A plugin that registers again whenever any of its streams ends, and never looks after its socket: plugins in Rust do."""
+"""A plugin that registers again whenever any of its streams ends, and never checks its socket, as plugins in Rust do."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -178,7 +178,7 @@ def test_the_agent_is_killed_and_started_again(node: PluginNode) -> None:
 @pytest.mark.kubelet("scenario 90")
 @each
 def test_both_are_killed_and_started_again(node: PluginNode) -> None:
-    """As when a machine loses its power: nobody is there to be dialled, and old sockets lie about."""
+    """As after a power failure: no process listens, and old sockets are left."""
     node.wait_running()
     first = node.run_pod("first")
     (before,) = node.checkpoint()

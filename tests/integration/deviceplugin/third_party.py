@@ -1,4 +1,4 @@
-"""One node with a real agent process and a device plugin of somebody else, and what the API and the checkpoint say of them."""
+"""One node with a real agent process and a third-party device plugin, as the API and the checkpoint show them."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ Answer = api_pb2.ContainerAllocateResponse
 
 @dataclass(frozen=True)
 class ThirdParty:
-    """A plugin of somebody else.
+    """A third-party plugin.
 
     command: runs it against a plugin directory. answer: what it answers to Allocate, by device ID. registered: what its log
     says whenever the device manager took a registration of it. options: as the NodeDevice's endpoint shows them.
@@ -56,14 +56,14 @@ class PluginNode:
         """Wait until the NodeDevice's status is so, and return it. Raises ComponentError when a process ends by itself."""
         seen: list[dict[str, Any]] = []
 
-        def look() -> bool:
+        def poll() -> bool:
             self.agent.process.verify_alive()
             self.plugin.verify_alive()
             seen.append(self._status())
             return is_so(seen[-1])
 
         try:
-            wait_until(look, what)
+            wait_until(poll, what)
         except TimeoutError as exc:
             exc.add_note(f"the status at last: {seen[-1]}")
             raise
@@ -75,7 +75,7 @@ class PluginNode:
         return self.wait_until(lambda now: endpoint(now) == "Running" and now["healthy"] == count, "plugin runs")
 
     def wait_registered(self, times: int) -> None:
-        """Wait until the plugin has so often been told, since its first start, that it is registered."""
+        """Wait until the plugin has logged so many successful registrations since its first start."""
         log = self.plugin.log
         self.wait_until(lambda _: log.read_text().count(self.of.registered) >= times, f"registered {times} times")
 
@@ -114,7 +114,7 @@ class PluginNode:
 
 
 def endpoint(status: dict[str, Any]) -> str:
-    """Running, Stopped or Gone; empty where the status says nothing."""
+    """Running, Stopped or Gone; empty where the status has none."""
     return str(status.get("endpoint", {}).get("state", ""))
 
 

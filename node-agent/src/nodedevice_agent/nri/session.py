@@ -11,6 +11,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
@@ -91,8 +92,8 @@ class Session:
         self._host_devices = host_devices
         self._index = index
         self._mux = Mux(_RUNTIME)
-        self._server = TtrpcServer(lambda message: self._mux.write(PLUGIN_STREAM, message), self._methods())
-        self._client = TtrpcClient(lambda message: self._mux.write(RUNTIME_STREAM, message))
+        self._server = TtrpcServer(partial(self._mux.write, PLUGIN_STREAM), self._methods())
+        self._client = TtrpcClient(partial(self._mux.write, RUNTIME_STREAM))
         self._is_ready = asyncio.Event()
         self._answer_seconds = ANSWER_SECONDS
         self._is_configured = False

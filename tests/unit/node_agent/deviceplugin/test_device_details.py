@@ -1,4 +1,4 @@
-"""What a plugin says of its devices beyond v1beta1, over the wire and back: reasons, attributes, trouble with the whole."""
+"""Details of devices beyond v1beta1, encoded and decoded: reasons, attributes, and problems of the whole list."""
 
 import pytest
 from nodedevice_agent.devicemanager.devices import Device, ListedDevices

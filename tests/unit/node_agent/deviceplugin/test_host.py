@@ -1,4 +1,4 @@
-"""Plugins that are too much: each ends, or is refused, alone, and whoever is served beside it notices nothing."""
+"""Plugins that exceed limits or expose bugs: each fails alone, without effect on other plugins."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -49,7 +49,7 @@ async def test_a_bug_in_reading_one_plugins_lists_ends_only_that_plugin(
     await manager.until(lambda: manager.available(GOOD) == 1)
 
     def broken(octets: bytes, known: ListedDevices) -> None:
-        raise ZeroDivisionError("nobody thought of this")
+        raise ZeroDivisionError("unexpected")
 
     with monkeypatch.context() as broken_here:
         broken_here.setattr(codec, "device_list", broken)

@@ -1,4 +1,4 @@
-"""Whose plugin directory it is, what is cleared out of it, and what is said when it cannot be had."""
+"""The plugin directory: its lock, the sockets that are cleared, and the errors of one that cannot be used."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ def listening(stack: ExitStack, path: Path, backlog: int = 1) -> socket.socket:
 
 
 def left_behind(path: Path) -> None:
-    """A socket whose process is gone."""
+    """A socket without a process."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as owner:
         owner.bind(str(path))
 
@@ -125,7 +125,7 @@ def test_a_directory_that_another_manager_serves_is_refused(tmp_path: Path, sock
             PluginDirectory.take(tmp_path)
     assert (tmp_path / "kubelet.sock").is_socket()
     assert (tmp_path / "plugin.sock").is_socket()
-    # nothing of the attempt is left: who asks next is not refused for the lock's sake
+    # the failed attempt leaves no lock behind
     sockets.close()
     PluginDirectory.take(tmp_path).close()
 
@@ -140,17 +140,17 @@ def test_a_manager_that_is_too_busy_to_accept_counts(tmp_path: Path, sockets: Ex
 
 @pytest.mark.kubelet("behaviour 1")
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "error"),
     [
         pytest.param(lambda path: path / ("x" * 100), "too long", id="too long for a socket"),
         pytest.param(lambda path: path / "file" / "below", "cannot be used", id="below a file"),
         pytest.param(lambda path: path / "file", "cannot be used", id="a file"),
     ],
 )
-def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path, make: object, said: str) -> None:
+def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path, make: object, error: str) -> None:
     (tmp_path / "file").touch()
     assert callable(make)
-    with pytest.raises(SettingsError, match=rf"--plugin-dir .*{said}"):
+    with pytest.raises(SettingsError, match=rf"--plugin-dir .*{error}"):
         PluginDirectory.take(make(tmp_path))
 
 

@@ -60,9 +60,9 @@ async def plugin(manager: Manager) -> AsyncIterator[FakePlugin]:
     await plugin.stop()
 
 
-async def refusal(plugin: FakePlugin, **said: str) -> tuple[grpc.StatusCode, str]:
+async def refusal(plugin: FakePlugin, **fields: str) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await plugin.register(**said)
+        await plugin.register(**fields)
     return refused.value.code(), refused.value.details() or ""
 
 
@@ -83,7 +83,7 @@ async def test_ends_after_the_plugin_has_sent_its_options(manager: Manager, plug
 
 @pytest.mark.kubelet("behaviour 5")
 @pytest.mark.parametrize(
-    ("said", "status", "words"),
+    ("fields", "status", "words"),
     [
         pytest.param({"version": "v1alpha1"}, REFUSED, "v1beta1", id="version"),
         pytest.param({"resource_name": "fake"}, REFUSED, "domain/name", id="resource name"),
@@ -100,7 +100,7 @@ async def test_ends_after_the_plugin_has_sent_its_options(manager: Manager, plug
 async def test_an_invalid_registration_is_rejected_with_its_reason(
     manager: Manager,
     plugin: FakePlugin,
-    said: dict[str, str],
+    fields: dict[str, str],
     status: grpc.StatusCode,
     words: str,
     caplog: pytest.LogCaptureFixture,
@@ -108,7 +108,7 @@ async def test_an_invalid_registration_is_rejected_with_its_reason(
     (manager.folder / "link.sock").symlink_to(plugin.socket_path)
     (manager.folder / "file.sock").touch()
     (manager.folder / "folder").mkdir()
-    code, details = await refusal(plugin, **said)
+    code, details = await refusal(plugin, **fields)
     assert code is status
     assert words in details
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [(logging.ERROR, "registration rejected")]

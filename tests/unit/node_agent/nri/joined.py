@@ -39,7 +39,7 @@ RUNNING = RunningContainer(
 
 @asynccontextmanager
 async def joined(handler: Recorder, runtime: FakeRuntime) -> AsyncIterator[PluginConnection]:
-    """Both sides, and what the handler hears at the beginning behind us."""
+    """The runtime's side of a session that has been synchronized and connected."""
     async with runtime:
         session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
         plugin = await runtime.plugin()

@@ -56,7 +56,7 @@ def test_a_device_file_is_made_like_the_hosts() -> None:
     (made,) = adjustment(edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")]), HOST_DEVICES).linux.devices
     assert (made.path, made.type, made.major, made.minor) == ("/dev/f", "c", 10, 229)
     assert (made.file_mode.value, made.uid.value, made.gid.value) == (0o660, 0, 44)
-    # owner root is said, as it is not the same as nothing said
+    # the owner root is set explicitly, because an unset owner means another
     assert made.HasField("uid")
 
 

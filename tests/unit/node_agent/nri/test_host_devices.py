@@ -111,7 +111,7 @@ def test_a_deep_directory(tmp_path: Path) -> None:
         os.mkdir(path)
     with pytest.raises(InjectionRefused, match="no device file"):
         stat_device(str(tmp_path))
-    # who removes the folder of a test goes down by calls
+    # pytest removes the folder of a test by recursive calls
     for path in reversed(below):
         os.rmdir(path)
 

@@ -114,7 +114,7 @@ async def test_bytes_go_to_their_stream_alone() -> None:
         two: list[bytes] = []
         mux.open(1, one.append)
         mux.open(2, two.append)
-        mux.data_received(raw(1, b"a") + raw(3, b"nobody's") + raw(2, b"b") + raw(1, b"c"))
+        mux.data_received(raw(1, b"a") + raw(3, b"unknown") + raw(2, b"b") + raw(1, b"c"))
         assert (one, two) == ([b"a", b"c"], [b"b"])
         assert not mux.closed.done()
 

@@ -66,7 +66,7 @@ async def test_reconnects_at_once_when_the_socket_appears(
     monkeypatch.setattr(plugin_module, "FIRST_PAUSE_SECONDS", 1000.0)
     monkeypatch.setattr(plugin_module, "LONGEST_PAUSE_SECONDS", 1000.0)
     socket.parent.mkdir()
-    # there already, so that nothing but the file events tells of the next one
+    # it exists already, so that only file events show the next one
     async with FakeRuntime(socket) as runtime, running(handler, socket):
         await synchronized(handler)
         await (await runtime.plugin()).close()
@@ -155,7 +155,7 @@ async def test_a_runtime_that_rejects_the_plugin_counts_as_disconnected(
 async def test_a_runtime_that_is_older_than_its_version_is_connected_without_validation(
     handler: Recorder, socket: Path
 ) -> None:
-    """Its own validation is asked for first, each time anew."""
+    """Each series of attempts begins with a subscription to validation."""
     socket.parent.mkdir()
     runtime = FakeRuntime(socket)
     runtime.version = "a-build-of-ours"

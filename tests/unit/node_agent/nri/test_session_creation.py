@@ -87,7 +87,7 @@ async def test_a_timeout_is_an_error(handler: Recorder, runtime: FakeRuntime, mo
     async with joined(handler, runtime) as plugin:
         with pytest.raises(CallFailed, match="container main are not ready") as caught:
             await plugin.create_container(POD, CONTAINER)
-        # whatever the runtime takes for a lost plugin, it must not be among it
+        # it must not be an error that the runtime takes for a lost plugin
         assert caught.value.code == Code.UNAVAILABLE
         handler.gate.set()
         await plugin.create_container(POD, CONTAINER)

@@ -220,8 +220,8 @@ async def test_a_call_and_its_response() -> None:
         assert (request.service, request.method, request.payload) == ("s", "m", b"in")
         assert request.timeout_nano == 30_000_000_000
     assert numbers == [1, 3]
-    # what nobody asked for, and what is no answer, changes nothing
-    caller.answer(7, b"nobody's")
+    # responses to unknown calls and other messages change nothing
+    caller.answer(7, b"unknown")
     caller.answer(1, b"data", kind=DATA)
     caller.answer(3, b"second")
     caller.answer(1, b"first")

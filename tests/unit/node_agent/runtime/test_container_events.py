@@ -144,7 +144,7 @@ class TestEnd:
 
 
 class TestNeverStarted:
-    """The runtime was killed while it started a container: it says Created ever after."""
+    """The runtime was killed while it started a container: it reports Created ever after."""
 
     def found(self, *, state: ContainerState = ContainerState.CREATED, pid: int = 0) -> RuntimeScenario:
         scenario = connected()
@@ -170,10 +170,10 @@ class TestNeverStarted:
         scenario.answer_all(scenario.end(container("p"), "p"))
         assert scenario.held() == {"next/main": ("d0",)}
         assert scenario.runtime.next_deadline() is None
-        assert scenario.end(container("p"), "p") == [], "told when the kubelet clears it away"
+        assert scenario.end(container("p"), "p") == [], "reported when the kubelet removes it"
 
     def test_found_after_the_pods_end(self) -> None:
-        """The agent restarts, and hears of the runtime last."""
+        """The agent restarts, and the runtime synchronizes last."""
         before = self.found()
         after = before.rebooted()
         after.happens("pods_synced", [])
@@ -201,7 +201,7 @@ class TestNeverStarted:
         assert scenario.runtime.using_released(GPU) == ()
 
     def test_a_running_container_of_a_pod_that_the_api_has_forgotten(self) -> None:
-        """The checkpoint is lost, and who holds what comes from the API: until it has, nobody knows."""
+        """The checkpoint is lost, and allocations are recovered from the API: until then none are known."""
         made = self.found().create("p")
         after = RuntimeScenario(is_recovering=True)
         after.plugin(device_ids(1))
@@ -212,7 +212,7 @@ class TestNeverStarted:
 
     @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.RUNNING])
     def test_the_next_instance_replaces_it(self, state: ContainerState) -> None:
-        """Devices are prepared anew when that has ended, whatever becomes of the one that never ran."""
+        """Devices are prepared again when that has ended, whatever happens to the one that never ran."""
         scenario = RuntimeScenario()
         scenario.plugin(device_ids(1), options=PluginOptions(pre_start_required=True))
         scenario.sync()

@@ -162,7 +162,7 @@ class TestRefused:
         self.refused(with_plugin(), "default/p", "API server", soon=True)
 
     def test_a_static_pod_whose_author_chose_its_uid(self) -> None:
-        """Never told of by the API, where it has another: no waiting helps."""
+        """The API never shows it, because it has another UID there: waiting does not help."""
         chosen = "11111111-2222-3333-4444-555555555555"
         refusal = static_refusal(chosen, chosen)
         assert "static pod default/p " in refusal.message

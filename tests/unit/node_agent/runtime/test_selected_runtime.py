@@ -135,10 +135,10 @@ def test_an_invalid_runtime_is_an_error_with_a_remedy(node: Path, content: bytes
 
 def test_a_directory_in_its_place_must_be_removed(node: Path) -> None:
     (node / "s/runtime").mkdir()
-    for said in (command(node, "show"), command(node, "move", "--to", "nri")):
-        assert said.exit_code == 1
-        assert f"{node / 's/runtime'} is a directory" in said.output
-        assert "remove it" in said.output
+    for result in (command(node, "show"), command(node, "move", "--to", "nri")):
+        assert result.exit_code == 1
+        assert f"{node / 's/runtime'} is a directory" in result.output
+        assert "remove it" in result.output
     with pytest.raises(SettingsError, match="remove it"):
         select(node)
     (node / "s/runtime").rmdir()

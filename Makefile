@@ -25,7 +25,7 @@ help: ## List every target
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 .PHONY: setup
-setup: $(BIN)/.ready ## Make .venv with both programs and all tools, hash-locked
+setup: $(BIN)/.ready ## Create .venv with both programs and all tools, hash-locked
 $(BIN)/.ready: requirements/dev.txt proto/pyproject.toml common/pyproject.toml operator/pyproject.toml node-agent/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nodedevice needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
@@ -34,7 +34,7 @@ $(BIN)/.ready: requirements/dev.txt proto/pyproject.toml common/pyproject.toml o
 	@touch $@
 
 .PHONY: lock
-lock: setup ## Resolve requirements/*.in anew into hash-locked *.txt
+lock: setup ## Update the hash-locked requirements/*.txt from *.in
 	@for name in agent operator dev generate go; do \
 	  (cd requirements && ../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --upgrade $$name.in -o $$name.txt); done
@@ -55,7 +55,7 @@ generate: setup $(GENERATE_VENV)/.ready ## Regenerate gRPC stubs, copies of the 
 	$(BIN)/python -m charts.dashboards
 
 .PHONY: verify-generate
-verify-generate: generate ## Fail when what is checked in is not what generate makes
+verify-generate: generate ## Fail when generated files are not up to date
 	@git diff --exit-code --stat -- $(GENERATED) && \
 	  test -z "$$(git ls-files --others --exclude-standard -- $(GENERATED))" || \
 	  { echo "generated files differ: run 'make generate' and commit"; exit 1; }
@@ -70,7 +70,7 @@ lint: setup ## Ruff: style, bugs, import order, format
 	$(BIN)/ruff format --check $(CODE)
 
 .PHONY: format
-format: setup ## Let ruff put the code in order
+format: setup ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
@@ -80,19 +80,19 @@ types: setup ## mypy, strict
 	$(BIN)/mypy charts tests hack docs
 
 .PHONY: imports
-imports: setup ## Which way imports may point
+imports: setup ## Import contracts: layers, independence, pure files
 	$(BIN)/lint-imports
 
 .PHONY: unit
-unit: setup ## The fast tests: first verdict in seconds
+unit: setup ## Fast tests, in seconds
 	$(BIN)/pytest -q -m "not cluster" tests/unit tests/conformance
 
 .PHONY: conformance
-conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, which rows of its behaviour tests show
+conformance: setup ## The kubelet's own device manager beside ours: random sequences, named cases, rows of its behaviour that tests show
 	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q --kubelet-rows tests/conformance tests/unit tests/integration
 
 .PHONY: test
-test: setup ## All tests, fast ones first; a real control plane is built once and started for them
+test: setup ## All tests, fast ones first, with a real control plane (built once)
 	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring tests/integration tests/robustness/crash tests/e2e \
 	  --ignore tests/e2e/real_node --ignore tests/e2e/chart
 
@@ -105,26 +105,26 @@ dashboards: setup ## Dashboards and alerts: every query and rule in a real Prome
 	$(BIN)/pytest -q tests/monitoring
 
 .PHONY: chart
-chart: setup ## The chart: lint, refused values, every manifest before a real API server, what its hooks do
+chart: setup ## The chart: lint, invalid values, every manifest on a real API server, hooks
 	$(BIN)/pytest -q tests/chart
 
 .PHONY: check
 check: lint types imports verify-generate test ## What CI runs: everything but the benchmarks
 
 .PHONY: demo
-demo: setup ## The whole main job, told in a few lines, on a real control plane; ends by itself (CLUSTER=current: on yours; GPU=dgx-h100: with GPUs)
+demo: setup ## Devices from plugins to pods and back on a real control plane, in under a minute (CLUSTER=current: on yours; GPU=dgx-h100: with GPUs)
 	@$(BIN)/python -m $(if $(filter command line,$(origin GPU)),hack.demo.gpu_demo $(GPU),hack.demo.demo)
 
 .PHONY: transcripts
-transcripts: setup ## Make the transcripts in docs/operations.md anew, on a real control plane; two minutes
+transcripts: setup ## Regenerate the transcripts in docs/operations.md on a real control plane; two minutes
 	@$(BIN)/python -m docs.generate_transcripts
 
 .PHONY: up
-up: setup ## A local cluster with agents and operator that stays; prints its KUBECONFIG (CLUSTER=current: in yours)
+up: setup ## Start a local cluster with agents and operator; prints its KUBECONFIG (CLUSTER=current: use yours)
 	@$(BIN)/python -m hack.cluster.local.local up
 
 .PHONY: down
-down: setup ## End the local cluster
+down: setup ## Stop the local cluster
 	@$(BIN)/python -m hack.cluster.local.local down
 
 .PHONY: images
@@ -160,11 +160,11 @@ fake-nvml: setup ## Build the NVML library that tests and the demo use instead o
 	@$(BIN)/python -m hack.fake_nvml.library
 
 .PHONY: gpu-check
-gpu-check: setup ## What NVML there is here, as a table, and how it differs from the fake; build/gpu-check.json
+gpu-check: setup ## Compare this machine's NVML with the fake one: table, build/gpu-check.json
 	@$(BIN)/python -m hack.gpu_check
 
 .PHONY: clean
-clean: ## Remove what make made in this folder (binaries stay in the cache folder)
+clean: ## Remove build outputs and .venv (binaries stay in the cache folder)
 	rm -rf $(VENV) $(GENERATE_VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -173,9 +173,9 @@ crash: setup ## kill -9 the agent at 200 random points under load; then look for
 	CRASH_POINTS=$${CRASH_POINTS:-200} LEAK_CYCLES=$${LEAK_CYCLES:-10000} $(BIN)/pytest -q tests/robustness/crash
 
 .PHONY: fuzz
-fuzz: setup ## Feed the agent garbage wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
+fuzz: setup ## Feed the agent malformed input wherever it reads, for a minute (FUZZ_SECONDS, FUZZ_SEED)
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/pytest -q tests/robustness/fuzz
 
 .PHONY: chaos
-chaos: setup ## Kill, pause, cut and contradict everything, and look whether capacity is right (CHAOS_SECONDS, CHAOS_SEED)
+chaos: setup ## Kill, pause, disconnect and contradict everything; check that capacity is right (CHAOS_SECONDS, CHAOS_SEED)
 	CHAOS_SECONDS=$${CHAOS_SECONDS:-120} $(BIN)/pytest -q -s tests/robustness/chaos

@@ -19,7 +19,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, capacity
-from hack.demo.telling import listen_for_stop, tell
+from hack.demo.narration import listen_for_stop, tell
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"

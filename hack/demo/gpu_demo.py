@@ -19,7 +19,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, capacity
-from hack.demo.telling import listen_for_stop, tell
+from hack.demo.narration import listen_for_stop, tell
 from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
 from hack.fake_nvml.machines import described
 

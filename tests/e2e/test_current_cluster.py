@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local import lent_things
+from hack.cluster.local import leftovers
 from hack.cluster.local.current import CurrentCluster
-from hack.cluster.local.lent_marks import LABEL, Mark
+from hack.cluster.local.owner_label import LABEL, Mark
 from hack.cluster.local.stack import NODE_A, NODE_B
 from hack.cluster.waiting import wait_until
 
@@ -140,7 +140,7 @@ def test_what_somebody_else_brought_is_left_to_him(own_temp: Path, theirs: Contr
         theirs.kubectl("label", "namespace", "nodedevice-system", f"{LABEL}={mark}")
         done = _demo(theirs.admin_kubeconfig)
         assert (done.returncode, said in done.stdout, done.stderr) == (1, True, ""), done.stdout
-        for command in lent_things.commands(mark):
+        for command in leftovers.commands(mark):
             assert (command in done.stdout) == (mark == _ELSEWHERE)
             theirs.kubectl(*command.split()[1:])
         assert _objects(theirs) == before

@@ -25,7 +25,7 @@ from hack.cluster.node.checks import why_not_here
 from hack.cluster.node.layout import NodeOptions
 from hack.cluster.node.real_node import RealNode
 from hack.cluster.processes.processes import reserved_ports
-from tests.e2e.real_node.given import Kind, device_files, event_loop
+from tests.e2e.real_node.device_plugins import Kind, device_files, event_loop
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
 
 _OUT = Path(__file__).parents[3] / "build" / "bench-node.json"

@@ -28,8 +28,8 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.control_plane.health import answers
 from hack.cluster.control_plane.layout import HERE, claim
 from hack.cluster.errors import ClusterError, CommandError
-from hack.cluster.local import lent_things
-from hack.cluster.local.lent_marks import LABEL, Holder, Mark
+from hack.cluster.local import leftovers
+from hack.cluster.local.owner_label import LABEL, Holder, Mark
 from hack.cluster.processes.processes import Process, removed_at_the_end, reserved_ports
 
 _READY_SECONDS = 60.0
@@ -158,7 +158,7 @@ class CurrentCluster(Cluster):
 
     def _take_leftovers(self, context: str, say: Callable[[str], None]) -> None:
         """Take away what a run that was killed has left. Raises CurrentClusterError when it may be one that goes on."""
-        things = lent_things.found(self)
+        things = leftovers.found(self)
         for mark in things:
             if mark.holder() is Holder.RUNS:
                 raise CurrentClusterError(
@@ -169,11 +169,11 @@ class CurrentCluster(Cluster):
                 raise CurrentClusterError(
                     f"the cluster of the context {context} has what a demo brought ({', '.join(things[mark])}), from another"
                     " machine or before this one was booted. Where that is over, take it away:\n  "
-                    + "\n  ".join(lent_things.commands(mark))
+                    + "\n  ".join(leftovers.commands(mark))
                 )
         for mark, names in things.items():
             say(f"taking away what process {mark.pid} left when it was killed: {', '.join(names)}")
-            lent_things.take_away(self, mark)
+            leftovers.take_away(self, mark)
 
     def _names(self, kind: str, *flags: str) -> list[str]:
         path = '{range .items[*]}{.metadata.name}{"\\n"}{end}'
@@ -184,7 +184,7 @@ class CurrentCluster(Cluster):
         # a second Ctrl-C would leave half of it there
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("taking everything out of the cluster again")
-        lent_things.take_away(self, self._mark)
+        leftovers.take_away(self, self._mark)
 
 
 def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:

@@ -8,7 +8,7 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.errors import CommandError
 from tests.e2e.chart.cluster import AGENT, ChartCluster
 from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin
-from tests.e2e.real_node.given import device_files
+from tests.e2e.real_node.device_plugins import device_files
 
 FILE_RESOURCE = "e2e.example.com/file"
 

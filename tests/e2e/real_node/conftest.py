@@ -16,7 +16,7 @@ from hack.cluster.node.checks import why_not_here
 from hack.cluster.node.layout import NodeOptions
 from hack.cluster.node.real_node import RealNode
 from hack.cluster.processes.processes import removed_at_the_end, reserved_ports
-from tests.e2e.real_node.given import device_files, event_loop
+from tests.e2e.real_node.device_plugins import device_files, event_loop
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
 
 Say = Callable[[str], None]

@@ -28,7 +28,7 @@ from hack.cluster.node.real_node import RealNode
 from hack.cluster.observe import Observer
 from hack.cluster.processes.processes import reserved_ports
 from hack.cluster.waiting import wait_until
-from tests.e2e.real_node.given import Kind, Plugins, kinds
+from tests.e2e.real_node.device_plugins import Kind, Plugins, kinds
 from tests.e2e.real_node.pods import Json
 from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS, PodsOnNode
 

@@ -9,7 +9,7 @@ import pytest
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.local import stack
-from hack.cluster.local.lent_marks import Holder, Mark
+from hack.cluster.local.owner_label import Holder, Mark
 
 
 class _Stopped(Exception):
@@ -45,7 +45,7 @@ def test_a_label_of_somebody_else(value: str) -> None:
 
 
 def test_its_maker_runs_and_ends() -> None:
-    program = "from hack.cluster.local.lent_marks import Mark; print(Mark.own(), flush=True); input()"
+    program = "from hack.cluster.local.owner_label import Mark; print(Mark.own(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as maker:

@@ -1,4 +1,4 @@
-"""What was brought into a cluster that is not ours, found by its marks and taken away again; nothing else there is touched."""
+"""Finds what we created in somebody's cluster by its label, and deletes it; nothing else there is touched."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Final
 from nodedevice_operator.requiredplugins import policy as required_plugins
 
 from hack.cluster.cluster import Cluster
-from hack.cluster.local.lent_marks import LABEL, Mark
+from hack.cluster.local.owner_label import LABEL, Mark
 from hack.cluster.waiting import wait_until
 
 # Nodes first, so that nothing is started there any more; namespaces last, with all that is in them.

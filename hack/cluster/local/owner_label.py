@@ -1,7 +1,7 @@
-"""Who brought something into a cluster that is not ours: a label on each thing, by which it is known after its maker was killed.
+"""Labels objects that we create in somebody's cluster, so that they are recognised after their creator was killed.
 
-The label's value names a process of a machine, as `demo.MACHINE.PID.STARTED`. Whether that process still runs can be said on that
-machine alone, and until it boots again; elsewhere nobody knows.
+The label's value names a process of a machine, as `demo.MACHINE.PID.STARTED`. Whether that process still runs is known on
+that machine alone, and until it reboots.
 """
 
 import hashlib

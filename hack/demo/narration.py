@@ -1,7 +1,7 @@
 """What the demos have in common: a heading for each step, and Ctrl-C (or a closed terminal) that ends them wherever it comes.
 
 An interrupt that comes while Python runs a destructor or a callback of the garbage collector is printed and forgotten by the
-interpreter. So that it came is kept, and looked at before the next step.
+interpreter. So it is remembered, and checked before the next step.
 """
 
 import signal

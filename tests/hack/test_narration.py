@@ -9,7 +9,7 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 _PROGRAM = """
 import os, signal
-from hack.demo.telling import listen_for_stop, tell
+from hack.demo.narration import listen_for_stop, tell
 signal.signal(signal.{name}, signal.{before})
 listen_for_stop()
 try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
-from nodedevice_agent.devicemanager.allocation.topology import Policy, Scope, Topology
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
@@ -178,7 +178,7 @@ class Ours:
 
 
 def _topology(machine: Machine) -> Topology:
-    return Topology(Policy(machine.policy), Scope(machine.scope), machine.numa)
+    return Topology(TopologyPolicy(machine.policy), TopologyScope(machine.scope), machine.numa)
 
 
 def _pod(uid: str, containers: Sequence[Ctr]) -> Pod:

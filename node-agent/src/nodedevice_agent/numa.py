@@ -6,7 +6,7 @@ Source: /sys/devices/system/node/online, a list such as `0-1,4`.
 import re
 from pathlib import Path
 
-from nodedevice_agent.devicemanager.allocation.topology import MAX_NUMA_NODES, Policy, Scope, Topology
+from nodedevice_agent.devicemanager.allocation.topology import MAX_NUMA_NODES, Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.errors import SettingsError
 
 ONLINE = Path("/sys/devices/system/node/online")
@@ -21,13 +21,13 @@ def read_topology(policy: str, scope: str, numa_nodes: str = "", online: Path = 
     Raises SettingsError for an invalid list, and for a policy on a machine with more nodes than it can align.
     """
     nodes = _parse(numa_nodes) if numa_nodes.strip() else _online_nodes(online)
-    chosen = Policy(policy)
-    if chosen is not Policy.NONE and len(nodes) > MAX_NUMA_NODES:
+    chosen = TopologyPolicy(policy)
+    if chosen is not TopologyPolicy.NONE and len(nodes) > MAX_NUMA_NODES:
         raise SettingsError(
             f"--topology-policy {policy} takes at most {MAX_NUMA_NODES} NUMA nodes and this machine has {len(nodes)}; "
             "set --topology-policy none, or name the nodes that have devices with --numa-nodes"
         )
-    return Topology(chosen, Scope(scope), nodes)
+    return Topology(chosen, TopologyScope(scope), nodes)
 
 
 def _online_nodes(online: Path) -> tuple[int, ...]:

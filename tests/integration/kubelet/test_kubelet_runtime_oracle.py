@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from nodedevice_agent.devicemanager.allocation.topology import Policy, Topology
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
 from nodedevice_agent.kubelet.directory import endpoint_name
 from nodedevice_api.names import Reason
 
@@ -151,7 +151,7 @@ async def test_the_plugins_own_advice_is_heeded(node: Node, advises: bool, chose
 
 async def test_devices_near_each_other_are_chosen(kubelet: tuple[Path, Kubelet]) -> None:
     folder, oracle = kubelet
-    topology = Topology(Policy.BEST_EFFORT, numa_nodes=(0, 1))
+    topology = Topology(TopologyPolicy.BEST_EFFORT, numa_nodes=(0, 1))
     async with PodResources(folder / "k/pod-resources/kubelet.sock") as resources, mirroring(folder, topology) as agent:
         agent.pods()
         node = Node(oracle, resources, agent)

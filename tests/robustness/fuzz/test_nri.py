@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message as Protobuf
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.adjustment import adjustment
 from nodedevice_agent.nri.host_devices import HostDevice, HostDeviceStat
@@ -96,7 +96,7 @@ _paths = mostly(st.sampled_from(["/dev/a", "/dev/a/", "//dev/a", "/dev/b", "/", 
 _edits = st.builds(
     ContainerEdits,
     st.dictionaries(mostly(st.sampled_from(["A", "B"]), whole_texts), whole_texts, max_size=2),
-    st.lists(st.builds(Mount, _paths, _paths, st.booleans()), max_size=2).map(tuple),
+    st.lists(st.builds(ContainerMount, _paths, _paths, st.booleans()), max_size=2).map(tuple),
     st.lists(
         st.builds(DeviceFile, _paths, _paths, mostly(st.sampled_from(["r", "rw", "rwm"]), whole_texts)), max_size=2
     ).map(tuple),

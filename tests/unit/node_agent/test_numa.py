@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.topology import Policy, Scope, Topology
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.numa import read_topology
 
@@ -14,7 +14,9 @@ from nodedevice_agent.numa import read_topology
 def test_is_read_as_the_kernel_writes_it(tmp_path: Path, text: str, nodes: tuple[int, ...]) -> None:
     online = tmp_path / "online"
     online.write_text(text)
-    assert read_topology("restricted", "pod", "", online) == Topology(Policy.RESTRICTED, Scope.POD, nodes)
+    assert read_topology("restricted", "pod", "", online) == Topology(
+        TopologyPolicy.RESTRICTED, TopologyScope.POD, nodes
+    )
     assert read_topology("restricted", "pod", text, tmp_path / "nothing here").numa_nodes == nodes
 
 

@@ -16,7 +16,7 @@ from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.journal import replayed
 from nodedevice_agent.checkpoint.validation import check_possible
 from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
-from nodedevice_agent.devicemanager.allocation.container_edits import Conflict, ContainerEdits, merged
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, EditConflict, merged
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.deviceplugin.codec import with_edits
 
@@ -36,7 +36,7 @@ class _CheckpointFile:
         return sorted(self.checkpoint.allocations, key=lambda a: (a.pod_uid, a.container, a.resource_name))
 
     @property
-    def containers(self) -> Iterator[tuple[str, str, ContainerEdits, tuple[Conflict, ...]]]:
+    def containers(self) -> Iterator[tuple[str, str, ContainerEdits, tuple[EditConflict, ...]]]:
         """Pod UID, container, and what it is started with; responses that cannot be decoded are left out."""
         edits: dict[tuple[str, str], dict[str, ContainerEdits]] = {}
         for a in self.allocations:

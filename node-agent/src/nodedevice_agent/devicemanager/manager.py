@@ -154,7 +154,7 @@ class DeviceManager:
             # the namespace and name of a restored allocation's pod are known only now
             effects += [
                 Publish(name)
-                for name in sorted({need.resource_name for need in pod.device_requests} & self.resources.keys())
+                for name in sorted({request.resource_name for request in pod.device_requests} & self.resources.keys())
             ]
         effects += [Publish(name) for name in sorted(self.book.set_held_again(pod.uid))]
         effects += self._publish_reserved(pod) if is_first_sight else []
@@ -271,9 +271,10 @@ class DeviceManager:
         return self._allocator.pending_of(pod_uid)
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
+        """Pending allocations and failed PreStartContainer calls of a resource, by pod UID and container."""
         everything = (*self._allocator.pending(), *self.pre_starts.failed_calls())
-        found = (w for w in everything if w.resource_name == resource_name)
-        return sorted(found, key=lambda w: (w.pod_uid, w.container))
+        found = (pending for pending in everything if pending.resource_name == resource_name)
+        return sorted(found, key=lambda pending: (pending.pod_uid, pending.container))
 
     # -- internals ----------------------------------------------------------------------------------------------------------
 
@@ -307,11 +308,13 @@ class DeviceManager:
 
     def _publish_reserved(self, pod: Pod) -> list[Effect]:
         """Publish resources that this pod lacks and others release: their number of reserved devices depends on the pod."""
-        if not self.book.releasing():
+        ended = self.book.releasing()
+        if not ended:
             return []
-        back = {a.resource_name for uid in self.book.releasing() for a in self.book.of_pod(uid)}
-        got = {a.resource_name for a in self.book.of_pod(pod.uid)}
-        return [Publish(name) for name in sorted({need.resource_name for need in pod.device_requests} & back - got)]
+        releasing = {a.resource_name for uid in ended for a in self.book.of_pod(uid)}
+        held = {a.resource_name for a in self.book.of_pod(pod.uid)}
+        requested = {request.resource_name for request in pod.device_requests}
+        return [Publish(name) for name in sorted(requested & releasing - held)]
 
     def _after_orphaned_call(self, ticket: int, now: float) -> list[Effect]:
         """A call for an ended pod has returned. Until then its plugin may have been working on the devices."""

@@ -21,7 +21,7 @@ class ContainerState(Enum):
     STOPPED = "Stopped"
 
 
-class DeviceNode(NamedTuple):
+class RuntimeDevice(NamedTuple):
     """A device file inside a container, as the runtime reports it. type: c, b, u or p."""
 
     path: str
@@ -59,7 +59,7 @@ class RunningContainer:
     name: str
     state: ContainerState = ContainerState.UNKNOWN
     env: tuple[str, ...] = ()
-    devices: tuple[DeviceNode, ...] = ()
+    devices: tuple[RuntimeDevice, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     pid: int = 0
 

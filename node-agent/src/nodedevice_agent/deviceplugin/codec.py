@@ -15,8 +15,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     AllocateResponse,
     ContainerEdits,
+    ContainerMount,
     DeviceFile,
-    Mount,
 )
 from nodedevice_agent.devicemanager.devices import (
     MAX_DEVICES,
@@ -145,7 +145,7 @@ def _with_edits(allocation: Allocation) -> Allocation:
 def _edits(message: api_pb2.ContainerAllocateResponse) -> ContainerEdits:
     return ContainerEdits(
         envs=dict(message.envs),
-        mounts=tuple(Mount(m.container_path, m.host_path, m.read_only) for m in message.mounts),
+        mounts=tuple(ContainerMount(m.container_path, m.host_path, m.read_only) for m in message.mounts),
         devices=tuple(DeviceFile(d.container_path, d.host_path, d.permissions) for d in message.devices),
         annotations=dict(message.annotations),
         cdi_devices=tuple(device.name for device in message.cdi_devices),

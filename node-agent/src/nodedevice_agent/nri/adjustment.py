@@ -11,7 +11,12 @@ from collections.abc import Iterator, Sequence
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount, normalized
+from nodedevice_agent.devicemanager.allocation.container_edits import (
+    ContainerEdits,
+    ContainerMount,
+    DeviceFile,
+    normalized,
+)
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.host_devices import HostDevice, HostDevices
 
@@ -118,7 +123,7 @@ def _rules(device: _Device, wanted: frozenset[str]) -> Iterator[api_pb2.LinuxDev
             )
 
 
-def _mount(mount: Mount, paths: _ContainerPaths) -> api_pb2.Mount:
+def _mount(mount: ContainerMount, paths: _ContainerPaths) -> api_pb2.Mount:
     """As the kubelet mounts for a device plugin: recursive, and with private propagation."""
     if not mount.host_path.startswith("/") or "\0" in mount.host_path:
         raise InjectionRefused(f"mount of {mount.host_path!r} of the host: not an absolute path; {_REMEDY}")

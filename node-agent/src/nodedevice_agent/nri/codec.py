@@ -2,7 +2,7 @@
 
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from nodedevice_agent.devicemanager.runtime import ContainerState, DeviceNode, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, RuntimeDevice, Sandbox
 
 _STATES = {
     api_pb2.CONTAINER_CREATED: ContainerState.CREATED,
@@ -32,6 +32,6 @@ def container(message: api_pb2.Container) -> RunningContainer:
         state=_STATES.get(message.state, ContainerState.UNKNOWN),
         pid=message.pid,
         env=tuple(message.env),
-        devices=tuple(DeviceNode(d.path, d.type, d.major, d.minor) for d in message.linux.devices),
+        devices=tuple(RuntimeDevice(d.path, d.type, d.major, d.minor) for d in message.linux.devices),
         annotations=dict(message.annotations),
     )

@@ -11,8 +11,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     AllocateResponse,
     ContainerEdits,
+    ContainerMount,
     DeviceFile,
-    Mount,
 )
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, Effect, Publish, SaveCheckpoint
@@ -51,7 +51,7 @@ def response(octets: bytes) -> AllocateResponse:
     if word.startswith("env "):
         edits = ContainerEdits({"ANSWER": word.removeprefix("env ")})
     elif word.startswith("mount "):
-        edits = ContainerEdits(mounts=(Mount(word.removeprefix("mount "), "/srv", False),))
+        edits = ContainerEdits(mounts=(ContainerMount(word.removeprefix("mount "), "/srv", False),))
     else:
         edits = ContainerEdits({"ANSWER": word}, devices=(DeviceFile(f"/dev/{word}", "/dev/null", "rw"),))
     return AllocateResponse(octets, edits)

@@ -5,7 +5,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.deviceplugin.codec import truncated, with_edits
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -31,7 +31,7 @@ def test_a_stored_response_is_decoded() -> None:
     found = restored(EVERYTHING)
     assert found.edits == ContainerEdits(
         {"GPUS": "a"},
-        (Mount("/lib/gpu", "/opt/gpu", True),),
+        (ContainerMount("/lib/gpu", "/opt/gpu", True),),
         (DeviceFile("/dev/gpu0", "/dev/gpu3", "rw"),),
         {"gpu.example.com/a": "1"},
         ("example.com/gpu=a",),

@@ -1,7 +1,7 @@
 """What the kubelet is shown of a resource, and what it is advised to take."""
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.topology import Policy, Topology
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS, PluginOptions, Resource
 from nodedevice_agent.kubelet.advertised import advertised, select_preferred
@@ -69,22 +69,24 @@ NUMA = tuple(Device(f"d{index}", numa_nodes=(index % 2,)) for index in range(6))
 @pytest.mark.parametrize(
     ("cordons", "available", "must", "size", "policy", "expected"),
     [
-        pytest.param((), "023", "", 2, Policy.NONE, ("d0", "d2"), id="in order"),
-        pytest.param(("d0",), "0235", "", 2, Policy.NONE, ("d2", "d3"), id="what is cordoned is left out"),
-        pytest.param(("d0",), "02", "", 2, Policy.NONE, ("d2",), id="rather fewer than a cordoned one"),
-        pytest.param(("d0",), "0235", "0", 2, Policy.NONE, ("d0", "d2"), id="settled is settled"),
-        pytest.param((), "0135", "", 2, Policy.BEST_EFFORT, ("d1", "d3"), id="near each other"),
-        pytest.param((), "0135", "0", 2, Policy.BEST_EFFORT, ("d0", "d1"), id="near what is settled, or else any"),
-        pytest.param((), "01234", "2", 3, Policy.BEST_EFFORT, ("d2", "d0", "d4"), id="near what is settled"),
+        pytest.param((), "023", "", 2, TopologyPolicy.NONE, ("d0", "d2"), id="in order"),
+        pytest.param(("d0",), "0235", "", 2, TopologyPolicy.NONE, ("d2", "d3"), id="what is cordoned is left out"),
+        pytest.param(("d0",), "02", "", 2, TopologyPolicy.NONE, ("d2",), id="rather fewer than a cordoned one"),
+        pytest.param(("d0",), "0235", "0", 2, TopologyPolicy.NONE, ("d0", "d2"), id="settled is settled"),
+        pytest.param((), "0135", "", 2, TopologyPolicy.BEST_EFFORT, ("d1", "d3"), id="near each other"),
         pytest.param(
-            (), "0234", "1", 2, Policy.BEST_EFFORT, ("d1", "d3"), id="nodes without what is settled are no use"
+            (), "0135", "0", 2, TopologyPolicy.BEST_EFFORT, ("d0", "d1"), id="near what is settled, or else any"
         ),
-        pytest.param((), "", "01", 2, Policy.NONE, ("d0", "d1"), id="nothing to choose"),
-        pytest.param((), "09", "", 1, Policy.NONE, ("d0",), id="an ID that is not listed"),
+        pytest.param((), "01234", "2", 3, TopologyPolicy.BEST_EFFORT, ("d2", "d0", "d4"), id="near what is settled"),
+        pytest.param(
+            (), "0234", "1", 2, TopologyPolicy.BEST_EFFORT, ("d1", "d3"), id="nodes without what is settled are no use"
+        ),
+        pytest.param((), "", "01", 2, TopologyPolicy.NONE, ("d0", "d1"), id="nothing to choose"),
+        pytest.param((), "09", "", 1, TopologyPolicy.NONE, ("d0",), id="an ID that is not listed"),
     ],
 )
 def test_advice(
-    cordons: tuple[str, ...], available: str, must: str, size: int, policy: Policy, expected: tuple[str, ...]
+    cordons: tuple[str, ...], available: str, must: str, size: int, policy: TopologyPolicy, expected: tuple[str, ...]
 ) -> None:
     found = select_preferred(
         resource(*NUMA, cordons=cordons),

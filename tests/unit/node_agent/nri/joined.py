@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from nodedevice_agent.devicemanager.runtime import ContainerState, DeviceNode, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, RuntimeDevice, Sandbox
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
@@ -32,7 +32,7 @@ RUNNING = RunningContainer(
     "main",
     ContainerState.CREATED,
     ("PATH=/bin", "EMPTY="),
-    (DeviceNode("/dev/null", "c", 1, 3),),
+    (RuntimeDevice("/dev/null", "c", 1, 3),),
     {"c": "d"},
 )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 from nodedevice_agent.nri.adjustment import adjustment
 from nodedevice_agent.nri.host_devices import HostDevice
@@ -19,7 +19,7 @@ HOST_DEVICES: dict[str, tuple[HostDevice, ...]] = {
 
 def edits(
     envs: dict[str, str] | None = None,
-    mounts: Sequence[Mount] = (),
+    mounts: Sequence[ContainerMount] = (),
     devices: Sequence[DeviceFile] = (),
     annotations: dict[str, str] | None = None,
     cdi: Sequence[str] = (),
@@ -45,7 +45,9 @@ def test_envs_annotations_and_cdi_devices() -> None:
 
 
 def test_mounts() -> None:
-    made = adjustment(edits(mounts=[Mount("/lib/x", "/opt/x", True), Mount("/data", "/srv/y", False)]), {})
+    made = adjustment(
+        edits(mounts=[ContainerMount("/lib/x", "/opt/x", True), ContainerMount("/data", "/srv/y", False)]), {}
+    )
     assert [(m.destination, m.source, m.type, list(m.options)) for m in made.mounts] == [
         ("/lib/x", "/opt/x", "bind", ["rbind", "rprivate", "ro"]),
         ("/data", "/srv/y", "bind", ["rbind", "rprivate", "rw"]),
@@ -95,7 +97,7 @@ def test_one_device_at_two_places_has_the_permissions_of_both() -> None:
 
 
 def test_duplicate_edits_are_made_once() -> None:
-    device, mount = DeviceFile("/dev/f", "/dev/fuse", "rw"), Mount("/a", "/b", True)
+    device, mount = DeviceFile("/dev/f", "/dev/fuse", "rw"), ContainerMount("/a", "/b", True)
     made = adjustment(edits(devices=[device, device], mounts=[mount, mount]), HOST_DEVICES)
     assert len(made.linux.devices) == len(made.mounts) == 1
 
@@ -104,21 +106,24 @@ def test_duplicate_edits_are_made_once() -> None:
 @pytest.mark.parametrize(
     ("wanted", "named"),
     [
-        (edits(mounts=[Mount("/", "/srv", True)]), "/srv over /"),
-        (edits(mounts=[Mount("//", "/srv", True)]), "/srv over /"),
-        (edits(mounts=[Mount("/a/../.", "/srv", True)]), "/srv over /"),
-        (edits(mounts=[Mount("/../..", "/srv", True)]), "/srv over /"),
-        (edits(mounts=[Mount("data", "/srv", True)]), "'data'"),
-        (edits(mounts=[Mount("", "/srv", True)]), "''"),
-        (edits(mounts=[Mount("-/etc", "/srv", True)]), "'-/etc'"),
-        (edits(mounts=[Mount("/data", "srv", True)]), "'srv'"),
-        (edits(mounts=[Mount("/da\0ta", "/srv", True)]), "absolute path"),
-        (edits(mounts=[Mount("/data", "/srv\0", True)]), "absolute path"),
-        (edits(mounts=[Mount("/data", "/x", True), Mount("/data", "/y", True)]), "/x and the mount of /y"),
-        (edits(mounts=[Mount("/data", "/x", True), Mount("/data/", "/x", False)]), "both at /data"),
-        (edits(mounts=[Mount("/data", "/x", True), Mount("//data/./", "/y", True)]), "both at /data"),
+        (edits(mounts=[ContainerMount("/", "/srv", True)]), "/srv over /"),
+        (edits(mounts=[ContainerMount("//", "/srv", True)]), "/srv over /"),
+        (edits(mounts=[ContainerMount("/a/../.", "/srv", True)]), "/srv over /"),
+        (edits(mounts=[ContainerMount("/../..", "/srv", True)]), "/srv over /"),
+        (edits(mounts=[ContainerMount("data", "/srv", True)]), "'data'"),
+        (edits(mounts=[ContainerMount("", "/srv", True)]), "''"),
+        (edits(mounts=[ContainerMount("-/etc", "/srv", True)]), "'-/etc'"),
+        (edits(mounts=[ContainerMount("/data", "srv", True)]), "'srv'"),
+        (edits(mounts=[ContainerMount("/da\0ta", "/srv", True)]), "absolute path"),
+        (edits(mounts=[ContainerMount("/data", "/srv\0", True)]), "absolute path"),
         (
-            edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")], mounts=[Mount("/dev/f", "/x", True)]),
+            edits(mounts=[ContainerMount("/data", "/x", True), ContainerMount("/data", "/y", True)]),
+            "/x and the mount of /y",
+        ),
+        (edits(mounts=[ContainerMount("/data", "/x", True), ContainerMount("/data/", "/x", False)]), "both at /data"),
+        (edits(mounts=[ContainerMount("/data", "/x", True), ContainerMount("//data/./", "/y", True)]), "both at /data"),
+        (
+            edits(devices=[DeviceFile("/dev/f", "/dev/fuse", "rw")], mounts=[ContainerMount("/dev/f", "/x", True)]),
             "device /dev/fuse and the mount of /x are both at /dev/f",
         ),
         (

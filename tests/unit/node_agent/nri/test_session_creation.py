@@ -4,7 +4,7 @@ import asyncio
 import re
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, DeviceFile, Mount
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.runtime import Validator
 from nodedevice_agent.nri import session as session_module
 from nodedevice_agent.nri.ttrpc import CallFailed, Code
@@ -24,7 +24,7 @@ async def test_without_devices_nothing_is_changed(handler: Recorder, runtime: Fa
 async def test_edits_reach_the_runtime(handler: Recorder, runtime: FakeRuntime) -> None:
     handler.edits = ContainerEdits(
         {"VISIBLE": "0"},
-        (Mount("/in", "/out", True),),
+        (ContainerMount("/in", "/out", True),),
         (DeviceFile("/dev/a", "/dev/null", "rw"),),
         {"k": "v"},
         ("a/b=c",),

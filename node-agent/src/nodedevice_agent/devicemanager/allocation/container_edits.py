@@ -14,7 +14,7 @@ _ALL_PERMISSIONS = "rwm"
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class ContainerMount:
     container_path: str
     host_path: str
     read_only: bool
@@ -34,7 +34,7 @@ class ContainerEdits:
     """cdi_devices: vendor/class=device, without duplicates."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[ContainerMount, ...] = ()
     devices: tuple[DeviceFile, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class AllocateResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class EditConflict:
     """Two resources set different values for one name: the value of `used` wins, that of `passed_over` is left out."""
 
     what: str
@@ -85,7 +85,7 @@ class Conflict:
         return {"what": self.what, "name": self.name, "used": self.used, "passedOver": self.passed_over}
 
 
-def merged(responses: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple[Conflict, ...]]:
+def merged(responses: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple[EditConflict, ...]]:
     """Merge the edits of all resources of one container, given by resource name. Also returns the conflicts."""
     keeper = _Keeper()
     for resource_name in sorted(responses):
@@ -150,13 +150,13 @@ class _Keeper:
     """Keeps the first value of each kind and name."""
 
     def __init__(self) -> None:
-        self.conflicts: list[Conflict] = []
+        self.conflicts: list[EditConflict] = []
         self._kept: dict[str, dict[str, tuple[Any, str]]] = {}
 
     def keep(self, what: str, name: str, value: Any, resource_name: str) -> None:
         kept, by = self._kept.setdefault(what, {}).setdefault(name, (value, resource_name))
         if kept != value:
-            self.conflicts.append(Conflict(what, name, by, resource_name))
+            self.conflicts.append(EditConflict(what, name, by, resource_name))
 
     def of(self, what: str) -> dict[str, Any]:
         return {name: value for name, (value, _) in self._kept.get(what, {}).items()}

@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.devices import Device
 MAX_NUMA_NODES = 8
 
 
-class Policy(Enum):
+class TopologyPolicy(Enum):
     """What to do with a container whose devices cannot be near each other.
 
     NONE ignores topology. BEST_EFFORT takes the best available set of nodes. RESTRICTED rejects sets that are not preferred.
@@ -32,7 +32,7 @@ class Policy(Enum):
     SINGLE_NUMA_NODE = "single-numa-node"
 
 
-class Scope(Enum):
+class TopologyScope(Enum):
     """The devices to align: those of each container, or of the whole pod."""
 
     CONTAINER = "container"
@@ -43,18 +43,18 @@ class Scope(Enum):
 class Topology:
     """numa_nodes: those of the machine, sorted; other nodes that a plugin reports are ignored."""
 
-    policy: Policy = Policy.NONE
-    scope: Scope = Scope.CONTAINER
+    policy: TopologyPolicy = TopologyPolicy.NONE
+    scope: TopologyScope = TopologyScope.CONTAINER
     numa_nodes: tuple[int, ...] = (0,)
 
     @property
     def is_aligning(self) -> bool:
-        return self.policy is not Policy.NONE
+        return self.policy is not TopologyPolicy.NONE
 
     @property
     def is_strict(self) -> bool:
         """Whether pods that cannot be aligned are rejected."""
-        return self.policy in (Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE)
+        return self.policy in (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def merge(topology: Topology, of_resources: Iterable[Hints]) -> Merged:
     if not topology.is_aligning or not preferences:
         return ANYWHERE
     whole = _mask(topology.numa_nodes, frozenset(topology.numa_nodes))
-    is_single = topology.policy is Policy.SINGLE_NUMA_NODE
+    is_single = topology.policy is TopologyPolicy.SINGLE_NUMA_NODE
     agreed = frozenset.intersection(*(_preferred(found, is_single) for found in preferences))
     if agreed:
         best = min(agreed, key=_narrowness)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocation
 from nodedevice_agent.devicemanager.allocation.selection import near_count, select
-from nodedevice_agent.devicemanager.allocation.topology import Hints, Scope, Topology, hints, merge
+from nodedevice_agent.devicemanager.allocation.topology import Hints, Topology, TopologyScope, hints, merge
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest
 from nodedevice_agent.devicemanager.resource import Resource
 
@@ -26,7 +26,7 @@ def align(topology: Topology, current: PodAllocation, resources: Mapping[str, Re
     if not topology.is_aligning or request is None:
         return True
     if request.container not in current.affinities:
-        is_whole_pod = topology.scope is Scope.POD
+        is_whole_pod = topology.scope is TopologyScope.POD
         collect = _pod_hints if is_whole_pod else _container_hints
         merged = merge(topology, collect(topology, current, resources, book))
         if not merged.is_admitted:

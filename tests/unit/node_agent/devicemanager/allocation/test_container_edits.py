@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import (
-    Conflict,
     ContainerEdits,
+    ContainerMount,
     DeviceFile,
-    Mount,
+    EditConflict,
     merged,
     normalized,
     unrestricted,
@@ -17,14 +17,14 @@ from nodedevice_agent.devicemanager.allocation.container_edits import (
 NOTHING = ContainerEdits({}, (), (), {}, ())
 GPU = ContainerEdits(
     {"GPU": "0"},
-    (Mount("/lib/gpu", "/opt/gpu", True),),
+    (ContainerMount("/lib/gpu", "/opt/gpu", True),),
     (DeviceFile("/dev/gpu0", "/dev/gpu0", "rw"),),
     {"gpu": "0"},
     ("vendor.com/gpu=0",),
 )
 NIC = ContainerEdits(
     {"NIC": "1"},
-    (Mount("/lib/nic", "/opt/nic", False),),
+    (ContainerMount("/lib/nic", "/opt/nic", False),),
     (DeviceFile("/dev/nic1", "/dev/nic1", "r"),),
     {"nic": "1"},
     ("vendor.com/nic=1",),
@@ -69,7 +69,7 @@ def test_equal_values_are_no_conflict() -> None:
 def test_in_a_conflict_the_first_resource_by_name_wins() -> None:
     other = ContainerEdits(
         {"GPU": "7"},
-        (Mount("/lib/gpu", "/elsewhere", True),),
+        (ContainerMount("/lib/gpu", "/elsewhere", True),),
         (DeviceFile("/dev/gpu0", "/dev/gpu0", "r"),),
         {"gpu": "7"},
         (),
@@ -77,7 +77,7 @@ def test_in_a_conflict_the_first_resource_by_name_wins() -> None:
     edits, conflicts = merged({"vendor.com/zzz": other, "vendor.com/gpu": GPU})
     assert edits == GPU
     assert conflicts == tuple(
-        Conflict(what, name, "vendor.com/gpu", "vendor.com/zzz")
+        EditConflict(what, name, "vendor.com/gpu", "vendor.com/zzz")
         for what, name in (("env", "GPU"), ("mount", "/lib/gpu"), ("device", "/dev/gpu0"), ("annotation", "gpu"))
     )
 
@@ -86,9 +86,11 @@ class TestWithout:
     @pytest.mark.parametrize("own", ["/coll", "/x/../coll"])
     @pytest.mark.parametrize("plugins", ["/coll", "/coll/", "//coll/."])
     def test_paths_are_normalized(self, own: str, plugins: str) -> None:
-        wanted = replace(NOTHING, mounts=(Mount(plugins, "/srv", False), Mount("/coll/sub", "/srv", False)))
+        wanted = replace(
+            NOTHING, mounts=(ContainerMount(plugins, "/srv", False), ContainerMount("/coll/sub", "/srv", False))
+        )
         left, words = without(wanted, (), {normalized(own)})
-        assert left == replace(NOTHING, mounts=(Mount("/coll/sub", "/srv", False),))
+        assert left == replace(NOTHING, mounts=(ContainerMount("/coll/sub", "/srv", False),))
         assert words == (f"mount {plugins}",)
 
     def test_environment_variables_by_name(self) -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.allocation.topology import Policy, Scope, Topology
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
 from nodedevice_agent.devicemanager.allocation.topology_admission import pod_request
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import Container, Pod
@@ -28,14 +28,14 @@ from tests.unit.node_agent.devicemanager.scenario import (
 )
 
 TWO = (0, 1)
-STRICT = [Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE]
+STRICT = [TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE]
 
 
 def machine(
-    policy: Policy,
+    policy: TopologyPolicy,
     gpus: Sequence[int | None],
     nics: Sequence[int | None] = (),
-    scope: Scope = Scope.CONTAINER,
+    scope: TopologyScope = TopologyScope.CONTAINER,
     *,
     is_advising: bool = False,
 ) -> Scenario:
@@ -49,27 +49,31 @@ def machine(
 
 class TestPolicies:
     def test_none_ignores_topology(self) -> None:
-        scenario = machine(Policy.NONE, [0, 1], [1, 0])
+        scenario = machine(TopologyPolicy.NONE, [0, 1], [1, 0])
         scenario.run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0",)})
 
-    @pytest.mark.parametrize("policy", [Policy.BEST_EFFORT, *STRICT])
-    def test_all_resources_of_a_container_come_from_one_node(self, policy: Policy) -> None:
+    @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, *STRICT])
+    def test_all_resources_of_a_container_come_from_one_node(self, policy: TopologyPolicy) -> None:
         scenario = machine(policy, [0, 1], [1, 1])
         scenario.run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d1",)}, {"p/main": ("d0",)})
 
     @pytest.mark.parametrize(
         ("policy", "is_served"),
-        [(Policy.BEST_EFFORT, True), (Policy.RESTRICTED, True), (Policy.SINGLE_NUMA_NODE, False)],
+        [
+            (TopologyPolicy.BEST_EFFORT, True),
+            (TopologyPolicy.RESTRICTED, True),
+            (TopologyPolicy.SINGLE_NUMA_NODE, False),
+        ],
     )
-    def test_a_request_larger_than_any_node(self, policy: Policy, is_served: bool) -> None:
+    def test_a_request_larger_than_any_node(self, policy: TopologyPolicy, is_served: bool) -> None:
         scenario = machine(policy, [0, 1])
         scenario.run(pod("p", gpu=2))
         assert ("p/main" in scenario.held()) is is_served
 
     @pytest.mark.parametrize("policy", STRICT)
-    def test_a_pod_that_cannot_be_aligned_is_pending_without_a_call(self, policy: Policy) -> None:
+    def test_a_pod_that_cannot_be_aligned_is_pending_without_a_call(self, policy: TopologyPolicy) -> None:
         scenario = machine(policy, [0, 0, 1, 1])
         scenario.run(pod("a", gpu=1), pod("b", gpu=2), pod("c", gpu=1))
         assert scenario.held() == {"a/main": ("d0",), "b/main": ("d2", "d3"), "c/main": ("d1",)}
@@ -83,13 +87,13 @@ class TestPolicies:
         assert (pending.pod_uid, pending.reason) == ("f", "NotEnoughDevices")
 
     def test_best_effort_takes_the_remaining_devices_across_nodes(self) -> None:
-        scenario = machine(Policy.BEST_EFFORT, [0, 0, 1, 1])
+        scenario = machine(TopologyPolicy.BEST_EFFORT, [0, 0, 1, 1])
         occupy_one_on_each_node(scenario)
         scenario.run(pod("p", gpu=2))
         assert scenario.held()["p/main"] == ("d1", "d3")
 
-    @pytest.mark.parametrize("policy", [Policy.BEST_EFFORT, *STRICT])
-    def test_a_resource_without_nodes_is_ignored(self, policy: Policy) -> None:
+    @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, *STRICT])
+    def test_a_resource_without_nodes_is_ignored(self, policy: TopologyPolicy) -> None:
         scenario = machine(policy, [1, 1], [None, None])
         scenario.run(pod("p", gpu=1, nic=2))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0", "d1")})
@@ -106,7 +110,7 @@ def occupy_one_on_each_node(scenario: Scenario) -> None:
 class TestPending:
     @pytest.mark.kubelet("behaviour 54")
     @pytest.mark.parametrize("policy", STRICT)
-    def test_reason_and_served_when_a_near_device_is_free(self, policy: Policy) -> None:
+    def test_reason_and_served_when_a_near_device_is_free(self, policy: TopologyPolicy) -> None:
         scenario = machine(policy, [0, 0, 1, 1])
         occupy_one_on_each_node(scenario)
         assert calls(scenario.see(pod("p", gpu=2))) == []
@@ -119,20 +123,20 @@ class TestPending:
         assert scenario.reasons() == {}
 
     def test_a_change_of_any_of_its_resources_triggers_a_retry(self) -> None:
-        scenario = machine(Policy.RESTRICTED, [0], [1])
+        scenario = machine(TopologyPolicy.RESTRICTED, [0], [1])
         scenario.run(pod("p", gpu=1, nic=1))
         assert scenario.reasons() == {"p": "TopologyAffinity"}
         scenario.answer_all(scenario.lists(list(on(1, 0).values()), NIC, 2))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d1",)})
 
     def test_blocks_no_other_pod(self) -> None:
-        scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 1])
+        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 1])
         scenario.run(pod("p", gpu=2), pod("q", gpu=1))
         assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "TopologyAffinity"})
 
     @pytest.mark.kubelet("weak spot 2")
     def test_the_rehearsal_leaves_no_reservation(self) -> None:
-        scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 0, 1])
+        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1])
         assert calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=2)))) == []
         assert scenario.reasons() == {"p": "TopologyAffinity"}
         assert scenario.manager.resources[GPU].reserved == {}
@@ -141,13 +145,13 @@ class TestPending:
 
 class TestInitContainers:
     @pytest.mark.parametrize("policy", STRICT)
-    def test_an_app_container_stays_near_the_devices_it_reuses(self, policy: Policy) -> None:
+    def test_an_app_container_stays_near_the_devices_it_reuses(self, policy: TopologyPolicy) -> None:
         scenario = machine(policy, [0, 0, 1, 1])
         scenario.run(pod("p", init("i", 1), container("a", gpu=2)))
         assert scenario.held() == {"p/i": ("d0",), "p/a": ("d0", "d1")}
 
     def test_each_container_by_itself(self) -> None:
-        scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 0, 1, 1])
+        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1])
         scenario.run(pod("p", container("a", gpu=2), container("b", gpu=2)))
         assert scenario.held() == {"p/a": ("d0", "d1"), "p/b": ("d2", "d3")}
 
@@ -156,23 +160,27 @@ class TestPodScope:
     @pytest.mark.kubelet("scenario 55")
     @pytest.mark.parametrize(
         ("policy", "is_served"),
-        [(Policy.BEST_EFFORT, True), (Policy.RESTRICTED, True), (Policy.SINGLE_NUMA_NODE, False)],
+        [
+            (TopologyPolicy.BEST_EFFORT, True),
+            (TopologyPolicy.RESTRICTED, True),
+            (TopologyPolicy.SINGLE_NUMA_NODE, False),
+        ],
     )
-    def test_all_containers_together(self, policy: Policy, is_served: bool) -> None:
-        scenario = machine(policy, [0, 0, 1, 1], scope=Scope.POD)
+    def test_all_containers_together(self, policy: TopologyPolicy, is_served: bool) -> None:
+        scenario = machine(policy, [0, 0, 1, 1], scope=TopologyScope.POD)
         scenario.run(pod("p", container("a", gpu=2), container("b", gpu=2)))
         assert bool(scenario.held()) is is_served
         assert scenario.reasons() == ({} if is_served else {"p": "TopologyAffinity"})
 
     def test_devices_of_an_init_container_count_once(self) -> None:
-        scenario = machine(Policy.SINGLE_NUMA_NODE, [0, 1, 1], scope=Scope.POD)
+        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 1, 1], scope=TopologyScope.POD)
         scenario.run(pod("p", init("i", 1), container("a", gpu=2)))
         assert scenario.held() == {"p/i": ("d1",), "p/a": ("d1", "d2")}
 
     def test_resources_of_different_containers_meet_on_one_node(self) -> None:
         containers = (container("a", gpu=1), container("b", nic=1))
-        for scope, expected in ((Scope.CONTAINER, ("d0",)), (Scope.POD, ("d1",))):
-            scenario = machine(Policy.RESTRICTED, [0, 1], [1], scope)
+        for scope, expected in ((TopologyScope.CONTAINER, ("d0",)), (TopologyScope.POD, ("d1",))):
+            scenario = machine(TopologyPolicy.RESTRICTED, [0, 1], [1], scope)
             scenario.run(pod("p", *containers))
             assert scenario.held() == {"p/a": expected}
 
@@ -197,7 +205,7 @@ class TestPodScope:
 
 class TestPreferred:
     def test_only_near_devices_are_offered(self) -> None:
-        scenario = machine(Policy.RESTRICTED, [0, 0, 0, 1], [1, 0], is_advising=True)
+        scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 0, 1], [1, 0], is_advising=True)
         (query,) = preferred_calls(scenario.see(pod("p", gpu=2, nic=1)))
         assert (query.available, query.must_include, query.size) == (("d0", "d1", "d2"), (), 2)
         (call,) = calls(scenario.prefer(query, "d3", "d2"))
@@ -205,7 +213,7 @@ class TestPreferred:
 
     def test_is_ignored_where_it_leaves_another_container_without_near_devices(self) -> None:
         spread = {"d0": (0, 1), "d1": (0,), "d2": (1,)}
-        scenario = Scenario(topology=Topology(Policy.SINGLE_NUMA_NODE, numa_nodes=TWO))
+        scenario = Scenario(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=TWO))
         scenario.plugin([Device(i, numa_nodes=nodes) for i, nodes in spread.items()], options=WITH_PREFERENCES)
         wanted = pod("p", container("a", gpu=1), container("b", gpu=2))
         (query,) = preferred_calls(scenario.see(wanted))
@@ -220,7 +228,7 @@ class TestPreferred:
 
 class TestOtherPodsMeanwhile:
     def test_a_near_device_taken_during_a_call(self) -> None:
-        scenario = machine(Policy.RESTRICTED, [0, 1], [0, 1, 1])
+        scenario = machine(TopologyPolicy.RESTRICTED, [0, 1], [0, 1, 1])
         (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
         scenario.run(pod("q", nic=1))
         assert scenario.held(NIC) == {"q/main": ("d0",)}
@@ -230,7 +238,7 @@ class TestOtherPodsMeanwhile:
         assert scenario.held(NIC) == {"q/main": ("d0",), "p/main": ("d1",)}
 
     def test_it_is_pending_where_no_other_node_fits(self) -> None:
-        scenario = machine(Policy.RESTRICTED, [0], [0, 1])
+        scenario = machine(TopologyPolicy.RESTRICTED, [0], [0, 1])
         (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
         scenario.run(pod("q", nic=1))
         assert calls(scenario.answer(first)) == []
@@ -243,16 +251,16 @@ class TestOtherPodsMeanwhile:
 class TestRestart:
     @pytest.mark.kubelet("weak spot 5")
     def test_held_devices_are_not_checked_again(self) -> None:
-        scenario = machine(Policy.NONE, [0, 1])
+        scenario = machine(TopologyPolicy.NONE, [0, 1])
         scenario.run(pod("p", gpu=2))
-        again = scenario.restarted(topology=Topology(Policy.SINGLE_NUMA_NODE, numa_nodes=TWO))
+        again = scenario.restarted(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=TWO))
         again.plugin(list(on(0, 1).values()))
         again.run(pod("p", gpu=2))
         assert (again.held(), again.reasons()) == ({"p/main": ("d0", "d1")}, {})
 
-    @pytest.mark.parametrize("scope", list(Scope))
-    def test_held_devices_decide_for_the_missing_ones(self, scope: Scope) -> None:
-        scenario = machine(Policy.RESTRICTED, [1, 0], scope=scope)
+    @pytest.mark.parametrize("scope", list(TopologyScope))
+    def test_held_devices_decide_for_the_missing_ones(self, scope: TopologyScope) -> None:
+        scenario = machine(TopologyPolicy.RESTRICTED, [1, 0], scope=scope)
         scenario.happens("cordoned", GPU, ["d1"])
         scenario.run(pod("p", gpu=1, nic=1))
         assert scenario.held() == {"p/main": ("d0",)}
@@ -260,15 +268,15 @@ class TestRestart:
         assert scenario.held(NIC) == {"p/main": ("d1",)}
 
     def test_a_partly_allocated_pod_cannot_be_aligned_as_a_whole(self) -> None:
-        scenario = machine(Policy.RESTRICTED, [0, 0, 0], scope=Scope.POD)
+        scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 0], scope=TopologyScope.POD)
         scenario.run(pod("p", init("i", 1)))
-        again = scenario.restarted(topology=Topology(Policy.RESTRICTED, Scope.POD, TWO))
+        again = scenario.restarted(topology=Topology(TopologyPolicy.RESTRICTED, TopologyScope.POD, TWO))
         again.plugin(list(on(0, 0, 0).values()))
         again.run(pod("p", init("i", 1), container("a", gpu=2)))
         assert again.reasons() == {"p": "TopologyAffinity"}
 
     def test_held_devices_decide_also_where_fewer_would_be_needed_now(self) -> None:
-        scenario = machine(Policy.RESTRICTED, [1, 1, 1], scope=Scope.POD)
+        scenario = machine(TopologyPolicy.RESTRICTED, [1, 1, 1], scope=TopologyScope.POD)
         wanted = pod("p", init("i", 1), container("a", gpu=2, nic=1))
         (first,) = calls(scenario.see(wanted))
         scenario.answer_all(scenario.answer(first))
@@ -276,7 +284,7 @@ class TestRestart:
         book = scenario.manager.checkpoint().allocations
         assert {a.container: a.device_ids for a in book} == {"i": ("d0",), "a": ("d0", "d1")}
         again = Scenario(Checkpoint((book[0], replace(book[1], ids_by_numa={1: ("d1", "d2")}))))
-        again = again.restarted(topology=Topology(Policy.RESTRICTED, Scope.POD, TWO))
+        again = again.restarted(topology=Topology(TopologyPolicy.RESTRICTED, TopologyScope.POD, TWO))
         again.plugin(list(on(1, 1, 1).values()))
         again.plugin(list(on(0, 1).values()), NIC, 2)
         again.run(wanted)
@@ -297,10 +305,13 @@ pods = st.lists(
 
 @pytest.mark.kubelet("scenario 34", "scenario 35")
 @given(
-    policy=st.sampled_from(STRICT), scope=st.sampled_from(Scope), wanted=pods, order=st.randoms(use_true_random=False)
+    policy=st.sampled_from(STRICT),
+    scope=st.sampled_from(TopologyScope),
+    wanted=pods,
+    order=st.randoms(use_true_random=False),
 )
 def test_a_strict_policy_holds_for_any_order_of_responses(
-    policy: Policy, scope: Scope, wanted: list[tuple[Container, ...]], order: Random
+    policy: TopologyPolicy, scope: TopologyScope, wanted: list[tuple[Container, ...]], order: Random
 ) -> None:
     gpus, nics = on(0, 0, 0, 1, 1, 1), on(0, 0, 1, 1)
     scenario = machine(policy, [0, 0, 0, 1, 1, 1], [0, 0, 1, 1], scope)
@@ -317,8 +328,8 @@ def test_a_strict_policy_holds_for_any_order_of_responses(
     for name, devices in ((GPU, gpus), (NIC, nics)):
         assert scenario.manager.resources[name].reserved == {}
         for key, ids in scenario.held(name).items():
-            together = key.partition("/")[0] if scope is Scope.POD else key
+            together = key.partition("/")[0] if scope is TopologyScope.POD else key
             nodes.setdefault(together, set()).update(devices[i].numa_nodes[0] for i in ids)
     # three GPUs or two cards fit one node, so nothing here needs two, but a whole pod may
-    if policy is Policy.SINGLE_NUMA_NODE or scope is Scope.CONTAINER:
+    if policy is TopologyPolicy.SINGLE_NUMA_NODE or scope is TopologyScope.CONTAINER:
         assert all(len(found) == 1 for found in nodes.values())

@@ -6,14 +6,14 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.allocation.topology import Hint, Hints, Merged, Policy, Topology, merge
+from nodedevice_agent.devicemanager.allocation.topology import Hint, Hints, Merged, Topology, TopologyPolicy, merge
 
 NODES = (0, 1, 2, 3)
 WHOLE = 0b1111
-ALIGNING = [policy for policy in Policy if policy is not Policy.NONE]
+ALIGNING = [policy for policy in TopologyPolicy if policy is not TopologyPolicy.NONE]
 
 
-def merged(policy: Policy, *resources: Hints, nodes: tuple[int, ...] = NODES) -> Merged:
+def merged(policy: TopologyPolicy, *resources: Hints, nodes: tuple[int, ...] = NODES) -> Merged:
     return merge(Topology(policy, numa_nodes=nodes), resources)
 
 
@@ -56,15 +56,15 @@ ANYWHERE = Merged(None, True)
     ],
 )
 def test_merge(resources: list[Hints], best_effort: Merged, restricted: Merged, single: Merged) -> None:
-    assert merged(Policy.NONE, *resources) == ANYWHERE
-    assert merged(Policy.BEST_EFFORT, *resources) == best_effort
-    assert merged(Policy.RESTRICTED, *resources) == restricted
-    assert merged(Policy.SINGLE_NUMA_NODE, *resources) == single
+    assert merged(TopologyPolicy.NONE, *resources) == ANYWHERE
+    assert merged(TopologyPolicy.BEST_EFFORT, *resources) == best_effort
+    assert merged(TopologyPolicy.RESTRICTED, *resources) == restricted
+    assert merged(TopologyPolicy.SINGLE_NUMA_NODE, *resources) == single
 
 
 def test_on_a_machine_of_one_node_any_device_fits() -> None:
-    assert merged(Policy.SINGLE_NUMA_NODE, good(1), nodes=(0,)) == ANYWHERE
-    assert merged(Policy.RESTRICTED, good(1), nodes=(0,)) == near(0)
+    assert merged(TopologyPolicy.SINGLE_NUMA_NODE, good(1), nodes=(0,)) == ANYWHERE
+    assert merged(TopologyPolicy.RESTRICTED, good(1), nodes=(0,)) == near(0)
 
 
 @st.composite
@@ -80,7 +80,7 @@ def one_resource(draw: st.DrawFn) -> Hints:
 @pytest.mark.kubelet("scenario 61")
 @pytest.mark.parametrize("policy", ALIGNING)
 @given(resources=st.lists(one_resource(), max_size=4))
-def test_equals_the_best_of_every_combination(policy: Policy, resources: list[Hints]) -> None:
+def test_equals_the_best_of_every_combination(policy: TopologyPolicy, resources: list[Hints]) -> None:
     found, expected = merged(policy, *resources), combined(policy, resources)
     assert found.is_admitted == expected.is_admitted
     # without any preference, or without resources, no nodes are needed
@@ -88,7 +88,7 @@ def test_equals_the_best_of_every_combination(policy: Policy, resources: list[Hi
         assert found.affinity == expected.affinity
 
 
-def combined(policy: Policy, resources: Iterable[Hints]) -> Merged:
+def combined(policy: TopologyPolicy, resources: Iterable[Hints]) -> Merged:
     """The rule itself, as the kubelet states it: every combination is merged and the best one stays."""
     choices: list[list[tuple[int | None, bool]]] = []
     for hints in resources:
@@ -97,7 +97,7 @@ def combined(policy: Policy, resources: Iterable[Hints]) -> Merged:
         else:
             choices.append([(hint.mask, hint.is_preferred) for hint in hints] or [(None, False)])
     needed = max((min(m.bit_count() for m, _ in v if m) for v in choices if any(m for m, _ in v)), default=0)
-    if policy is Policy.SINGLE_NUMA_NODE:
+    if policy is TopologyPolicy.SINGLE_NUMA_NODE:
         choices = [[(m, p) for m, p in v if p and (m is None or m.bit_count() == 1)] for v in choices]
     best: tuple[int, bool] | None = None
     for combination in product(*choices):
@@ -109,9 +109,9 @@ def combined(policy: Policy, resources: Iterable[Hints]) -> Merged:
         if together and (best is None or is_better((together, liked), best, needed)):
             best = (together, liked)
     mask, liked = best or (WHOLE, False)
-    admitted = policy is Policy.BEST_EFFORT or liked
+    admitted = policy is TopologyPolicy.BEST_EFFORT or liked
     affinity = frozenset(node for node in NODES if mask >> node & 1)
-    return Merged(None if policy is Policy.SINGLE_NUMA_NODE and mask == WHOLE else affinity, admitted)
+    return Merged(None if policy is TopologyPolicy.SINGLE_NUMA_NODE and mask == WHOLE else affinity, admitted)
 
 
 def is_better(new: tuple[int, bool], old: tuple[int, bool], needed: int) -> bool:

@@ -44,7 +44,7 @@ BAD = {
     "a tree of files": Bad(_devices(("/dev/a", "/sys")), "directory /sys of the host has more than"),
     "permissions": Bad(_devices(("/dev/a", "/dev/null"), permissions="rwx"), "permissions 'rwx' are not letters of"),
     "one place for two devices": Bad(
-        _devices(("/dev/a", "/dev/null"), ("/dev//a", "/dev/zero")), "are both to be at /dev/a in the container"
+        _devices(("/dev/a", "/dev/null"), ("/dev//a", "/dev/zero")), "are both at /dev/a in the container"
     ),
     "over everything": Bad(_mounts(("/", "/tmp")), "the mount of /tmp over / of the container"),
     "no such mount": Bad(_mounts(("/here", "/e2e-none")), "/e2e-none"),

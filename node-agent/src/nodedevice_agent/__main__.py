@@ -15,7 +15,7 @@ from nodedevice_common import logs
 
 from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
-from nodedevice_agent.checkpoint.state_dir import held, make
+from nodedevice_agent.checkpoint.files import locked_state_dir, make_state_dir
 from nodedevice_agent.cli.checkpoint import checkpoint
 from nodedevice_agent.cli.gpu import gpu
 from nodedevice_agent.cli.runtime import runtime
@@ -174,14 +174,14 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 async def _run(settings: Settings) -> None:
     state_dir, plugin_dir = Path(settings.state_dir), Path(settings.plugin_dir)
-    make(state_dir)
+    make_state_dir(state_dir)
     cluster = Cluster.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
     health = Health("plugin directory", "node", "api server", "pods")
     server = http.serve(settings.http_address, health)
     try:
         with ExitStack() as stack:
             directory = await _wait_for(lambda: stack.enter_context(PluginDirectory.take(plugin_dir)), health)
-            await _wait_for(lambda: stack.enter_context(held(state_dir)), health)
+            await _wait_for(lambda: stack.enter_context(locked_state_dir(state_dir)), health)
             settings = with_selected_runtime(settings)
             extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}
             log.info("starting", extra=extra)

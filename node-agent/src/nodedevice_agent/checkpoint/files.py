@@ -1,10 +1,15 @@
-"""The checkpoint and its journal on disk: restored at the start, replaced whole or not at all, kept aside when invalid."""
+"""The state directory on disk: its lock, and the checkpoint with its journal.
+
+The checkpoint is restored at the start, replaced whole or not at all, and kept aside when it is invalid.
+"""
 
 import errno
+import fcntl
 import logging
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,16 +19,52 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import replayed
 from nodedevice_agent.checkpoint.validation import check_possible
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import SettingsError, StateDirectoryUsed
 
 log = logging.getLogger(__name__)
 
 FILE_NAME = "checkpoint.json"
+# another name than the plugin directory's lock has: both may be the same directory
+_LOCK = ".nodedevice-agent.state.lock"
 # Some thousand containers with responses of several KiB each, and the IDs of some hundred thousand devices. A bigger file needs
 # more memory than an agent has; its content is recovered from the API.
 MAX_BYTES = 64 * 1024 * 1024
 # while an agent writes, each attempt may meet another write; there is one a second
 _ATTEMPTS = 5
+
+
+def make_state_dir(state_dir: Path) -> None:
+    """Create the state directory with mode 0750 if it is missing. Raises SettingsError."""
+    try:
+        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise _unusable(state_dir, exc) from exc
+
+
+@contextmanager
+def locked_state_dir(state_dir: Path) -> Iterator[None]:
+    """Lock the state directory for this process: of two that wrote the same checkpoint each would lose what the other wrote.
+
+    Readers, such as `nodedevice-agent checkpoint`, need no lock. Raises StateDirectoryUsed, and SettingsError where no file can be
+    created in it.
+    """
+    try:
+        # never removed: that would race with the next process that locks it
+        lock = os.open(state_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise _unusable(state_dir, exc) from exc
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            raise StateDirectoryUsed(str(state_dir)) from exc
+        yield
+    finally:
+        os.close(lock)
+
+
+def _unusable(state_dir: Path, error: OSError) -> SettingsError:
+    return SettingsError(f"--state-dir {state_dir} cannot be used: {error.strerror}; make it writable or give another")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint.files import FILE_NAME
+from nodedevice_agent.checkpoint.files import FILE_NAME, locked_state_dir, make_state_dir
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import SettingsError, StateDirectoryUsed
 
 JOURNAL = f"{FILE_NAME}.journal"
 
@@ -223,3 +223,45 @@ class TestWriting:
     def test_a_folder_that_is_gone_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No such file"):
             checkpoint_file.write(tmp_path / "gone" / FILE_NAME, "text")
+
+
+class TestStateDirectory:
+    """One agent at a time in a state directory, for as long as it runs."""
+
+    def test_only_root_may_write(self, tmp_path: Path) -> None:
+        make_state_dir(tmp_path / "a/b")
+        make_state_dir(tmp_path / "a/b")
+        assert (tmp_path / "a/b").stat().st_mode & 0o027 == 0
+
+    def test_a_second_agent_is_refused_until_the_first_has_ended(self, tmp_path: Path) -> None:
+        with locked_state_dir(tmp_path):
+            with (
+                pytest.raises(StateDirectoryUsed, match="--state-dir of its own") as refused,
+                locked_state_dir(tmp_path),
+            ):
+                pass
+            assert refused.value.directory == str(tmp_path)
+        with locked_state_dir(tmp_path):
+            pass
+
+    def test_two_directories_are_two(self, tmp_path: Path) -> None:
+        for name in "ab":
+            make_state_dir(tmp_path / name)
+        with locked_state_dir(tmp_path / "a"), locked_state_dir(tmp_path / "b"):
+            pass
+
+    def test_a_path_below_a_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(SettingsError, match=r"--state-dir .*file/x cannot be used: Not a directory"):
+            make_state_dir(tmp_path / "file/x")
+
+    def test_a_read_only_file_system_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def read_only(*_: object) -> int:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        monkeypatch.setattr(os, "open", read_only)
+        with (
+            pytest.raises(SettingsError, match="cannot be used: Read-only file system; make it writable"),
+            locked_state_dir(tmp_path),
+        ):
+            pass

@@ -2,7 +2,7 @@
 
 The age of a Lease is measured by our own monotonic clock from when its renewal was last seen to change, so that no two clocks are
 compared; a Lease in the first list counts from that list. Time in which no list was possible is not counted. A Lease that is gone
-is one that is not renewed: somebody may have deleted it, and its agent recreates it when it renews next.
+is one that is not renewed: a user may have deleted it, and its agent recreates it when it renews next.
 
 One agent that falls silent has a problem of its own. Many within a minute are an outage: an API server that takes no renewals, a
 network partition. Then it is reported, and nothing is withdrawn. Within a minute, as a Lease lasts one: agents that are cut off at

@@ -2,7 +2,7 @@
 
 A whole list each time, from the API server's watch cache: a watch would bring every renewal of every agent. The first is made when
 all NodeDevices are known, as what is stored in them about their agents outlives a restart of the operator. It holds until a list
-succeeds: that the API server does not give us the Leases says nothing about the agents.
+succeeds: a failed request proves nothing about the agents.
 """
 
 import asyncio

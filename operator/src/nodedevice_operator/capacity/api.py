@@ -27,7 +27,7 @@ class CapacityApi(Requests):
             "apiVersion": "v1",
             "kind": "Node",
             # The API server rejects the apply if the uid or the version differs: the Node was recreated under this name,
-            # or somebody, another operator above all, has written it since we decided.
+            # or another client, in particular another operator, has written it since the decision.
             "metadata": {"name": node.name, "uid": node.uid, "resourceVersion": str(node.resource_version)},
             "status": {"capacity": quantities, "allocatable": quantities},
         }

@@ -1,6 +1,6 @@
-"""Which of two releases is the newer one, and whether one may take the place of what the other has put there.
+"""Which of two releases is newer, and whether one may replace the objects of the other.
 
-As semantic versioning orders them, as far as our own releases need: numbers first, a pre-release before its release.
+Ordered as in semantic versioning, as far as our own releases need: by numbers, a pre-release before its release.
 """
 
 import re
@@ -12,7 +12,7 @@ _FORM: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]{
 
 @dataclass(frozen=True, slots=True, order=True)
 class Release:
-    """A release by its numbers. pre_release: what orders the parts of rc.1 and the like; that of a release sorts after any."""
+    """A release by its numbers. pre_release: sort key of the parts of rc.1 and the like; that of a release sorts last."""
 
     major: int
     minor: int
@@ -24,7 +24,7 @@ _NO_PRE_RELEASE: Final = ((2, 0, ""),)
 
 
 def release(text: str) -> Release | None:
-    """The release that this text names; None where it names none."""
+    """The release in this text; None where it is not one."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None
@@ -35,6 +35,6 @@ def release(text: str) -> Release | None:
 
 
 def is_older(ours: str, there: str) -> bool:
-    """Whether `ours` is of an older release than what is there. What says nothing of its release is as old as can be."""
+    """Whether release `ours` is older than the existing `there`. A text that is no release counts as the oldest."""
     stored, own = release(there), release(ours)
     return stored is not None and own is not None and own < stored

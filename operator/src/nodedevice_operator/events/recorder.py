@@ -174,7 +174,7 @@ class EventRecorder:
             try:
                 await _retrying(lambda: self._api.repeat_event(event, suffix, count + 1))
             except NotFound:
-                count = 0  # the API server keeps it for an hour, or somebody deleted it
+                count = 0  # the API server keeps it for an hour, or it was deleted
             else:
                 self._remember(key, suffix, count + 1, now)
                 return

@@ -18,7 +18,7 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 MOST_RESOURCES: Final = 100
 # Pairs of namespace and resource, those with most devices first; the others are counted together.
 MOST_HOLDERS: Final = 500
-# Series of each family with a node label. A longer list of nodes with problems helps nobody.
+# Series of each family with a node label. A longer list of nodes with problems is of no use.
 MOST_WITH_PROBLEMS: Final = 500
 # no resource and no namespace can have this name
 OTHER: Final = "(other)"

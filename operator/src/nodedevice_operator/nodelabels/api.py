@@ -18,7 +18,7 @@ class NodeLabelsApi(Requests):
     async def label_node(self, node: NodeRecord, labels: Mapping[str, str | None]) -> NodeRecord:
         """Set these labels of this version of the Node, and remove those that are None; return the Node after the write.
 
-        Raises Conflict when somebody has written the Node since, and NotFound.
+        Raises Conflict when another client has written the Node since, and NotFound.
         """
         metadata = {"uid": node.uid, "resourceVersion": str(node.resource_version), "labels": dict(labels)}
         return await self._merge_node(node.name, {"metadata": metadata})
@@ -26,7 +26,7 @@ class NodeLabelsApi(Requests):
     async def taint_node(self, name: str, uid: str, *, is_tainted: bool) -> NodeRecord:
         """Add our taint to the Node of that uid, or remove it; return the Node after the write.
 
-        Raises Conflict when somebody writes the Node in between, and NotFound.
+        Raises Conflict when another client writes the Node in between, and NotFound.
         """
         path = f"{CORE}/nodes/{path_segment(name)}"
         node = understood("GET", "nodes", await self._client.request("GET", "nodes", path), Node)

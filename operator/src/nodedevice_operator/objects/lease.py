@@ -37,9 +37,9 @@ class LeaseList(Schema):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """An agent's Lease. `renewed` is the API's own text; only whether it changes is looked at.
+    """An agent's Lease. `renewed` is the API's own text; it only matters whether it changes.
 
-    refusals: registrations of device plugins that the agent refused lately, in its words.
+    refusals: registrations of device plugins that the agent refused lately, one sentence each.
     """
 
     renewed: str
@@ -47,10 +47,10 @@ class LeaseRecord:
     refusals: tuple[str, ...] = ()
 
 
-def lease_record(wire: Lease, default_seconds: int) -> LeaseRecord:
-    refusals = wire.metadata.annotations.get(names.REFUSALS_ANNOTATION, "").splitlines()[:_MOST_REFUSALS]
+def lease_record(obj: Lease, default_seconds: int) -> LeaseRecord:
+    refusals = obj.metadata.annotations.get(names.REFUSALS_ANNOTATION, "").splitlines()[:_MOST_REFUSALS]
     return LeaseRecord(
-        wire.spec.renew_time,
-        wire.spec.lease_duration_seconds or default_seconds,
+        obj.spec.renew_time,
+        obj.spec.lease_duration_seconds or default_seconds,
         tuple(refusal[:_LONGEST_REFUSAL] for refusal in refusals if refusal),
     )

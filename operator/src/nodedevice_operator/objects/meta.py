@@ -41,7 +41,7 @@ class WatchEvent(Schema, Generic[T]):
     object: T
 
 
-# The same where the object is decoded afterwards: what it is, the type tells.
+# The same for an object that is decoded afterwards, depending on the type.
 RawWatchEvent = WatchEvent[Raw]
 
 

@@ -12,7 +12,7 @@ from nodedevice_common.quantity import count
 from nodedevice_operator.objects.meta import ListMetadata, Schema
 from nodedevice_operator.objects.shared import OURS, STATUS, shared
 
-# Stands in where a value is there and managedFields names nobody, as on a Node that was made without any.
+# The writer of a value that managedFields names no owner of, as on a Node that was created without managedFields.
 UNKNOWN_WRITER: Final = "unknown"
 
 LABEL_PREFIX: Final = f"{GROUP}/"
@@ -77,7 +77,7 @@ class NodeList(Schema):
 
 @dataclass(frozen=True, slots=True)
 class ExtendedResource:
-    """One extended resource as a Node shows it: how many, and who owns the number."""
+    """One extended resource as a Node shows it: the numbers and their field managers."""
 
     capacity: int | None = None
     allocatable: int | None = None
@@ -127,9 +127,9 @@ UNLABELED: Final = TaintAndLabels()
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A Node: its identity, its extended resources, and what of its taints and labels is the operator's.
+    """A Node: its identity, its extended resources, and the operator's taint and labels.
 
-    made: when, in the API's own form to the second. Texts of that form sort as their times do.
+    made: when it was created, in the API's own form to the second. Texts of that form sort as their times do.
     """
 
     name: str
@@ -151,12 +151,12 @@ class NodeRecord:
 _resources: dict[ExtendedResource, ExtendedResource] = {}
 
 
-def node_record(wire: Node) -> NodeRecord:
+def node_record(obj: Node) -> NodeRecord:
     """Record of a Node, with the owners of its extended resources from managedFields."""
-    capacity, allocatable = _extended(wire.status.capacity), _extended(wire.status.allocatable)
+    capacity, allocatable = _extended(obj.status.capacity), _extended(obj.status.allocatable)
     capacity_owners: dict[str, set[str]] = {}
     allocatable_owners: dict[str, set[str]] = {}
-    for entry in wire.metadata.managed_fields:
+    for entry in obj.metadata.managed_fields:
         owner = _owner(entry)
         for owned, owners in (
             (entry.fields.status.capacity, capacity_owners),
@@ -176,13 +176,13 @@ def node_record(wire: Node) -> NodeRecord:
         )
         for name in sorted(capacity.keys() | allocatable.keys())
     }
-    meta = wire.metadata
+    meta = obj.metadata
     return NodeRecord(
         intern(meta.name),
         intern(meta.uid),
         int(meta.resource_version),
         resources,
-        _taint_and_labels(wire),
+        _taint_and_labels(obj),
         intern(meta.creation_timestamp),
     )
 
@@ -192,9 +192,9 @@ def is_our_label(label: str) -> bool:
     return label.startswith(LABEL_PREFIX) and label.endswith((TOTAL, HEALTHY))
 
 
-def _taint_and_labels(wire: Node) -> TaintAndLabels:
-    labels = {key: value for key, value in wire.metadata.labels.items() if is_our_label(key)}
-    is_tainted = any(taint.key == TAINT for taint in wire.spec.taints)
+def _taint_and_labels(obj: Node) -> TaintAndLabels:
+    labels = {key: value for key, value in obj.metadata.labels.items() if is_our_label(key)}
+    is_tainted = any(taint.key == TAINT for taint in obj.spec.taints)
     return TaintAndLabels(is_tainted, labels) if labels or is_tainted else UNLABELED
 
 

@@ -32,7 +32,7 @@ class StatusFields(Schema):
 
 
 class StatusWriter(Schema):
-    """Who owns which fields. They are a list as long as the object, read only where the writer is one to ask about."""
+    """The fields of one field manager. They are as long as the object, and decoded only for unexpected managers."""
 
     manager: str = ""
     subresource: str = ""
@@ -125,7 +125,7 @@ class NodeDeviceList(Schema):
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
-    """A device that somebody holds or that is broken; a free healthy one is only counted."""
+    """A device that is allocated or not healthy; a free healthy one is only counted."""
 
     health: str
     reason: str
@@ -135,7 +135,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """What one container of one pod holds of the resource. not_injected: it runs, and was not given these devices."""
+    """The devices of the resource that one container holds. not_injected: it runs without these devices."""
 
     namespace: str
     name: str
@@ -149,7 +149,7 @@ class AllocationRecord:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A container that asked for the resource and did not get it yet. not_injected: it runs all the same."""
+    """A container that requested the resource and does not have it yet. not_injected: it runs all the same."""
 
     namespace: str
     name: str
@@ -162,7 +162,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class StoredCondition:
-    """A condition as it is stored. `since` is the API's own text: it is handed back, never computed with."""
+    """A condition as it is stored. `since` is the API's own text: it is written back, never computed with."""
 
     status: str
     reason: str
@@ -173,10 +173,10 @@ class StoredCondition:
 
 @dataclass(frozen=True, slots=True)
 class NodeDeviceRecord:
-    """A NodeDevice. `has_status` is False until its agent has said anything, whatever others have written into its status.
+    """A NodeDevice. `has_status` is False until its agent has written a status, whatever others have written into it.
 
     runtime: how devices reach containers there.
-    edited_by: who else has written what is the agent's or the operator's in its status, as field managers.
+    edited_by: other field managers that have written status fields of the agent or the operator.
     """
 
     name: str
@@ -219,13 +219,13 @@ class NodeDeviceRecord:
 
     @property
     def unlisted_unhealthy(self) -> int:
-        """How many of the devices that the list leaves out are not healthy."""
+        """How many of the devices that the list omits are not healthy."""
         broken = self.total - self.healthy - len(self.unhealthy())
         return min(max(broken, 0), self.devices_omitted)
 
 
 def is_real(record: NodeDeviceRecord) -> bool:
-    """Whether it is the NodeDevice of its resource; one made by hand under another name is not."""
+    """Whether it is the NodeDevice of its resource; one created by hand under another name is not."""
     return record.name == names.node_device_name(record.node, record.resource)
 
 
@@ -233,21 +233,21 @@ _devices: dict[DeviceRecord, DeviceRecord] = {}
 _conditions: dict[StoredCondition, StoredCondition] = {}
 
 
-def node_device_record(wire: NodeDevice) -> NodeDeviceRecord:
-    """Record of a NodeDevice; of its devices, those that are held or broken."""
-    meta, status = wire.metadata, wire.status
+def node_device_record(obj: NodeDevice) -> NodeDeviceRecord:
+    """Record of a NodeDevice; of its devices, those that are allocated or not healthy."""
+    meta, status = obj.metadata, obj.status
     held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
-    # an ID is told several times in one object, and in no other
+    # an ID occurs several times in one object, and in no other object
     ids = {device.id: device.id for device in status.devices}
     return NodeDeviceRecord(
         name=meta.name,
         uid=meta.uid,
         generation=meta.generation,
         resource_version=int(meta.resource_version),
-        node=intern(wire.spec.node_name),
-        resource=intern(wire.spec.resource_name),
+        node=intern(obj.spec.node_name),
+        resource=intern(obj.spec.resource_name),
         owner_uid=next((intern(o.uid) for o in meta.owner_references if o.kind == "Node"), None),
-        has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(wire),
+        has_status=(status.total is not None or status.endpoint is not None) and _is_of_agent(obj),
         total=status.total or 0,
         healthy=status.healthy,
         cordoned=status.cordoned,
@@ -269,21 +269,21 @@ def node_device_record(wire: NodeDevice) -> NodeDeviceRecord:
 
 
 def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
-    """Who else has written what is the agent's or the operator's. A condition of another type is its writer's own."""
+    """Other managers that have written fields of the agent or the operator. A condition of another type belongs to its writer."""
     others = [entry for entry in entries if entry.subresource == STATUS and entry.manager not in _WRITERS]
     return frozenset(intern(entry.manager) for entry in others if _is_edit(entry.fields)) if others else _NOBODY
 
 
-def _is_of_agent(wire: NodeDevice) -> bool:
-    """Whether an agent told it, and not somebody by hand in its place.
+def _is_of_agent(obj: NodeDevice) -> bool:
+    """Whether an agent has written the status, and not another client in its place.
 
-    What was advertised stays so, and what nobody owns: managedFields can be reset or restored, and an agent that finds all as it
-    would write it writes nothing.
+    A status counts as the agent's while it is advertised, and when its fields have no owner: managedFields can be reset or restored,
+    and an agent that finds the status as it should be writes nothing.
     """
-    writers = [entry for entry in wire.metadata.managed_fields if entry.subresource == STATUS]
+    writers = [entry for entry in obj.metadata.managed_fields if entry.subresource == STATUS]
     if any(entry.manager == names.AGENT_FIELD_MANAGER for entry in writers):
         return True
-    if any(c.type == names.Condition.ADVERTISED and c.status == "True" for c in wire.status.conditions):
+    if any(c.type == names.Condition.ADVERTISED and c.status == "True" for c in obj.status.conditions):
         return True
     return not any(_OF_AGENT & _owned(entry.fields).keys() for entry in writers if entry.manager not in _WRITERS)
 
@@ -297,45 +297,45 @@ def _is_edit(fields: msgspec.Raw) -> bool:
 
 
 def _owned(fields: msgspec.Raw) -> Mapping[str, Any]:
-    """What of the status is owned; nothing where that cannot be read."""
+    """The owned fields of the status; none where they cannot be decoded."""
     try:
         return msgspec.json.decode(fields, type=StatusFields).status
     except msgspec.MsgspecError:
         return {}
 
 
-def _device(wire: DeviceStatus) -> DeviceRecord:
-    is_missing = wire.presence == "Missing"
-    return shared(_devices, DeviceRecord(intern(wire.health), intern(wire.reason), is_missing, tuple(wire.numa_nodes)))
+def _device(obj: DeviceStatus) -> DeviceRecord:
+    is_missing = obj.presence == "Missing"
+    return shared(_devices, DeviceRecord(intern(obj.health), intern(obj.reason), is_missing, tuple(obj.numa_nodes)))
 
 
-def _allocation(wire: AllocationStatus, ids: Mapping[str, str]) -> AllocationRecord:
+def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationRecord:
     return AllocationRecord(
-        intern(wire.namespace),
-        intern(wire.name),
-        intern(wire.pod_uid),
-        intern(wire.container),
-        tuple(ids.get(device_id, device_id) for device_id in wire.device_ids),
-        wire.omitted,
-        wire.releasing,
-        wire.not_injected,
+        intern(obj.namespace),
+        intern(obj.name),
+        intern(obj.pod_uid),
+        intern(obj.container),
+        tuple(ids.get(device_id, device_id) for device_id in obj.device_ids),
+        obj.omitted,
+        obj.releasing,
+        obj.not_injected,
     )
 
 
-def _waiting(wire: WaitingStatus) -> Waiting:
+def _waiting(obj: WaitingStatus) -> Waiting:
     return Waiting(
-        wire.namespace, wire.name, wire.pod_uid, wire.container, wire.reason, wire.message, wire.not_injected
+        obj.namespace, obj.name, obj.pod_uid, obj.container, obj.reason, obj.message, obj.not_injected
     )
 
 
-def _condition(wire: ConditionStatus) -> StoredCondition:
+def _condition(obj: ConditionStatus) -> StoredCondition:
     return shared(
         _conditions,
         StoredCondition(
-            intern(wire.status),
-            intern(wire.reason),
-            intern(wire.message),
-            intern(wire.last_transition_time),
-            wire.observed_generation,
+            intern(obj.status),
+            intern(obj.reason),
+            intern(obj.message),
+            intern(obj.last_transition_time),
+            obj.observed_generation,
         ),
     )

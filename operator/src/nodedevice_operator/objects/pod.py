@@ -31,13 +31,13 @@ class Pod(Schema):
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """What is asked of a pod: which one it is, where it runs ("" while it is not bound), and whether it is about to end."""
+    """A pod: its uid, its node ("" while it is not bound), and whether it is ending."""
 
     uid: str
     node: str
     is_ending: bool = False
 
 
-def pod_record(wire: Pod) -> PodRecord:
-    is_ending = bool(wire.metadata.deletion_timestamp) or wire.status.phase in _OVER
-    return PodRecord(wire.metadata.uid, wire.spec.node_name, is_ending)
+def pod_record(obj: Pod) -> PodRecord:
+    is_ending = bool(obj.metadata.deletion_timestamp) or obj.status.phase in _OVER
+    return PodRecord(obj.metadata.uid, obj.spec.node_name, is_ending)

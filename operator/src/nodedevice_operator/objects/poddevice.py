@@ -50,7 +50,7 @@ class PodDeviceList(Schema):
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """A device as a PodDevice shows it; `health` is Unknown where the plugin no longer lists it."""
+    """A device in a PodDevice; `health` is Unknown where the plugin no longer lists it."""
 
     id: str
     health: str
@@ -75,7 +75,7 @@ class HoldingContainer:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """All that the operator writes into a PodDevice. `owner_uid` is of the Pod that owns it."""
+    """Everything that the operator writes into a PodDevice. `owner_uid` is of the Pod that owns it."""
 
     node: str
     pod_uid: str
@@ -92,7 +92,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class PodDeviceRecord:
-    """A PodDevice: whose it is, and a fingerprint of all that the operator writes into one."""
+    """A PodDevice: its pod, and a fingerprint of everything that the operator writes into it."""
 
     namespace: str
     name: str
@@ -107,9 +107,9 @@ class PodDeviceRecord:
         return self.namespace, self.name
 
 
-def pod_device_record(wire: PodDevice) -> PodDeviceRecord:
-    """Record of a PodDevice: its content only as a fingerprint."""
-    meta = wire.metadata
+def pod_device_record(obj: PodDevice) -> PodDeviceRecord:
+    """Record of a PodDevice, with its content as a fingerprint."""
+    meta = obj.metadata
     containers = tuple(
         HoldingContainer(
             container.name,
@@ -121,15 +121,15 @@ def pod_device_record(wire: PodDevice) -> PodDeviceRecord:
                 for resource in container.resources
             ),
         )
-        for container in wire.status.containers
+        for container in obj.status.containers
     )
     content = Content(
-        node=wire.spec.node_name,
-        pod_uid=wire.spec.pod_uid,
+        node=obj.spec.node_name,
+        pod_uid=obj.spec.pod_uid,
         owner_uid=next((o.uid for o in meta.owner_references if o.kind == "Pod"), ""),
-        resources=wire.status.resources,
-        devices=wire.status.devices,
-        health=wire.status.health,
+        resources=obj.status.resources,
+        devices=obj.status.devices,
+        health=obj.status.health,
         containers=containers,
     )
     return PodDeviceRecord(
@@ -137,7 +137,7 @@ def pod_device_record(wire: PodDevice) -> PodDeviceRecord:
         intern(meta.name),
         meta.uid,
         int(meta.resource_version),
-        intern(wire.spec.node_name),
-        intern(wire.spec.pod_uid),
+        intern(obj.spec.node_name),
+        intern(obj.spec.pod_uid),
         content.fingerprint(),
     )

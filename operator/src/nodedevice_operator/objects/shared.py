@@ -16,7 +16,7 @@ from nodedevice_operator.objects.meta import Schema
 OURS: Final = names.OPERATOR_FIELD_MANAGER
 STATUS: Final = "status"
 
-# Values of which there are few kinds and thousands of equals; past so many kinds they are no longer worth remembering.
+# Values of few kinds, each with thousands of equals; past so many kinds they are not worth remembering.
 _MOST_SHARED: Final = 4096
 
 S = TypeVar("S", bound=Schema)

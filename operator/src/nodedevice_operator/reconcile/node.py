@@ -86,7 +86,7 @@ class NodeReconciler:
         try:
             await self._pod_devices.reconcile(node, memory.pod_devices)
         except ApiError as error:
-            failures.append(error)  # a rejected PodDevice says nothing against the conditions
+            failures.append(error)  # the conditions do not depend on PodDevices
         waits = [self._conditions.node_missing_wait(node, memory.conditions)]
         failures += await self._conditions.reconcile(node, memory.conditions, capacity)
         if capacity.due_at is not None:

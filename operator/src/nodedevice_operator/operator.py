@@ -43,8 +43,8 @@ from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
+from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
-from nodedevice_operator.requiredplugins.objects import PolicyObjects
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
 from nodedevice_operator.settings import Settings
 from nodedevice_operator.workqueue import WorkQueue
@@ -90,7 +90,7 @@ class Operator:
             settings.agent_poll_seconds,
         )
         self._required_plugins = RequiredPluginsController(
-            PolicyObjects(self._client),
+            RequiredPluginsApi(self._client),
             PodAnnotator(UnboundPodsApi(self._client), is_on=settings.mark_waiting_pods),
             self._cache,
             self._queue,

@@ -30,7 +30,7 @@ from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.nodelabels.api import NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.poddevices.api import PodDevicesApi
-from nodedevice_operator.requiredplugins.objects import PolicyObjects
+from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 _SECONDS: Final = 180.0
@@ -80,7 +80,7 @@ class Cleanup:
         self._node_labels = NodeLabelsApi(self._fenced)
         self._pod_devices_api = PodDevicesApi(self._fenced)
         self._leftovers = LeftoversApi(self._fenced)
-        self._policies = PolicyObjects(self._fenced)
+        self._policies = RequiredPluginsApi(self._fenced)
         self._workloads = WorkloadsApi(self._free, scope.namespace)
         self._election = Election(
             LeaderLeases(self._free, scope.namespace), self._fence, _TIMING, f"cleanup_{identity()}", lambda *_: None

@@ -277,8 +277,8 @@ def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
 def _is_of_agent(obj: NodeDevice) -> bool:
     """Whether an agent has written the status, and not another client in its place.
 
-    A status counts as the agent's while it is advertised, and when its fields have no owner: managedFields can be reset or restored,
-    and an agent that finds the status as it should be writes nothing.
+    A status counts as the agent's while it is advertised, and when its fields have no owner: managedFields can be reset or
+    restored, and an agent that finds the status as it should be writes nothing.
     """
     writers = [entry for entry in obj.metadata.managed_fields if entry.subresource == STATUS]
     if any(entry.manager == names.AGENT_FIELD_MANAGER for entry in writers):
@@ -323,9 +323,7 @@ def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationReco
 
 
 def _waiting(obj: WaitingStatus) -> Waiting:
-    return Waiting(
-        obj.namespace, obj.name, obj.pod_uid, obj.container, obj.reason, obj.message, obj.not_injected
-    )
+    return Waiting(obj.namespace, obj.name, obj.pod_uid, obj.container, obj.reason, obj.message, obj.not_injected)
 
 
 def _condition(obj: ConditionStatus) -> StoredCondition:

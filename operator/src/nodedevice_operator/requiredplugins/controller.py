@@ -21,7 +21,7 @@ from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
-from nodedevice_operator.requiredplugins.objects import PolicyObjects
+from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.pending_pods import advertised
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, Step
 from nodedevice_operator.requiredplugins.watch import PERMISSIONS, REMEDY, PolicyState, PolicyWatch
@@ -41,7 +41,7 @@ class RequiredPluginsController:
 
     def __init__(
         self,
-        objects: PolicyObjects,
+        api: RequiredPluginsApi,
         annotator: PodAnnotator,
         cache: Cache,
         queue: WorkQueue,
@@ -51,14 +51,14 @@ class RequiredPluginsController:
         is_on: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._objects = objects
+        self._api = api
         self._annotator = annotator
         self._cache = cache
         self._queue = queue
         self._metrics = metrics
         self._fence = fence
         self._clock = clock
-        self._watch = PolicyWatch(objects, self._on_policy_change, self._enqueue_all, is_on=is_on)
+        self._watch = PolicyWatch(api, self._on_policy_change, self._enqueue_all, is_on=is_on)
         # by kind, the spec that was sent and what the API server made of it
         self._accepted: dict[str, tuple[Spec, Spec]] = {}
         self._desired: tuple[str, ...] = ()
@@ -154,16 +154,16 @@ class RequiredPluginsController:
     async def _apply(self, step: Step) -> None:
         if step.spec is None:
             try:
-                await self._objects.delete(step.kind)
+                await self._api.delete(step.kind)
             except NotFound:
                 log.debug("policy is deleted already", extra={"kind": step.kind})
             self._watch.put(step.kind, None)
             log.info("policy deleted", extra={"kind": step.kind})
             return
-        spec = await self._objects.apply(step.kind, step.spec)
+        spec = await self._api.apply(step.kind, step.spec)
         if spec != step.spec:
             # server-side apply keeps what others have put into its lists
-            spec = await self._objects.replace(step.kind, step.spec)
+            spec = await self._api.replace(step.kind, step.spec)
         self._accepted[step.kind] = (step.spec, spec)
         self._watch.put(step.kind, spec)
         log.info("policy written", extra={"kind": step.kind, "resource_names": len(self._desired)})

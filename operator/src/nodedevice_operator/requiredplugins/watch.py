@@ -14,7 +14,7 @@ from nodedevice_common.backoff import Backoff
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable
-from nodedevice_operator.requiredplugins.objects import PolicyObjects
+from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, Stored
 
 log = logging.getLogger(__name__)
@@ -46,9 +46,9 @@ class PolicyWatch:
     """
 
     def __init__(
-        self, objects: PolicyObjects, changed: Callable[[], None], upgraded: Callable[[], None], *, is_on: bool
+        self, api: RequiredPluginsApi, changed: Callable[[], None], upgraded: Callable[[], None], *, is_on: bool
     ) -> None:
-        self._objects = objects
+        self._api = api
         self._changed = changed
         self._upgraded = upgraded
         self.state = PolicyState.UNKNOWN if is_on else PolicyState.OFF
@@ -79,7 +79,7 @@ class PolicyWatch:
             seconds = _FIRST_DELAY_SECONDS
             try:
                 version = await self._read(kind)
-                async for spec in self._objects.follow(kind, version):
+                async for spec in self._api.follow(kind, version):
                     backoff.reset()
                     self._take(kind, spec)
             except ApiError as error:
@@ -90,7 +90,7 @@ class PolicyWatch:
     async def _read(self, kind: str) -> str:
         """Read that object; return the version from which a watch goes on. Raises ApiError, logged once until it works again."""
         try:
-            spec, version = await self._objects.read(kind)
+            spec, version = await self._api.read(kind)
         except ApiError as error:
             self._read_failed(kind, error, was_read=kind in self._specs)
             raise
@@ -125,7 +125,7 @@ class PolicyWatch:
         async for attempt in AsyncRetrying(retry=transient, wait=wait):
             with attempt:
                 try:
-                    served = await self._objects.served()
+                    served = await self._api.served()
                 except NotFound:
                     served = frozenset()
                 except ApiError as error:

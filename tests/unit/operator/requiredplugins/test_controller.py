@@ -14,8 +14,8 @@ from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.requiredplugins import watch as policy_watch
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
+from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
-from nodedevice_operator.requiredplugins.objects import PolicyObjects
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure
 from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
@@ -41,7 +41,7 @@ def advertised_as(status: str, reason: str, node: str = "node-a") -> NodeDeviceR
 ADVERTISED = advertised_as("True", names.Reason.ADVERTISED)
 
 
-class Objects(PolicyObjects):
+class Objects(RequiredPluginsApi):
     """The two objects in memory; `refuses` says no to every write, `hides` is what every read fails with.
 
     hides_all: what the question fails with whether there are any.

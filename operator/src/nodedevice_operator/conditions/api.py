@@ -9,7 +9,7 @@ from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.api import OWN, Requests, path_segment
 from nodedevice_operator.kube.decode import read
-from nodedevice_operator.objects.nodedevice import NodeDevice, NodeDeviceRecord, node_device_record
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, node_device_record
 
 
 class ConditionsApi(Requests):
@@ -39,7 +39,7 @@ class ConditionsApi(Requests):
             "status": {"conditions": [_encode(condition) for condition in conditions]},
         }
         data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
-        return read("PATCH", names.NODE_DEVICES, data, NodeDevice, node_device_record)
+        return read("PATCH", names.NODE_DEVICES, data, NodeDeviceSchema, node_device_record)
 
 
 def _encode(value: ConditionValue) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from nodedevice_operator.informers.store import Cache, Store
 from nodedevice_operator.kube.api import CORE, OWN, Cluster, Listed
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import VALUE_ERRORS, item, key_of, tell_not_understood, understood
-from nodedevice_operator.objects.meta import OwnedMetadata, RawWatchEvent, Versioned, WatchEvent
-from nodedevice_operator.objects.node import Node, NodeMetadata, node_record
-from nodedevice_operator.objects.nodedevice import NodeDevice, node_device_record
-from nodedevice_operator.objects.poddevice import PodDevice, pod_device_record
+from nodedevice_operator.objects.meta import MetadataSchema, RawWatchEvent, Versioned, WatchEvent
+from nodedevice_operator.objects.node import NodeMetadata, NodeSchema, node_record
+from nodedevice_operator.objects.nodedevice import NodeDeviceSchema, node_device_record
+from nodedevice_operator.objects.poddevice import PodDeviceSchema, pod_device_record
 
 log = logging.getLogger(__name__)
 
@@ -62,21 +62,21 @@ class Kind:
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
-        Kind(NODES, f"{CORE}/{NODES}", Node, node_record, msgspec.json.Decoder(WatchEvent[Node]), False),
+        Kind(NODES, f"{CORE}/{NODES}", NodeSchema, node_record, msgspec.json.Decoder(WatchEvent[NodeSchema]), False),
         Kind(
             names.NODE_DEVICES,
             f"{OWN}/{names.NODE_DEVICES}",
-            NodeDevice,
+            NodeDeviceSchema,
             node_device_record,
-            msgspec.json.Decoder(WatchEvent[NodeDevice]),
+            msgspec.json.Decoder(WatchEvent[NodeDeviceSchema]),
             True,
         ),
         Kind(
             names.POD_DEVICES,
             f"{OWN}/{names.POD_DEVICES}",
-            PodDevice,
+            PodDeviceSchema,
             pod_device_record,
-            msgspec.json.Decoder(WatchEvent[PodDevice]),
+            msgspec.json.Decoder(WatchEvent[PodDeviceSchema]),
             True,
         ),
     )
@@ -250,7 +250,7 @@ class Informer:
         else:
             self._store.update(record)
 
-    def _delete(self, metadata: OwnedMetadata | NodeMetadata) -> None:
+    def _delete(self, metadata: MetadataSchema | NodeMetadata) -> None:
         key = key_of(metadata.name, getattr(metadata, "namespace", ""))
         held = self._store.get(key)
         if self._kind.name == NODES or held is not None:
@@ -258,7 +258,7 @@ class Informer:
         else:
             self._store.remove(key, metadata.uid)
 
-    def _mark_invalid(self, metadata: OwnedMetadata | NodeMetadata, problem: Exception) -> None:
+    def _mark_invalid(self, metadata: MetadataSchema | NodeMetadata, problem: Exception) -> None:
         key = key_of(metadata.name, getattr(metadata, "namespace", ""))
         if key is None or self._store.mark_invalid(key):
             tell_not_understood(self._kind.name, metadata.name, problem)

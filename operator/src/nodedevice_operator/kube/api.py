@@ -20,7 +20,7 @@ from nodedevice_operator.kube.decode import VALUE_ERRORS, Key, key_of, page_of, 
 from nodedevice_operator.objects.meta import PartialObjectList, ResourceList
 from nodedevice_operator.objects.node import NodeList, NodeRecord, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceList, NodeDeviceRecord, node_device_record
-from nodedevice_operator.objects.pod import Pod, PodRecord, pod_record
+from nodedevice_operator.objects.pod import PodRecord, PodSchema, pod_record
 from nodedevice_operator.objects.poddevice import PodDeviceList, PodDeviceRecord, pod_device_record
 
 # A page of Nodes is some 2 MB of JSON; only one is held at a time.
@@ -70,7 +70,7 @@ class Requests:
             raise NotFound("GET", "pods", "no pod can have that name", 404)
         path = f"{CORE}/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}"
         data = await self._client.request("GET", "pods", path)
-        return read("GET", "pods", data, Pod, pod_record)
+        return read("GET", "pods", data, PodSchema, pod_record)
 
     async def _apply(self, what: str, path: str, body: Any, *, force: bool) -> bytes:
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER, "force": "true" if force else "false"}

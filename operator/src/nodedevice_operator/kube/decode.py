@@ -12,9 +12,9 @@ import msgspec
 
 from nodedevice_operator.errors import NotUnderstood
 from nodedevice_operator.objects.meta import ListMetadata, PartialObject, PartialObjectList, Schema
-from nodedevice_operator.objects.node import Node, NodeList
-from nodedevice_operator.objects.nodedevice import NodeDevice, NodeDeviceList
-from nodedevice_operator.objects.poddevice import PodDevice, PodDeviceList
+from nodedevice_operator.objects.node import NodeList, NodeSchema
+from nodedevice_operator.objects.nodedevice import NodeDeviceList, NodeDeviceSchema
+from nodedevice_operator.objects.poddevice import PodDeviceList, PodDeviceSchema
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ Key: TypeAlias = str | tuple[str, str] | None
 
 T = TypeVar("T")
 R = TypeVar("R")
-Item = TypeVar("Item", NodeDevice, PodDevice)
+Item = TypeVar("Item", NodeDeviceSchema, PodDeviceSchema)
 Page = TypeVar("Page", NodeList, NodeDeviceList, PodDeviceList, PartialObjectList)
 
 
@@ -108,12 +108,12 @@ def tell_not_understood(kind: str, name: Any, problem: Exception) -> None:
 
 def _listed(what: str, raw: msgspec.Raw, form: type[Page]) -> Any:
     if form is NodeDeviceList:
-        return item(what, raw, NodeDevice)
+        return item(what, raw, NodeDeviceSchema)
     if form is PodDeviceList:
-        return item(what, raw, PodDevice)
+        return item(what, raw, PodDeviceSchema)
     try:
         # a Node without its status would look like one that has lost all its capacity
-        kind = Node if form is NodeList else PartialObject
+        kind = NodeSchema if form is NodeList else PartialObject
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as exc:
         tell_not_understood(what, _name(raw), exc)

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.objects.meta import ListMetadata, OwnedMetadata, Schema
+from nodedevice_operator.objects.meta import ListMetadata, MetadataSchema, Schema
 
 # An agent writes fewer refusals, and shorter ones.
 _MOST_REFUSALS: Final = 16
@@ -21,18 +21,18 @@ class LeaseSpec(Schema):
     lease_transitions: int | None = None
 
 
-class LeaseMetadata(OwnedMetadata):
+class LeaseMetadata(MetadataSchema):
     annotations: dict[str, str] = {}
 
 
-class Lease(Schema):
+class LeaseSchema(Schema):
     metadata: LeaseMetadata
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
 class LeaseList(Schema):
     metadata: ListMetadata
-    items: list[Lease] = []
+    items: list[LeaseSchema] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class LeaseRecord:
     refusals: tuple[str, ...] = ()
 
 
-def lease_record(obj: Lease, default_seconds: int) -> LeaseRecord:
+def lease_record(obj: LeaseSchema, default_seconds: int) -> LeaseRecord:
     refusals = obj.metadata.annotations.get(names.REFUSALS_ANNOTATION, "").splitlines()[:_MOST_REFUSALS]
     return LeaseRecord(
         obj.spec.renew_time,

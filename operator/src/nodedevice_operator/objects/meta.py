@@ -19,7 +19,7 @@ class OwnerReference(Schema):
     uid: str = ""
 
 
-class OwnedMetadata(Schema):
+class MetadataSchema(Schema):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -31,7 +31,7 @@ class OwnedMetadata(Schema):
 class Versioned(Schema):
     """Any object, and a bookmark of a watch: what all have in common."""
 
-    metadata: OwnedMetadata = field(default_factory=OwnedMetadata)
+    metadata: MetadataSchema = field(default_factory=MetadataSchema)
 
 
 class WatchEvent(Schema, Generic[T]):

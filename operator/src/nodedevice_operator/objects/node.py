@@ -64,7 +64,7 @@ class NodeSpec(Schema):
     taints: list[Taint] = []
 
 
-class Node(Schema):
+class NodeSchema(Schema):
     metadata: NodeMetadata
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
@@ -72,7 +72,7 @@ class Node(Schema):
 
 class NodeList(Schema):
     metadata: ListMetadata
-    items: list[Node] = []
+    items: list[NodeSchema] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class NodeRecord:
 _resources: dict[ExtendedResource, ExtendedResource] = {}
 
 
-def node_record(obj: Node) -> NodeRecord:
+def node_record(obj: NodeSchema) -> NodeRecord:
     """Record of a Node, with the owners of its extended resources from managedFields."""
     capacity, allocatable = _extended(obj.status.capacity), _extended(obj.status.allocatable)
     capacity_owners: dict[str, set[str]] = {}
@@ -192,7 +192,7 @@ def is_our_label(label: str) -> bool:
     return label.startswith(LABEL_PREFIX) and label.endswith((TOTAL, HEALTHY))
 
 
-def _taint_and_labels(obj: Node) -> TaintAndLabels:
+def _taint_and_labels(obj: NodeSchema) -> TaintAndLabels:
     labels = {key: value for key, value in obj.metadata.labels.items() if is_our_label(key)}
     is_tainted = any(taint.key == TAINT for taint in obj.spec.taints)
     return TaintAndLabels(is_tainted, labels) if labels or is_tainted else UNLABELED

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.objects.meta import ListMetadata, OwnedMetadata, Schema
+from nodedevice_operator.objects.meta import ListMetadata, MetadataSchema, Schema
 from nodedevice_operator.objects.shared import OURS, STATUS, shared
 
 # The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
@@ -39,7 +39,7 @@ class StatusWriter(Schema):
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=lambda: msgspec.Raw(b"{}"))
 
 
-class NodeDeviceMetadata(OwnedMetadata):
+class NodeDeviceMetadata(MetadataSchema):
     managed_fields: list[StatusWriter] = []
 
 
@@ -48,7 +48,7 @@ class NodeDeviceSpec(Schema):
     resource_name: str
 
 
-class Endpoint(Schema):
+class EndpointSchema(Schema):
     state: str | None = None
 
 
@@ -94,7 +94,7 @@ class AgentInfo(Schema):
     runtime: str = ""
 
 
-class NodeDeviceStatus(Schema):
+class NodeDeviceStatusSchema(Schema):
     total: int | None = None
     healthy: int = 0
     cordoned: int = 0
@@ -102,7 +102,7 @@ class NodeDeviceStatus(Schema):
     releasing: int = 0
     reserved: int = 0
     available: int = 0
-    endpoint: Endpoint | None = None
+    endpoint: EndpointSchema | None = None
     agent: AgentInfo | None = None
     devices: list[DeviceStatus] = []
     devices_omitted: int = 0
@@ -112,15 +112,15 @@ class NodeDeviceStatus(Schema):
     conditions: list[ConditionStatus] = []
 
 
-class NodeDevice(Schema):
+class NodeDeviceSchema(Schema):
     metadata: NodeDeviceMetadata
     spec: NodeDeviceSpec
-    status: NodeDeviceStatus = msgspec.field(default_factory=NodeDeviceStatus)
+    status: NodeDeviceStatusSchema = msgspec.field(default_factory=NodeDeviceStatusSchema)
 
 
 class NodeDeviceList(Schema):
     metadata: ListMetadata
-    items: list[NodeDevice] = []
+    items: list[NodeDeviceSchema] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ _devices: dict[DeviceRecord, DeviceRecord] = {}
 _conditions: dict[StoredCondition, StoredCondition] = {}
 
 
-def node_device_record(obj: NodeDevice) -> NodeDeviceRecord:
+def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
     """Record of a NodeDevice; of its devices, those that are allocated or not healthy."""
     meta, status = obj.metadata, obj.status
     held = {device_id for allocation in status.allocations for device_id in allocation.device_ids}
@@ -274,7 +274,7 @@ def _editors(entries: Sequence[StatusWriter]) -> frozenset[str]:
     return frozenset(intern(entry.manager) for entry in others if _is_edit(entry.fields)) if others else _NOBODY
 
 
-def _is_of_agent(obj: NodeDevice) -> bool:
+def _is_of_agent(obj: NodeDeviceSchema) -> bool:
     """Whether an agent has written the status, and not another client in its place.
 
     A status counts as the agent's while it is advertised, and when its fields have no owner: managedFields can be reset or

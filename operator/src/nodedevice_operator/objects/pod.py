@@ -23,7 +23,7 @@ class _PodMetadata(Schema):
     deletion_timestamp: str | None = None
 
 
-class Pod(Schema):
+class PodSchema(Schema):
     metadata: _PodMetadata
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: PodPhase = msgspec.field(default_factory=PodPhase)
@@ -38,6 +38,6 @@ class PodRecord:
     is_ending: bool = False
 
 
-def pod_record(obj: Pod) -> PodRecord:
+def pod_record(obj: PodSchema) -> PodRecord:
     is_ending = bool(obj.metadata.deletion_timestamp) or obj.status.phase in _OVER
     return PodRecord(obj.metadata.uid, obj.spec.node_name, is_ending)

@@ -6,7 +6,7 @@ from sys import intern
 
 import msgspec
 
-from nodedevice_operator.objects.meta import ListMetadata, OwnedMetadata, Schema
+from nodedevice_operator.objects.meta import ListMetadata, MetadataSchema, Schema
 
 
 class PodDeviceSpec(Schema):
@@ -37,15 +37,15 @@ class PodDeviceStatus(Schema):
     containers: list[ShownContainer] = []
 
 
-class PodDevice(Schema):
-    metadata: OwnedMetadata
+class PodDeviceSchema(Schema):
+    metadata: MetadataSchema
     spec: PodDeviceSpec = msgspec.field(default_factory=PodDeviceSpec)
     status: PodDeviceStatus = msgspec.field(default_factory=PodDeviceStatus)
 
 
 class PodDeviceList(Schema):
     metadata: ListMetadata
-    items: list[PodDevice] = []
+    items: list[PodDeviceSchema] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class PodDeviceRecord:
         return self.namespace, self.name
 
 
-def pod_device_record(obj: PodDevice) -> PodDeviceRecord:
+def pod_device_record(obj: PodDeviceSchema) -> PodDeviceRecord:
     """Record of a PodDevice, with its content as a fingerprint."""
     meta = obj.metadata
     containers = tuple(

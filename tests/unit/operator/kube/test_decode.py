@@ -9,8 +9,8 @@ import pytest
 from nodedevice_api import names
 from nodedevice_operator.errors import NotUnderstood
 from nodedevice_operator.kube.decode import item, page_of, read, understood
-from nodedevice_operator.objects.node import Node, NodeList
-from nodedevice_operator.objects.nodedevice import NodeDevice, NodeDeviceList
+from nodedevice_operator.objects.node import NodeList, NodeSchema
+from nodedevice_operator.objects.nodedevice import NodeDeviceList, NodeDeviceSchema
 from nodedevice_operator.objects.poddevice import PodDeviceList
 
 
@@ -26,7 +26,7 @@ def a_list(*items: Any) -> bytes:
 @pytest.mark.parametrize("data", [b"", b"<html>", b"\xff\xfe", b"{", b"[]", b"{}", b'{"metadata": 1}'])
 def test_anything_else_is_one_error(data: bytes) -> None:
     with pytest.raises(NotUnderstood, match="GET nodes: the answer is not what an API server says"):
-        understood("GET", "nodes", data, Node)
+        understood("GET", "nodes", data, NodeSchema)
     with pytest.raises(NotUnderstood):
         page_of("nodes", data, NodeList)
 
@@ -49,7 +49,7 @@ def test_one_of_which_not_even_that_is_known_is_left_out(caplog: pytest.LogCaptu
     assert [one.metadata.name for one in page.items] == ["a"]
     assert left_out == {"odd", None}
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 4
-    assert item(names.NODE_DEVICE, msgspec.Raw(b"[]"), NodeDevice) is None
+    assert item(names.NODE_DEVICE, msgspec.Raw(b"[]"), NodeDeviceSchema) is None
 
 
 def test_a_node_without_a_status_is_none() -> None:
@@ -68,8 +68,8 @@ def test_one_in_a_namespace_is_left_out_by_both_its_names() -> None:
 
 @pytest.mark.parametrize("problem", [ValueError("no number"), InvalidOperation("too great")])
 def test_an_answer_of_which_no_record_can_be_made_is_the_same_error(problem: Exception) -> None:
-    def make(_: Node) -> None:
+    def make(_: NodeSchema) -> None:
         raise problem
 
     with pytest.raises(NotUnderstood, match="GET nodes: the answer has a value that is none"):
-        read("GET", "nodes", b'{"metadata":{}}', Node, make)
+        read("GET", "nodes", b'{"metadata":{}}', NodeSchema, make)

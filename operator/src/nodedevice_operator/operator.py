@@ -6,6 +6,7 @@ kopf watches no kind: see docs/decisions/0009. It is given connections of ours, 
 import asyncio
 import logging
 import random
+import signal
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
@@ -142,6 +143,9 @@ class Operator:
         Raises SettingsError when the HTTP address cannot be had, StaleWatch for a watch that
         does not deliver what the API server has, and TaskEnded for what can only be a bug.
         """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # until kopf takes them
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         host, port = http.serve(self._settings.http_endpoint, self._health, self._metrics.registry)
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
         await kopf.operator(

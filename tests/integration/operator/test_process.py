@@ -149,7 +149,7 @@ def test_an_account_without_rights_is_told_which(
     installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nobody", tmp_path / "kubeconfig")
     operator.launch()
     wait_until(lambda: "forbids GET nodes" in operator.get("/healthz")[1], "/healthz tells it")
-    told = [(line["verb"], line["what"]) for line in operator.lines() if "forbids" in line["event"]]
+    told = [(line["verb"], line["what"]) for line in operator.lines() if "denies access" in line["event"]]
     assert ("GET", "nodes") in told
     assert len(told) == len(set(told))
     assert operator.get("/readyz")[0] == 503

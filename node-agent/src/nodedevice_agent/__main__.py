@@ -22,7 +22,7 @@ from nodedevice_agent.cli.runtime import runtime
 from nodedevice_agent.cli.simulate import simulate
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError, StateDirectoryUsed
-from nodedevice_agent.kube.client import Cluster, until_done
+from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.lib import probes as http
 from nodedevice_agent.lib.probes import Health
 from nodedevice_agent.plugins.run import run_plugins
@@ -175,7 +175,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 async def _run(settings: Settings) -> None:
     state_dir, plugin_dir = Path(settings.state_dir), Path(settings.plugin_dir)
     make_state_dir(state_dir)
-    cluster = Cluster.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
+    cluster = KubeClient.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
     health = Health("plugin directory", "node", "api server", "pods")
     server = http.serve(settings.http_address, health)
     try:
@@ -217,7 +217,7 @@ async def _wait_for(take: Callable[[], _T], health: Health) -> _T:
             await asyncio.sleep(_DIRECTORY_RETRY_SECONDS)
 
 
-async def _check_node(node_name: str, cluster: Cluster, health: Health) -> None:
+async def _check_node(node_name: str, cluster: KubeClient, health: Health) -> None:
     """Report a missing Node: nothing can be published for it."""
     is_logged = False
     while True:

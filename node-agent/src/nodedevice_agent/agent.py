@@ -18,7 +18,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import SettingsError
-from nodedevice_agent.kube.client import Cluster
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.pods import PodWatch
 from nodedevice_agent.kube.publisher import Publisher, RecordOnly
@@ -42,7 +42,7 @@ class Agent:
     """One node's agent: builds the collaborators, starts their tasks and stops them. run() until cancelled."""
 
     def __init__(
-        self, settings: Settings, state_dir: Path, directory: PluginDirectory, cluster: Cluster, health: Health
+        self, settings: Settings, state_dir: Path, directory: PluginDirectory, cluster: KubeClient, health: Health
     ) -> None:
         self._settings = settings
         self._state_dir = state_dir

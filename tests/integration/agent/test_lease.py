@@ -11,7 +11,7 @@ from lightkube.resources.coordination_v1 import Lease
 from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube import lease
-from nodedevice_agent.kube.client import Cluster
+from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.lib.probes import Health
 from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
@@ -44,7 +44,7 @@ class Beating:
         self.health = RecordedHealth()
         self.renewals = self.health.renewals
 
-    def keeper(self, cluster: Cluster) -> LeaseKeeper:
+    def keeper(self, cluster: KubeClient) -> LeaseKeeper:
         return LeaseKeeper(cluster, AGENTS_NAMESPACE, self.node.name, "host-a", self.rejections, self.health)
 
     def lease(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Beating:
 async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Beating]:
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
     monkeypatch.setattr(lease, "_RETRY_SECONDS", 0.1)
-    cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
+    cluster = KubeClient.connect(await asyncio.to_thread(agent_node.kubeconfig))
     beating = Beating(agent_node)
     keeping = asyncio.create_task(beating.keeper(cluster).run())
     yield beating
@@ -152,7 +152,7 @@ async def test_a_refusal_does_not_wait_for_the_next_beat(
     agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "_NEWS_SECONDS", 0.1)
-    cluster = Cluster.connect(await asyncio.to_thread(agent_node.kubeconfig))
+    cluster = KubeClient.connect(await asyncio.to_thread(agent_node.kubeconfig))
     beating = Beating(agent_node)
     keeping = asyncio.create_task(beating.keeper(cluster).run())
     await until(lambda: beating.renewals == [True], lambda: "it is made, and the next beat is far")
@@ -169,14 +169,14 @@ async def test_a_policy_that_refuses_what_is_told_does_not_keep_it_from_beating(
     beating: Beating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent newer than its chart: its life is more than what it has to tell."""
-    replace = Cluster.replace_lease
+    replace = KubeClient.replace_lease
 
-    async def refusing(cluster: Cluster, renewed: Lease) -> Lease:
+    async def refusing(cluster: KubeClient, renewed: Lease) -> Lease:
         if renewed.metadata is not None and REFUSALS_ANNOTATION in (renewed.metadata.annotations or {}):
             raise ApiForbidden("renewing the lease", "no annotations", 403)
         return await replace(cluster, renewed)
 
-    monkeypatch.setattr(Cluster, "replace_lease", refusing)
+    monkeypatch.setattr(KubeClient, "replace_lease", refusing)
     await beating.until_renewed()
     beating.rejections.add("Version", ValueError("too old"))
     await until(lambda: not beating.rejections.changed.is_set(), lambda: "it was tried to tell")

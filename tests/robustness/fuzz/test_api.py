@@ -19,9 +19,9 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.errors import ApiError
-from nodedevice_agent.kube.client import Cluster, NodeDeviceObject
-from nodedevice_agent.kube.informer import Informer
-from nodedevice_agent.kube.nodedevice import NodeDevice
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
+from nodedevice_agent.kube.informer import ObjectInformer
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodObject, from_api
 from nodedevice_agent.kube.rebuild import recover_checkpoint
 from nodedevice_agent.kube.status import node_device_status
@@ -64,10 +64,10 @@ class Answers(httpx2.AsyncBaseTransport):
         return httpx2.Response(self.status, content=self.lines, headers=self.headers, request=request)
 
 
-def connect(answers: Answers) -> Cluster:
+def connect(answers: Answers) -> KubeClient:
     config = KubeConfig.from_one(cluster=ClusterConfig("http://127.0.0.1:1"), user=User())
     client: AsyncClient = AsyncClient(config=config, transport=answers, trust_env=False, field_manager="fuzz")
-    return Cluster(client, "http://127.0.0.1:1")
+    return KubeClient(client, "http://127.0.0.1:1")
 
 
 class IgnoredEvents:
@@ -215,8 +215,8 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
             lambda: cluster.apply_status("x", {}),
             lambda: cluster.create_node_device(("node-a", "uid"), GPU),
             lambda: cluster.get_lease("ns", "node-a"),
-            Informer(cluster, PodObject, {}, IgnoredEvents()).list_and_watch,
-            Informer(cluster, NodeDeviceObject, {}, IgnoredEvents()).list_and_watch,
+            ObjectInformer(cluster, PodObject, {}, IgnoredEvents()).list_and_watch,
+            ObjectInformer(cluster, NodeDeviceObject, {}, IgnoredEvents()).list_and_watch,
         ):
             answers.tell(body, lines, status, headers)
             with contextlib.suppress(ApiError):
@@ -248,7 +248,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
         answers.tell(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
         with contextlib.suppress(ApiError):
-            await Informer(cluster, PodObject, {}, PodsOf(manager)).list_and_watch()
+            await ObjectInformer(cluster, PodObject, {}, PodsOf(manager)).list_and_watch()
         status_of(manager, GPU, {})
 
     fuzz(lambda pods: runner.run(one(pods)), st.lists(_pod, max_size=4))
@@ -285,7 +285,7 @@ def test_any_node_device_that_stands(fuzz: Fuzzer, runner: asyncio.Runner) -> No
         except ApiError:
             return
         manager = manager_with_devices(waits_for_cordons=True)
-        node_device = NodeDevice(cluster, "node-a", GPU, StatusOf(manager))
+        node_device = NodeDeviceSync(cluster, "node-a", GPU, StatusOf(manager))
         running = asyncio.create_task(node_device.run())
         patched = asyncio.create_task(answers.patched.wait())
         await asyncio.wait([running, patched], return_when=asyncio.FIRST_COMPLETED)

@@ -51,7 +51,7 @@ _LEASE = "Lease"
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE, _TOO_MANY = 401, 403, 404, 410, 429
 
 
-class Metadata(msgspec.Struct, omit_defaults=True):
+class KubeMetadata(msgspec.Struct, omit_defaults=True):
     """Attribute names are the wire's: lightkube reads some of them."""
 
     name: str = ""
@@ -62,12 +62,12 @@ class Metadata(msgspec.Struct, omit_defaults=True):
     annotations: dict[str, str] | None = None
 
 
-class OwnedMetadata(Metadata, omit_defaults=True):
+class OwnedMetadata(KubeMetadata, omit_defaults=True):
     ownerReferences: list[dict[str, Any]] | None = None
 
 
 class KubeObject(msgspec.Struct, omit_defaults=True):
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    metadata: KubeMetadata = msgspec.field(default_factory=KubeMetadata)
 
 
 def api_info(group: str, version: str, kind: str, plural: str, *verbs: str, action: str | None = None) -> res.ApiInfo:
@@ -88,11 +88,11 @@ class NodeDeviceObject(KubeObject, res.GlobalResource):
     )
 
 
-class NodeDeviceStatus(NodeDeviceObject, res.GlobalSubResource):
+class NodeDeviceStatusObject(NodeDeviceObject, res.GlobalSubResource):
     _api_info = api_info(names.GROUP, names.VERSION, names.NODE_DEVICE, names.NODE_DEVICES, "patch", action="status")
 
 
-class Cluster:
+class KubeClient:
     """One client for the whole agent. Every method raises ApiError and nothing else."""
 
     def __init__(self, client: AsyncClient, server: str) -> None:
@@ -155,7 +155,7 @@ class Cluster:
             "status": status,
         }
         with _counted(names.NODE_DEVICE), self._request(f"writing the status of nodedevice {name}"):
-            return await self._client.patch(NodeDeviceStatus, name, body, patch_type=PatchType.APPLY, force=True)
+            return await self._client.patch(NodeDeviceStatusObject, name, body, patch_type=PatchType.APPLY, force=True)
 
     async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
         """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from nodedevice_agent.kube.client import Cluster, forever
+from nodedevice_agent.kube.client import KubeClient, forever
 
 T = TypeVar("T", bound=Any)
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -20,10 +20,10 @@ class EventHandler(Protocol[T_contra]):
         """An object that is gone, as it was last."""
 
 
-class Informer(Generic[T]):
+class ObjectInformer(Generic[T]):
     """run() until cancelled. fields: the field selector, such as the name of the Node."""
 
-    def __init__(self, cluster: Cluster, kind: type[T], fields: Mapping[str, str], handler: EventHandler[T]) -> None:
+    def __init__(self, cluster: KubeClient, kind: type[T], fields: Mapping[str, str], handler: EventHandler[T]) -> None:
         self._cluster = cluster
         self._kind = kind
         self._fields = fields

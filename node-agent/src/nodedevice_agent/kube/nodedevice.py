@@ -18,9 +18,9 @@ from nodedevice_api.names import node_device_name
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import ApiError, ApiNotFound, ApiRefused
-from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, log_failure, pause_seconds
-from nodedevice_agent.kube.informer import Informer
-from nodedevice_agent.kube.observed_status import cordoned_ids, well_formed
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
+from nodedevice_agent.kube.informer import ObjectInformer
+from nodedevice_agent.kube.status import cordoned_ids, well_formed
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +90,10 @@ class Contention:
         return [at for at in self._edited_at if at > earliest]
 
 
-class NodeDevice:
+class NodeDeviceSync:
     """One resource's object. run() until cancelled; touch() when something may have changed."""
 
-    def __init__(self, cluster: Cluster, node_name: str, resource_name: str, source: StatusSource) -> None:
+    def __init__(self, cluster: KubeClient, node_name: str, resource_name: str, source: StatusSource) -> None:
         self.name = node_device_name(node_name, resource_name)
         self._cluster = cluster
         self._node_name = node_name
@@ -123,7 +123,7 @@ class NodeDevice:
         self.touch()
 
     async def run(self) -> None:
-        informer = Informer(self._cluster, NodeDeviceObject, {"metadata.name": self.name}, self)
+        informer = ObjectInformer(self._cluster, NodeDeviceObject, {"metadata.name": self.name}, self)
         async with asyncio.TaskGroup() as group:
             group.create_task(informer.run())
             group.create_task(self._write())

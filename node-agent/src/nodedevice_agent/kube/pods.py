@@ -15,8 +15,8 @@ from nodedevice_common import quantity as quantities
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube.client import Cluster, KubeObject, api_info
-from nodedevice_agent.kube.informer import Informer
+from nodedevice_agent.kube.client import KubeClient, KubeObject, api_info
+from nodedevice_agent.kube.informer import ObjectInformer
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.rebuild import recover_checkpoint
 from nodedevice_agent.lib.probes import Health
@@ -68,7 +68,7 @@ class ContainerSpec(msgspec.Struct):
     securityContext: SecurityContext | None = None
 
 
-class PodSpec(msgspec.Struct):
+class PodObjectSpec(msgspec.Struct):
     containers: list[ContainerSpec] = []
     initContainers: list[ContainerSpec] | None = None
 
@@ -82,14 +82,14 @@ class ExtendedResourceClaimStatus(msgspec.Struct):
     requestMappings: list[RequestMapping] | None = None
 
 
-class PodStatus(msgspec.Struct):
+class PodObjectStatus(msgspec.Struct):
     phase: str | None = None
     extendedResourceClaimStatus: ExtendedResourceClaimStatus | None = None
 
 
 class PodObject(KubeObject, res.NamespacedResourceG):
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
+    spec: PodObjectSpec = msgspec.field(default_factory=PodObjectSpec)
+    status: PodObjectStatus = msgspec.field(default_factory=PodObjectStatus)
     _api_info = api_info("", "v1", "Pod", "pods", "global_list", "global_watch")
 
 
@@ -97,7 +97,7 @@ class PodWatch:
     """Feeds the device manager with this node's pods. run() until cancelled."""
 
     def __init__(
-        self, cluster: Cluster, node_name: str, host: PluginHost, publisher: Publisher, health: Health
+        self, cluster: KubeClient, node_name: str, host: PluginHost, publisher: Publisher, health: Health
     ) -> None:
         self._cluster = cluster
         self._node_name = node_name
@@ -113,7 +113,7 @@ class PodWatch:
             if known.registered:
                 log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
             self._host.do(self._manager.recovered(known, self._host.now()))
-        await Informer(self._cluster, PodObject, {"spec.nodeName": self._node_name}, self).run()
+        await ObjectInformer(self._cluster, PodObject, {"spec.nodeName": self._node_name}, self).run()
 
     def synced(self, objects: list[PodObject]) -> None:
         self._health.is_there("pods")

@@ -10,8 +10,8 @@ from nodedevice_agent import __version__, metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube.client import Cluster
-from nodedevice_agent.kube.nodedevice import NodeDevice
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_agent.lib.probes import Health
 
@@ -63,13 +63,13 @@ class Publisher:
     notes: a problem of the start that the condition Registered shows, such as an unreadable checkpoint.
     """
 
-    def __init__(self, cluster: Cluster, node_name: str, health: Health, runtime: str, notes: str = "") -> None:
+    def __init__(self, cluster: KubeClient, node_name: str, health: Health, runtime: str, notes: str = "") -> None:
         self._cluster = cluster
         self._node_name = node_name
         self._health = health
         self._runtime = runtime
         self._notes = notes
-        self._objects: dict[str, NodeDevice] = {}
+        self._objects: dict[str, NodeDeviceSync] = {}
         self._host: PluginHost
         self._backend: Backend
         self._tasks: asyncio.TaskGroup
@@ -87,7 +87,7 @@ class Publisher:
         """The effect Publish: the resource's snapshot may have changed."""
         found = self._objects.get(resource_name)
         if found is None:
-            found = self._objects[resource_name] = NodeDevice(self._cluster, self._node_name, resource_name, self)
+            found = self._objects[resource_name] = NodeDeviceSync(self._cluster, self._node_name, resource_name, self)
             self._tasks.create_task(found.run())
         found.touch()
         self._backend.resource_changed(resource_name)

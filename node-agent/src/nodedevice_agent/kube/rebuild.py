@@ -9,13 +9,13 @@ from typing import Any
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, until_done
-from nodedevice_agent.kube.observed_status import resource_name_of, well_formed
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, until_done
+from nodedevice_agent.kube.status import resource_name_of, well_formed
 
 log = logging.getLogger(__name__)
 
 
-async def recover_checkpoint(cluster: Cluster, node_name: str) -> Checkpoint:
+async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
     """Allocations without the plugins' responses: Allocate is called again with the same device IDs.
 
     Resources without allocations are included, so that their status is kept up to date too.

@@ -1,7 +1,9 @@
-"""The agent's part of a NodeDevice's status: a snapshot, with the time stamps of the observed status.
+"""Encodes the agent's part of a NodeDevice's status: a snapshot, with the time stamps of the observed status; and decodes those.
 
 A time stamp is the time of the last change, so it is copied from the observed status while its entry is the same. Equal state
 therefore gives an equal status, after a restart too, and nothing is written.
+Of an observed status, parts of another shape count as absent, and are overwritten: the CRD's schema admits none, but an older or
+newer schema, or none, may have admitted them.
 Bounds are the CRD's. Above them the numbers stay exact, and lists are truncated and count what they omit.
 """
 
@@ -9,7 +11,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
+from nodedevice_api.resource_names import resource_name_problem
 
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState
@@ -221,3 +225,89 @@ def _not_injected() -> tuple[str, str, str]:
         Reason.RUNTIME_NONE,
         "devices are counted and recorded, and not injected into containers (--runtime none)",
     )
+
+
+# -- the observed status and spec ----------------------------------------------------------------------------------------
+
+
+class _ObservedEndpoint(msgspec.Struct):
+    state: str = ""
+    since: str = ""
+
+
+class _ObservedDevice(msgspec.Struct):
+    id: str
+    health: str = ""
+    since: str = ""
+    cordonedSince: str = ""
+    numaNodes: list[int] = []
+
+
+class _ObservedContainer(msgspec.Struct):
+    podUID: str
+    container: str
+    namespace: str = ""
+    name: str = ""
+    since: str = ""
+
+
+class _ObservedAllocation(_ObservedContainer, kw_only=True):
+    deviceIDs: list[str]
+    deviceIDsOmitted: int = 0
+
+
+class _ObservedWaiting(_ObservedContainer):
+    reason: str = ""
+
+
+class _ObservedCondition(msgspec.Struct):
+    type: str
+    status: str = ""
+    lastTransitionTime: str = ""
+
+
+class _ObservedCordon(msgspec.Struct):
+    id: str
+
+
+_LISTS: dict[str, type[msgspec.Struct]] = {
+    "devices": _ObservedDevice,
+    "allocations": _ObservedAllocation,
+    "waiting": _ObservedWaiting,
+    "conditions": _ObservedCondition,
+}
+
+
+def well_formed(status: Json) -> Json:
+    """The status without the malformed parts; equal to it when there are none."""
+    kept = dict(status)
+    for key, shape in _LISTS.items():
+        if key in status:
+            kept[key] = list(_fitting(status[key], shape))
+    for key, kind in (("endpoint", _ObservedEndpoint), ("allocationsOmitted", int)):
+        if key in status and not _fits(status[key], kind):
+            del kept[key]
+    return kept
+
+
+def cordoned_ids(spec: Json) -> frozenset[str]:
+    """The device IDs that the administrator cordoned; * for all of them."""
+    return frozenset(entry["id"] for entry in _fitting(spec.get("cordonedDevices"), _ObservedCordon))
+
+
+def resource_name_of(spec: Json) -> str:
+    """Empty where the object does not have a valid resource name."""
+    name = spec.get("resourceName")
+    return name if isinstance(name, str) and not resource_name_problem(name) else ""
+
+
+def _fitting(entries: object, shape: type[msgspec.Struct]) -> Iterable[Json]:
+    return (entry for entry in entries if _fits(entry, shape)) if isinstance(entries, list) else ()
+
+
+def _fits(value: object, shape: type) -> bool:
+    try:
+        msgspec.convert(value, shape)
+    except msgspec.ValidationError:
+        return False
+    return True

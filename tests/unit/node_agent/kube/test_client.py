@@ -13,10 +13,10 @@ from lightkube.config.models import User
 from nodedevice_agent.deviceplugin.rejections import Refusals
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import lease
-from nodedevice_agent.kube.client import Cluster, until_done
-from nodedevice_agent.kube.informer import Informer
+from nodedevice_agent.kube.client import KubeClient, until_done
+from nodedevice_agent.kube.informer import ObjectInformer
 from nodedevice_agent.kube.lease import LeaseKeeper
-from nodedevice_agent.kube.nodedevice import NodeDevice
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodObject
 from nodedevice_agent.lib.probes import Health
 
@@ -58,13 +58,13 @@ def transport() -> Transport:
 
 
 @pytest.fixture
-async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+async def cluster(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubeClient]:
     """With this transport; retries do not pause."""
     monkeypatch.setattr(kube_client, "pause_seconds", lambda failures: 0)
     monkeypatch.setattr(lease, "_pause", lambda seconds, is_news: asyncio.sleep(0))
     config = KubeConfig.from_one(cluster=ClusterConfig(SERVER), user=User())
     client: AsyncClient = AsyncClient(config=config, transport=transport, trust_env=False, field_manager="test")
-    made = Cluster(client, SERVER)
+    made = KubeClient(client, SERVER)
     yield made
     await made.close()
 
@@ -85,18 +85,18 @@ class IgnoredEvents:
     def deleted(self, found: PodObject) -> None: ...
 
 
-async def every_request(cluster: Cluster) -> None:
+async def every_request(cluster: KubeClient) -> None:
     """Every part of the agent that retries requests."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(until_done(lambda: cluster.node_uid("n1")))
-        tasks.create_task(Informer(cluster, PodObject, {}, IgnoredEvents()).run())
+        tasks.create_task(ObjectInformer(cluster, PodObject, {}, IgnoredEvents()).run())
         tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Refusals(), Health()).run())
         for name in ("example.com/a", "example.com/b"):
-            tasks.create_task(NodeDevice(cluster, "n1", name, FixedStatus()).run())
+            tasks.create_task(NodeDeviceSync(cluster, "n1", name, FixedStatus()).run())
 
 
 async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_it_is_back(
-    cluster: Cluster, transport: Transport, caplog: pytest.LogCaptureFixture
+    cluster: KubeClient, transport: Transport, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     asking = asyncio.create_task(every_request(cluster))
@@ -114,7 +114,7 @@ async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_i
 
 @pytest.mark.parametrize("answer", [403, 500, httpx2.ReadTimeout("")], ids=["forbidden", "broken", "slow"])
 async def test_other_failures_are_logged_by_each_retry_loop(
-    cluster: Cluster, transport: Transport, caplog: pytest.LogCaptureFixture, answer: Exception | int
+    cluster: KubeClient, transport: Transport, caplog: pytest.LogCaptureFixture, answer: Exception | int
 ) -> None:
     """Also when there was no connection before."""
     asking = asyncio.create_task(until_done(lambda: cluster.node_uid("n1")))
@@ -129,7 +129,7 @@ async def test_other_failures_are_logged_by_each_retry_loop(
 
 @pytest.mark.parametrize("answer", [200, 403, 404])
 async def test_any_answer_is_a_connection(
-    cluster: Cluster, transport: Transport, caplog: pytest.LogCaptureFixture, answer: int
+    cluster: KubeClient, transport: Transport, caplog: pytest.LogCaptureFixture, answer: int
 ) -> None:
     caplog.set_level(logging.INFO)
     for told in (httpx2.ConnectError("refused"), answer, httpx2.ReadError("cut"), answer):

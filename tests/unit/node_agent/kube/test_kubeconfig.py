@@ -6,7 +6,7 @@ import pytest
 import yaml
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
-from nodedevice_agent.kube.client import Cluster
+from nodedevice_agent.kube.client import KubeClient
 
 SECRET = "c2VjcmV0"
 GOOD = {
@@ -31,7 +31,7 @@ def user(**settings: str) -> str:
 
 async def test_a_right_one(tmp_path: Path) -> None:
     (tmp_path / "kc").write_text(but(), encoding="utf-8")
-    connected = Cluster.connect(tmp_path / "kc")
+    connected = KubeClient.connect(tmp_path / "kc")
     assert connected.server == "https://127.0.0.1:6443"
     await connected.close()
 
@@ -74,7 +74,7 @@ async def test_a_right_one(tmp_path: Path) -> None:
 async def test_a_wrong_one(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "kc").write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError) as refused:
-        Cluster.connect(tmp_path / "kc")
+        KubeClient.connect(tmp_path / "kc")
     words = str(refused.value)
     assert words.startswith(f"cannot use kubeconfig {tmp_path / 'kc'}: ")
     assert said in words
@@ -86,4 +86,4 @@ async def test_none_at_all_names_the_one_that_was_looked_for(tmp_path: Path, mon
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setattr(kubeconfigs, "SERVICE_ACCOUNT", str(tmp_path))
     with pytest.raises(SettingsError, match=r"nowhere: No such file or directory; .* --kubeconfig"):
-        Cluster.connect(None)
+        KubeClient.connect(None)

@@ -9,8 +9,8 @@ import pytest
 from nodedevice_agent.errors import ApiRefused, ApiUnreachable
 from nodedevice_agent.kube import client
 from nodedevice_agent.kube import nodedevice as node_devices
-from nodedevice_agent.kube.client import Cluster, NodeDeviceObject, OwnedMetadata
-from nodedevice_agent.kube.nodedevice import Contention, NodeDevice
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
+from nodedevice_agent.kube.nodedevice import Contention, NodeDeviceSync
 
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
@@ -83,8 +83,8 @@ class FakeCluster:
 
 
 @asynccontextmanager
-async def published(cluster: FakeCluster) -> AsyncIterator[NodeDevice]:
-    made = NodeDevice(cast(Cluster, cluster), "n1", GPU, FixedStatus(total=1))
+async def published(cluster: FakeCluster) -> AsyncIterator[NodeDeviceSync]:
+    made = NodeDeviceSync(cast(KubeClient, cluster), "n1", GPU, FixedStatus(total=1))
     running = asyncio.create_task(made.run())
     made.touch()
     try:

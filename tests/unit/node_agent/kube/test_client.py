@@ -10,7 +10,7 @@ import pytest
 from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
-from nodedevice_agent.deviceplugin.rejections import Refusals
+from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import KubeClient, until_done
@@ -90,7 +90,7 @@ async def every_request(cluster: KubeClient) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(until_done(lambda: cluster.node_uid("n1")))
         tasks.create_task(ObjectInformer(cluster, PodObject, {}, IgnoredEvents()).run())
-        tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Refusals(), Health()).run())
+        tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Rejections(), Health()).run())
         for name in ("example.com/a", "example.com/b"):
             tasks.create_task(NodeDeviceSync(cluster, "n1", name, FixedStatus()).run())
 

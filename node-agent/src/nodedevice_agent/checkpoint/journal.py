@@ -55,9 +55,9 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     registered |= {name: ids for name, ids in after.registered.items() if before.registered.get(name) != ids}
     sockets = None if before.sockets == after.sockets else from_sockets(after.sockets)
     pre_starts = None if before.pre_starts == after.pre_starts else from_pre_starts(after.pre_starts)
-    if not (released or entered or registered) and sockets is None and pre_starts is None:
-        return None
     line = _Line(mark.generation, mark.sequence, released, entered, registered, sockets, pre_starts)
+    if line == _Line(mark.generation, mark.sequence):
+        return None
     octets = to_json(line).encode()
     return b"%08x %b\n" % (crc32(octets), octets)
 

@@ -37,6 +37,8 @@ class FlapDamping:
         self.limits = limits
         self._recent: dict[str, list[float]] = {}
         self._damped: dict[str, _Damped] = {}
+        # IDs of the damped devices, which count as unhealthy whatever is reported; a live view
+        self.damped: KeysView[str] = self._damped.keys()
 
     def record(self, before: ListedDevices, after: ListedDevices, now: float) -> None:
         """A list replaced another. Devices that were added, removed or unchanged count as no change."""
@@ -57,11 +59,6 @@ class FlapDamping:
 
     def next_deadline(self) -> float | None:
         return min((damped.until for damped in self._damped.values()), default=None)
-
-    @property
-    def damped(self) -> KeysView[str]:
-        """IDs of the damped devices, which count as unhealthy whatever is reported; a live view."""
-        return self._damped.keys()
 
     def message(self, device_id: str) -> str:
         """Why a damped device counts as unhealthy.

@@ -16,7 +16,7 @@ OperatorError
     ├── Forbidden      401, 403
     │   ├── Unauthorized  401: the credentials are rejected, so nothing works
     │   └── Denied      403 of an admission policy: about this write, not about our rights
-    ├── NotUnderstood  a response that no API server sends: something between us and it did
+    ├── InvalidResponse  a response that no API server sends: something in between did
     ├── NotFound       404
     ├── Conflict       409, with the fields and their owners if server-side apply refused
     ├── Invalid        400, 413, 422: the same request will be refused again
@@ -154,7 +154,7 @@ class Denied(Forbidden):
     """An admission policy refuses this write. Others of the kind may pass."""
 
 
-class NotUnderstood(ApiError):
+class InvalidResponse(ApiError):
     """The response reports success, and has an unexpected form. It is not known whether a write was done."""
 
 

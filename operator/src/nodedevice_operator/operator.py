@@ -136,6 +136,7 @@ class Operator:
         self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
         self._running: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
+        self._is_cleaned_up = False
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, which kopf takes.
@@ -148,14 +149,21 @@ class Operator:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         host, port = http.serve(self._settings.http_endpoint, self._health, self._metrics.registry)
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
-        await kopf.operator(
-            registry=self._registry(),
-            settings=kopf_settings(),
-            identity=_PEER,
-            clusterwide=True,
-            standalone=True,
-            stop_flag=self._stop,
-        )
+        try:
+            await kopf.operator(
+                registry=self._registry(),
+                settings=kopf_settings(),
+                identity=_PEER,
+                clusterwide=True,
+                standalone=True,
+                stop_flag=self._stop,
+            )
+        except Exception as exc:
+            log.error("background task ended unexpectedly", extra={"task": "kopf"}, exc_info=exc)
+            raise TaskEnded("kopf", f"{type(exc).__name__}: {exc}") from exc
+        finally:
+            # again, for a signal that came before kopf had started everything
+            await self._clean_up()
         for task in self._running:
             _raise_failure(task)
         log.info("stopped")
@@ -179,6 +187,9 @@ class Operator:
         return kopf.AiohttpSession(server=self._api_health.server, aiohttp_session=self._client.lend_session())
 
     async def _clean_up(self, **_: Any) -> None:
+        if self._is_cleaned_up:
+            return
+        self._is_cleaned_up = True
         if self._election is not None:
             # first of all: another operator waits for it
             await self._election.end(lambda: self._client.settle(_SETTLE_SECONDS))

@@ -4,7 +4,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.kube.api import PAGE, Requests, path_segment
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.decode import understood
+from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.lease import LeaseList, LeaseRecord, lease_record
 
 
@@ -22,7 +22,7 @@ class AgentsApi(Requests):
         query: dict[str, str | int] = {"limit": PAGE, "resourceVersion": "0"}
         while True:
             data = await self._client.request("GET", "leases", path, query=query)
-            page = understood("GET", "leases", data, LeaseList)
+            page = decode("GET", "leases", data, LeaseList)
             for lease in page.items:
                 found[lease.metadata.name] = lease_record(lease, names.AGENT_LEASE_SECONDS)
             if not page.metadata.continue_:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from nodedevice_operator.kube.api import CORE, Requests, path_segment
-from nodedevice_operator.kube.decode import read
+from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 
 
@@ -13,7 +13,7 @@ class CapacityApi(Requests):
     async def read_node(self, name: str) -> NodeRecord:
         """The Node as it is now. Raises NotFound."""
         data = await self._client.request("GET", "nodes", f"{CORE}/nodes/{path_segment(name)}")
-        return read("GET", "nodes", data, NodeSchema, node_record)
+        return decode_record("GET", "nodes", data, NodeSchema, node_record)
 
     async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
         """Apply exactly these extended resources to this version of the Node; return the Node after the write.
@@ -32,4 +32,4 @@ class CapacityApi(Requests):
             "status": {"capacity": quantities, "allocatable": quantities},
         }
         data = await self._apply("nodes/status", f"{CORE}/nodes/{path_segment(node.name)}/status", body, force=force)
-        return read("PATCH", "nodes", data, NodeSchema, node_record)
+        return decode_record("PATCH", "nodes", data, NodeSchema, node_record)

@@ -9,7 +9,7 @@ from nodedevice_api import names
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.api import OWN, PAGE, Requests, path_segment
 from nodedevice_operator.kube.client import MERGE_PATCH, Client
-from nodedevice_operator.kube.decode import understood
+from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
 
 DEPLOYMENT: Final = "deployments"
@@ -91,7 +91,7 @@ class WorkloadsApi(Requests):
         """The node of each remaining pod of theirs, by its name."""
         path = f"/api/v1/namespaces/{self._namespace}/pods"
         data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
-        return {pod.metadata.name: pod.spec.node_name for pod in understood("GET", "pods", data, _AgentPodList).items}
+        return {pod.metadata.name: pod.spec.node_name for pod in decode("GET", "pods", data, _AgentPodList).items}
 
     async def daemon_set(self, name: str) -> DaemonSet | None:
         """The DaemonSet of that name; None where there is none."""
@@ -100,7 +100,7 @@ class WorkloadsApi(Requests):
             data = await self._client.request("GET", DAEMON_SET, path)
         except NotFound:
             return None
-        return understood("GET", DAEMON_SET, data, DaemonSet)
+        return decode("GET", DAEMON_SET, data, DaemonSet)
 
 
 class LeftoversApi(Requests):
@@ -114,7 +114,7 @@ class LeftoversApi(Requests):
         query: dict[str, str | int] = {"limit": PAGE}
         while True:
             data = await self._client.request("GET", names.NODE_DEVICES, _NODE_DEVICES, query=query)
-            page = understood("GET", names.NODE_DEVICES, data, _LeftoverList)
+            page = decode("GET", names.NODE_DEVICES, data, _LeftoverList)
             yield page.items
             if not page.metadata.continue_:
                 return

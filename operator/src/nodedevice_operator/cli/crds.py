@@ -23,7 +23,7 @@ from nodedevice_operator.errors import Invalid, NotFound, OlderRelease, Operator
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.api import Requests, path_segment
 from nodedevice_operator.kube.client import APPLY
-from nodedevice_operator.kube.decode import understood
+from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import Schema
 from nodedevice_operator.objects.nodedevice import ConditionStatus
 
@@ -88,14 +88,14 @@ class CrdApi(Requests):
             data = await self._client.request("GET", KIND, _path(name))
         except NotFound:
             return None
-        return understood("GET", KIND, data, Crd)
+        return decode("GET", KIND, data, Crd)
 
     async def apply(self, body: dict[str, Any]) -> Crd:
         """Create or update it; return it after the write."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         path = _path(body["metadata"]["name"])
         data = await self._client.request("PATCH", KIND, path, query=query, body=body, content_type=APPLY)
-        return understood("PATCH", KIND, data, Crd)
+        return decode("PATCH", KIND, data, Crd)
 
     async def delete(self, name: str) -> bool:
         """Delete it, and with it every object of its kind; return whether it existed."""

@@ -8,7 +8,7 @@ from nodedevice_api import names
 from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.api import OWN, Requests, path_segment
-from nodedevice_operator.kube.decode import read
+from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, node_device_record
 
 
@@ -39,7 +39,7 @@ class ConditionsApi(Requests):
             "status": {"conditions": [_encode(condition) for condition in conditions]},
         }
         data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
-        return read("PATCH", names.NODE_DEVICES, data, NodeDeviceSchema, node_device_record)
+        return decode_record("PATCH", names.NODE_DEVICES, data, NodeDeviceSchema, node_device_record)
 
 
 def _encode(value: ConditionValue) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from nodedevice_common.backoff import Backoff
 from nodedevice_common.jitter import jittered
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, Forbidden, NotFound, NotUnderstood, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unavailable, Unreachable
 from nodedevice_operator.informers.store import Cache, Store
 from nodedevice_operator.kube.api import CORE, OWN, Cluster, Listed
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.decode import VALUE_ERRORS, item, key_of, tell_not_understood, understood
+from nodedevice_operator.kube.decode import VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
 from nodedevice_operator.objects.meta import MetadataSchema, RawWatchEvent, Versioned, WatchEvent
 from nodedevice_operator.objects.node import NodeMetadata, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceSchema, node_device_record
@@ -134,7 +134,7 @@ class Informer:
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
         listed = await self._request_list()
-        changed = self._store.replace(listed.records, listed.version, listed.left_out)
+        changed = self._store.replace(listed.records, listed.version, listed.undecoded)
         fields = {"kind": self._kind.name, "objects": len(listed.records), "changed_nodes": len(changed)}
         log.info("list is complete", extra=fields)
         if self._cache.is_complete:
@@ -177,7 +177,7 @@ class Informer:
                     position.version = self._take(line)
                     position.backoff.reset()
                     has_brought = True
-        except NotUnderstood as error:
+        except InvalidResponse as error:
             # the same line again would be no better
             position.version = None
             seconds = position.delay_seconds()
@@ -197,7 +197,7 @@ class Informer:
         log.log(level, message, extra={"kind": self._kind.name, "retry_in_seconds": round(seconds, 3), **fields})
 
     def _take(self, line: bytes) -> int:
-        """Store what a line of the watch says; its version. Raises NotUnderstood or _Expired."""
+        """Store what a line of the watch says; its version. Raises InvalidResponse or _Expired."""
         try:
             event = self._kind.decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -209,15 +209,15 @@ class Informer:
 
     def _take_odd(self, line: bytes) -> int:
         """The same for a line without an object of the kind: a bookmark, an error, an object with an invalid value."""
-        event = understood("watch", self._kind.name, line, RawWatchEvent)
-        metadata = understood("watch", self._kind.name, event.object, Versioned).metadata
+        event = decode("watch", self._kind.name, line, RawWatchEvent)
+        metadata = decode("watch", self._kind.name, event.object, Versioned).metadata
         version = self._checked_version(event.type, metadata.resource_version)
         if event.type == "BOOKMARK":
             return version
         if event.type == "DELETED":
             self._delete(metadata)
         elif self._kind.is_usable_without_status:
-            form = item(self._kind.name, event.object, self._kind.schema)
+            form = decode_object(self._kind.name, event.object, self._kind.schema)
             if form is not None:
                 self._store_object(form, is_end=False)
         else:
@@ -232,7 +232,7 @@ class Informer:
             # its version is too old, or something that another attempt from there would not change
             raise _Expired
         if not version.isdecimal():
-            raise NotUnderstood("watch", self._kind.name, f"an object has the resource version {version!r}")
+            raise InvalidResponse("watch", self._kind.name, f"an object has the resource version {version!r}")
         return int(version)
 
     def _store_object(self, form: Any, *, is_end: bool) -> None:
@@ -261,7 +261,7 @@ class Informer:
     def _mark_invalid(self, metadata: MetadataSchema | NodeMetadata, problem: Exception) -> None:
         key = key_of(metadata.name, getattr(metadata, "namespace", ""))
         if key is None or self._store.mark_invalid(key):
-            tell_not_understood(self._kind.name, metadata.name, problem)
+            log_undecodable(self._kind.name, metadata.name, problem)
 
 
 def _delay_seconds(state: RetryCallState) -> float:

@@ -14,9 +14,17 @@ from urllib.parse import quote as quote_but_slashes
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.errors import NotFound, NotUnderstood
+from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.kube.client import APPLY, JSON, Client
-from nodedevice_operator.kube.decode import VALUE_ERRORS, Key, key_of, page_of, read, tell_not_understood, understood
+from nodedevice_operator.kube.decode import (
+    VALUE_ERRORS,
+    Key,
+    decode,
+    decode_page,
+    decode_record,
+    key_of,
+    log_undecodable,
+)
 from nodedevice_operator.objects.meta import PartialObjectList, ResourceList
 from nodedevice_operator.objects.node import NodeList, NodeRecord, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceList, NodeDeviceRecord, node_device_record
@@ -50,11 +58,11 @@ _FORMS: Final[Mapping[str, tuple[str, _Lists, Callable[[Any], Any]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[R]):
-    """A whole list, as of one version. left_out: objects in it that are not understood, as Store.replace takes them."""
+    """A whole list, as of one version. undecoded: keys of its objects that cannot be decoded, as Store.replace takes them."""
 
     records: list[R]
     version: int
-    left_out: frozenset[Any] = frozenset()
+    undecoded: frozenset[Any] = frozenset()
 
 
 class Requests:
@@ -70,7 +78,7 @@ class Requests:
             raise NotFound("GET", "pods", "no pod can have that name", 404)
         path = f"{CORE}/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}"
         data = await self._client.request("GET", "pods", path)
-        return read("GET", "pods", data, PodSchema, pod_record)
+        return decode_record("GET", "pods", data, PodSchema, pod_record)
 
     async def _apply(self, what: str, path: str, body: Any, *, force: bool) -> bytes:
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER, "force": "true" if force else "false"}
@@ -83,7 +91,7 @@ class Cluster(Requests):
     async def served_kinds(self) -> frozenset[str]:
         """Plurals of our own kinds that the API server serves. Raises NotFound without our CRDs."""
         data = await self._client.request("GET", "apis", OWN)
-        served = understood("GET", "apis", data, ResourceList)
+        served = decode("GET", "apis", data, ResourceList)
         return frozenset(resource.name for resource in served.resources)
 
     async def list_nodes(self) -> Listed[NodeRecord]:
@@ -109,7 +117,7 @@ class Cluster(Requests):
             yield {(m.namespace, m.name) if m.namespace else m.name: (m.uid, int(m.resource_version)) for m in metadata}
 
     async def find(self, kind: str, namespace: str, name: str) -> frozenset[str]:
-        """Uid of that object, if it is there, and can be understood as a watch must understand it; none otherwise."""
+        """Uid of that object, if it exists and can be decoded as a watch must decode it; none otherwise."""
         base, form, make = _FORMS[kind]
         path = f"{base}/namespaces/{path_segment(namespace)}/{kind}" if namespace else f"{base}/{kind}"
         data = await self._client.request("GET", kind, path, query={"fieldSelector": f"metadata.name={name}"})
@@ -121,28 +129,28 @@ class Cluster(Requests):
     async def _list(self, what: str, path: str, form: type[ListOf], make: Callable[[Any], R]) -> Listed[R]:
         """A whole list as records. One of which no record can be made is told, and holds up no other."""
         records: list[R] = []
-        left_out: set[Key] = set()
+        undecoded: set[Key] = set()
         version = ""
-        async for page, not_understood in self._pages(what, path, form):
+        async for page, failed in self._pages(what, path, form):
             version = page.metadata.resource_version
-            left_out |= not_understood
+            undecoded |= failed
             for item in page.items or ():
                 try:
                     records.append(make(item))
                 except VALUE_ERRORS as exc:
-                    tell_not_understood(what, item.metadata.name, exc)
-                    left_out.add(key_of(item.metadata.name, getattr(item.metadata, "namespace", "")))
+                    log_undecodable(what, item.metadata.name, exc)
+                    undecoded.add(key_of(item.metadata.name, getattr(item.metadata, "namespace", "")))
         if not version.isdecimal():
-            raise NotUnderstood("GET", what, f"the list has the resource version {version!r}")
-        return Listed(records, int(version), frozenset(left_out))
+            raise InvalidResponse("GET", what, f"the list has the resource version {version!r}")
+        return Listed(records, int(version), frozenset(undecoded))
 
     async def _pages(
         self, what: str, path: str, form: type[ListOf], accept: str = JSON
     ) -> AsyncIterator[tuple[ListOf, frozenset[Key]]]:
-        """A list page by page, all as of one moment: that of the first; with the objects of each that are not understood."""
+        """A list page by page, all as of one moment: that of the first; with the keys of each that cannot be decoded."""
         query: dict[str, str | int] = {"limit": PAGE}
         while True:
-            page = page_of(what, await self._client.request("GET", what, path, query=query, accept=accept), form)
+            page = decode_page(what, await self._client.request("GET", what, path, query=query, accept=accept), form)
             yield page
             more = page[0].metadata.continue_
             if not more:

@@ -1,7 +1,7 @@
-"""Answers of the API server, or of something before it, in their wire forms; one that has not that form is an error of ours.
+"""Decodes responses of the API server, or of something before it, into their schemas; an unexpected form is an error of ours.
 
-An object in a list that is not understood holds up no other. It is told in the log, and taken in as one of which nothing is
-known but whose it is: then what the cluster shows of it stays as it is. Sends nothing.
+An object in a list that cannot be decoded does not affect the others. It is logged, and decoded without its status if that helps:
+then only its owner is known, and what the cluster shows of it stays as it is. Sends nothing.
 """
 
 import logging
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from nodedevice_operator.errors import NotUnderstood
+from nodedevice_operator.errors import InvalidResponse
 from nodedevice_operator.objects.meta import ListMetadata, PartialObject, PartialObjectList, Schema
 from nodedevice_operator.objects.node import NodeList, NodeSchema
 from nodedevice_operator.objects.nodedevice import NodeDeviceList, NodeDeviceSchema
@@ -18,9 +18,9 @@ from nodedevice_operator.objects.poddevice import PodDeviceList, PodDeviceSchema
 
 log = logging.getLogger(__name__)
 
-# What making a record fails of where a value in an object is none, such as a resource version that is no number.
+# What a record's constructor raises for an invalid value in an object, such as a resource version that is no number.
 VALUE_ERRORS: Final = (ValueError, ArithmeticError)
-# An object among those of its kind: its name, or namespace and name; None where not even that is understood.
+# An object among those of its kind: its name, or namespace and name; None if not even that can be decoded.
 Key: TypeAlias = str | tuple[str, str] | None
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class _Names(Schema):
 
 
 class _Named(Schema):
-    """Any object, with nothing else of which anything could be odd."""
+    """Any object, without any other field that could be invalid."""
 
     metadata: _Names
 
@@ -50,48 +50,48 @@ class _AnyList(Schema):
     items: list[msgspec.Raw] = []
 
 
-def understood(verb: str, what: str, data: bytes | msgspec.Raw, form: type[T]) -> T:
-    """`data` in that form. Raises NotUnderstood."""
+def decode(verb: str, what: str, data: bytes | msgspec.Raw, form: type[T]) -> T:
+    """`data` in that schema. Raises InvalidResponse."""
     try:
         return msgspec.json.decode(data, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise NotUnderstood(verb, what, f"the answer is not what an API server says ({exc})") from exc
+        raise InvalidResponse(verb, what, f"the response is not what an API server sends ({exc})") from exc
 
 
-def read(verb: str, what: str, data: bytes, form: type[T], make: Callable[[T], R]) -> R:
-    """The record of the object that is the answer. Raises NotUnderstood."""
+def decode_record(verb: str, what: str, data: bytes, form: type[T], make: Callable[[T], R]) -> R:
+    """The record of the object in a response. Raises InvalidResponse."""
     try:
-        return make(understood(verb, what, data, form))
+        return make(decode(verb, what, data, form))
     except VALUE_ERRORS as exc:
-        raise NotUnderstood(verb, what, f"the answer has a value that is none ({exc})") from exc
+        raise InvalidResponse(verb, what, f"the response has an invalid value ({exc})") from exc
 
 
-def page_of(what: str, data: bytes, form: type[Page]) -> tuple[Page, frozenset[Key]]:
-    """A page of a list, and which of its objects were left out of it, as they are not understood; each is told.
+def decode_page(what: str, data: bytes, form: type[Page]) -> tuple[Page, frozenset[Key]]:
+    """A page of a list, and the keys of its objects that cannot be decoded; each is logged.
 
-    Raises NotUnderstood where it is not a page.
+    Raises InvalidResponse if it is not a page.
     """
     try:
         return msgspec.json.decode(data, type=form), frozenset()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        whole = understood("GET", what, data, _AnyList)
+        whole = decode("GET", what, data, _AnyList)
     items: list[Any] = []
-    left_out: set[Key] = set()
+    undecoded: set[Key] = set()
     for raw in whole.items:
         found = _listed(what, raw, form)
         if found is None:
-            left_out.add(_key(raw))
+            undecoded.add(_key(raw))
         else:
             items.append(found)
-    return form(metadata=whole.metadata, items=items), frozenset(left_out)
+    return form(metadata=whole.metadata, items=items), frozenset(undecoded)
 
 
-def item(kind: str, data: msgspec.Raw, form: type[Item]) -> Item | None:
-    """An object; without its status where that is not understood, and None where not even that helps. Either is told."""
+def decode_object(kind: str, data: msgspec.Raw, form: type[Item]) -> Item | None:
+    """An object; without its status if that cannot be decoded, None if not even that helps. Either is logged."""
     try:
         return msgspec.json.decode(data, type=form)
     except msgspec.ValidationError as exc:
-        tell_not_understood(kind, _name(data), exc)
+        log_undecodable(kind, _name(data), exc)
     try:
         parts = msgspec.json.decode(data, type=_Parts)
         bare = msgspec.json.encode({"metadata": parts.metadata, "spec": parts.spec})
@@ -100,7 +100,7 @@ def item(kind: str, data: msgspec.Raw, form: type[Item]) -> Item | None:
         return None
 
 
-def tell_not_understood(kind: str, name: Any, problem: Exception) -> None:
+def log_undecodable(kind: str, name: Any, problem: Exception) -> None:
     """Log that an object of that kind is skipped."""
     fields = {"kind": kind, "object": name, "error": str(problem)}
     log.error("cannot decode object; skipping it", extra=fields)
@@ -108,15 +108,15 @@ def tell_not_understood(kind: str, name: Any, problem: Exception) -> None:
 
 def _listed(what: str, raw: msgspec.Raw, form: type[Page]) -> Any:
     if form is NodeDeviceList:
-        return item(what, raw, NodeDeviceSchema)
+        return decode_object(what, raw, NodeDeviceSchema)
     if form is PodDeviceList:
-        return item(what, raw, PodDeviceSchema)
+        return decode_object(what, raw, PodDeviceSchema)
     try:
         # a Node without its status would look like one that has lost all its capacity
         kind = NodeSchema if form is NodeList else PartialObject
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as exc:
-        tell_not_understood(what, _name(raw), exc)
+        log_undecodable(what, _name(raw), exc)
         return None
 
 

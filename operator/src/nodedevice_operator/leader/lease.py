@@ -11,7 +11,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.decode import understood
+from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.leader.election import LeaderLease
 from nodedevice_operator.objects.lease import LeaseSchema
 
@@ -63,7 +63,7 @@ def now_text() -> str:
 
 
 def _from_wire(verb: str, data: bytes) -> LeaderLease:
-    wire = understood(verb, _WHAT, data, LeaseSchema)
+    wire = decode(verb, _WHAT, data, LeaseSchema)
     spec = wire.spec
     return LeaderLease(
         holder=spec.holder_identity or "",

@@ -8,7 +8,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.kube.api import CORE, Requests, path_segment
 from nodedevice_operator.kube.client import MERGE_PATCH
-from nodedevice_operator.kube.decode import read, understood
+from nodedevice_operator.kube.decode import decode, decode_record
 from nodedevice_operator.objects.node import TAINT, TAINT_EFFECT, NodeRecord, NodeSchema, node_record
 
 
@@ -29,7 +29,7 @@ class NodeLabelsApi(Requests):
         Raises Conflict when another client writes the Node in between, and NotFound.
         """
         path = f"{CORE}/nodes/{path_segment(name)}"
-        node = understood("GET", "nodes", await self._client.request("GET", "nodes", path), NodeSchema)
+        node = decode("GET", "nodes", await self._client.request("GET", "nodes", path), NodeSchema)
         # the API treats the list as one value: all of it is written, and only onto the version that was read
         taints = [msgspec.to_builtins(taint) for taint in node.spec.taints if taint.key != TAINT]
         taints += [{"key": TAINT, "effect": TAINT_EFFECT}] if is_tainted else []
@@ -40,4 +40,4 @@ class NodeLabelsApi(Requests):
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER}
         path = f"{CORE}/nodes/{path_segment(name)}"
         data = await self._client.request("PATCH", "nodes", path, query=query, body=patch, content_type=MERGE_PATCH)
-        return read("PATCH", "nodes", data, NodeSchema, node_record)
+        return decode_record("PATCH", "nodes", data, NodeSchema, node_record)

@@ -5,7 +5,7 @@ from typing import Any
 from nodedevice_api import names
 
 from nodedevice_operator.kube.api import OWN, Requests, path_segment
-from nodedevice_operator.kube.decode import read
+from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.objects.poddevice import (
     Content,
     HeldDevice,
@@ -26,7 +26,7 @@ class PodDevicesApi(Requests):
         """
         path = _path(wanted.namespace, wanted.name)
         data = await self._apply(names.POD_DEVICES, path, encode(wanted, uid), force=True)
-        return read("PATCH", names.POD_DEVICES, data, PodDeviceSchema, pod_device_record)
+        return decode_record("PATCH", names.POD_DEVICES, data, PodDeviceSchema, pod_device_record)
 
     async def delete_pod_device(self, record: PodDeviceRecord) -> None:
         """Delete this PodDevice. Raises NotFound when it is gone, Conflict when another object has its name."""

@@ -29,7 +29,7 @@ from nodedevice_operator.errors import (
 )
 from nodedevice_operator.kube.api import CORE, PAGE, Requests, path_segment
 from nodedevice_operator.kube.client import MERGE_PATCH
-from nodedevice_operator.kube.decode import understood
+from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
 from nodedevice_operator.objects.pod import PodPhase
 from nodedevice_operator.requiredplugins.pending_pods import (
@@ -84,7 +84,7 @@ class UnboundPodsApi(Requests):
         query: dict[str, str | int] = {"limit": PAGE, "fieldSelector": "spec.nodeName="}
         while True:
             data = await self._client.request("GET", "pods", f"{CORE}/pods", query=query)
-            page = understood("GET", "pods", data, _UnboundPodList)
+            page = decode("GET", "pods", data, _UnboundPodList)
             yield [_record(pod) for pod in page.items]
             if not page.metadata.continue_:
                 return
@@ -100,7 +100,7 @@ class UnboundPodsApi(Requests):
         # the uid changes nothing: it makes sure that it is that pod
         patch = {"metadata": {"uid": pod.uid}}
         data = await self._client.request("PATCH", "pods", path, query=query, body=patch, content_type=MERGE_PATCH)
-        return is_annotated(understood("PATCH", "pods", data, _UnboundPodObject).metadata.annotations)
+        return is_annotated(decode("PATCH", "pods", data, _UnboundPodObject).metadata.annotations)
 
 
 class PodAnnotator:

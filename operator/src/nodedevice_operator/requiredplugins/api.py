@@ -11,7 +11,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.kube.api import Requests
 from nodedevice_operator.kube.client import APPLY
-from nodedevice_operator.kube.decode import understood
+from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListMetadata, RawWatchEvent, ResourceList, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, NAME, Spec, body
 
@@ -27,12 +27,12 @@ class RequiredPluginsApi(Requests):
     async def served(self) -> frozenset[str]:
         """Plurals that the API server serves in the group and version of these objects. Raises NotFound where it knows neither."""
         data = await self._client.request("GET", "apis", _ROOT)
-        return frozenset(found.name for found in understood("GET", "apis", data, ResourceList).resources)
+        return frozenset(found.name for found in decode("GET", "apis", data, ResourceList).resources)
 
     async def read(self, kind: str) -> tuple[Spec | None, str]:
         """Spec of the object, None where it does not exist, and the version from which a watch goes on."""
         data = await self._client.request("GET", kind, f"{_ROOT}/{kind}", query={"fieldSelector": _BY_NAME})
-        page = understood("GET", kind, data, _PolicyList)
+        page = decode("GET", kind, data, _PolicyList)
         return (page.items[0].spec if page.items else None), page.metadata.resource_version
 
     async def apply(self, kind: str, spec: Spec) -> Spec:
@@ -44,7 +44,7 @@ class RequiredPluginsApi(Requests):
         data = await self._client.request(
             "PATCH", kind, f"{_ROOT}/{kind}/{NAME}", query=query, body=body(kind, spec), content_type=APPLY
         )
-        return understood("PATCH", kind, data, _PolicyObject).spec
+        return decode("PATCH", kind, data, _PolicyObject).spec
 
     async def replace(self, kind: str, spec: Spec) -> Spec:
         """Replace the whole spec; return it after the write. Raises NotFound."""
@@ -53,7 +53,7 @@ class RequiredPluginsApi(Requests):
         data = await self._client.request(
             "PATCH", kind, f"{_ROOT}/{kind}/{NAME}", query=query, body=patch, content_type=_JSON_PATCH
         )
-        return understood("PATCH", kind, data, _PolicyObject).spec
+        return decode("PATCH", kind, data, _PolicyObject).spec
 
     async def delete(self, kind: str) -> None:
         """Raises NotFound."""
@@ -68,12 +68,12 @@ class RequiredPluginsApi(Requests):
         query["timeoutSeconds"] = _WATCH_SECONDS
         async with contextlib.aclosing(self._client.watch(kind, f"{_ROOT}/{kind}", query)) as lines:
             async for line in lines:
-                event = understood("watch", kind, line, RawWatchEvent)
+                event = decode("watch", kind, line, RawWatchEvent)
                 if event.type == "ERROR":
                     return
                 if event.type == "BOOKMARK":
                     continue
-                spec = understood("watch", kind, event.object, _PolicyObject).spec
+                spec = decode("watch", kind, event.object, _PolicyObject).spec
                 yield None if event.type == "DELETED" else spec
 
 

@@ -43,7 +43,7 @@ class TestNodeDevices:
             node.verify_follows()
             told = condition_of(node, name, "Advertised")
             assert (told["status"], told["reason"]) == ("False", names.Reason.WRONG_NAME)
-            assert f"by the NodeDevice {node.nd_name()}" in told["message"]
+            assert f"belongs in the NodeDevice {node.nd_name()}" in told["message"]
             node.wait_condition("Ready", "True")
         finally:
             delete(node.client, NodeDevice, name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from nodedevice_api import names
-from nodedevice_operator.errors import CredentialsError, NotUnderstood
+from nodedevice_operator.errors import CredentialsError, InvalidResponse
 from nodedevice_operator.informers.informer import NODES, Informer, _Position
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
@@ -343,7 +343,7 @@ async def test_a_node_that_is_deleted_needs_no_more_than_its_name(watched: Watch
 
 @pytest.mark.parametrize("metadata", [{"name": 3}, []])
 async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metadata: Any) -> None:
-    with pytest.raises(NotUnderstood):
+    with pytest.raises(InvalidResponse):
         informer_of(watched, NODES)._take(a_line("ADDED", {"metadata": metadata}))
 
 

@@ -109,10 +109,10 @@ async def test_an_object_in_a_list_that_cannot_be_decoded_is_not_gone(
     await lists.list(*KINDS)
     await touched.next()
     await touched.next()
-    left_out = frozenset(cluster.node_devices)
+    undecoded = frozenset(cluster.node_devices)
 
     async def with_an_odd_one() -> Listed[NodeDeviceRecord]:
-        return Listed([node_device(NIC, node="node-c", resource_version=200)], 300, left_out)
+        return Listed([node_device(NIC, node="node-c", resource_version=200)], 300, undecoded)
 
     monkeypatch.setattr(cluster, "list_node_devices", with_an_odd_one)
     await lists.list("nodedevices")

@@ -9,7 +9,7 @@ from nodedevice_api import names
 from nodedevice_operator.capacity.api import CapacityApi
 from nodedevice_operator.conditions.api import ConditionsApi
 from nodedevice_operator.conditions.conditions import ConditionValue
-from nodedevice_operator.errors import NotFound, NotUnderstood
+from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.client import Client
@@ -115,14 +115,14 @@ async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
     listed = await Cluster(client).list_nodes()
     assert [record.name for record in listed.records] == ["a", "b"]
     assert listed.version == 9
-    assert listed.left_out == {"odd", "odder"}
+    assert listed.undecoded == {"odd", "odder"}
     told = [record for record in caplog.records if record.message == "cannot decode object; skipping it"]
     assert [record.__dict__["object"] for record in told] == ["odd", "odder"]
 
 
 async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:
     server.answers = [(200, {"metadata": {"resourceVersion": "nine"}, "items": []})]
-    with pytest.raises(NotUnderstood, match="the list has the resource version 'nine'"):
+    with pytest.raises(InvalidResponse, match="the list has the resource version 'nine'"):
         await Cluster(client).list_nodes()
 
 

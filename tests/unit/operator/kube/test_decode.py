@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.errors import NotUnderstood
-from nodedevice_operator.kube.decode import item, page_of, read, understood
+from nodedevice_operator.errors import InvalidResponse
+from nodedevice_operator.kube.decode import decode, decode_object, decode_page, decode_record
 from nodedevice_operator.objects.node import NodeList, NodeSchema
 from nodedevice_operator.objects.nodedevice import NodeDeviceList, NodeDeviceSchema
 from nodedevice_operator.objects.poddevice import PodDeviceList
@@ -25,17 +25,17 @@ def a_list(*items: Any) -> bytes:
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"\xff\xfe", b"{", b"[]", b"{}", b'{"metadata": 1}'])
 def test_anything_else_is_one_error(data: bytes) -> None:
-    with pytest.raises(NotUnderstood, match="GET nodes: the answer is not what an API server says"):
-        understood("GET", "nodes", data, NodeSchema)
-    with pytest.raises(NotUnderstood):
-        page_of("nodes", data, NodeList)
+    with pytest.raises(InvalidResponse, match="GET nodes: the response is not what an API server sends"):
+        decode("GET", "nodes", data, NodeSchema)
+    with pytest.raises(InvalidResponse):
+        decode_page("nodes", data, NodeList)
 
 
 def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: pytest.LogCaptureFixture) -> None:
     odd = node_device("odd", status={"total": "many"})
     content = a_list(node_device("a"), odd, node_device("b"))
-    page, left_out = page_of(names.NODE_DEVICES, content, NodeDeviceList)
-    assert left_out == frozenset()
+    page, undecoded = decode_page(names.NODE_DEVICES, content, NodeDeviceList)
+    assert undecoded == frozenset()
     assert [(one.metadata.name, one.status.total) for one in page.items] == [("a", 1), ("odd", None), ("b", 1)]
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "next")
     [told] = [record for record in caplog.records if record.levelname == "ERROR"]
@@ -43,27 +43,27 @@ def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: 
     assert told.__dict__["object"] == "odd"
 
 
-def test_one_of_which_not_even_that_is_known_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_of_which_not_even_that_is_known_is_undecoded(caplog: pytest.LogCaptureFixture) -> None:
     odd = [node_device("odd", spec=[]), {"metadata": 3}, 4, None]
-    page, left_out = page_of(names.NODE_DEVICES, a_list(*odd, node_device("a")), NodeDeviceList)
+    page, undecoded = decode_page(names.NODE_DEVICES, a_list(*odd, node_device("a")), NodeDeviceList)
     assert [one.metadata.name for one in page.items] == ["a"]
-    assert left_out == {"odd", None}
+    assert undecoded == {"odd", None}
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 4
-    assert item(names.NODE_DEVICE, msgspec.Raw(b"[]"), NodeDeviceSchema) is None
+    assert decode_object(names.NODE_DEVICE, msgspec.Raw(b"[]"), NodeDeviceSchema) is None
 
 
 def test_a_node_without_a_status_is_none() -> None:
     odd = {"metadata": {"name": "odd"}, "status": {"capacity": []}}
-    page, left_out = page_of("nodes", a_list(odd, {"metadata": {"name": "a"}}), NodeList)
+    page, undecoded = decode_page("nodes", a_list(odd, {"metadata": {"name": "a"}}), NodeList)
     assert [one.metadata.name for one in page.items] == ["a"]
-    assert left_out == {"odd"}
+    assert undecoded == {"odd"}
 
 
-def test_one_in_a_namespace_is_left_out_by_both_its_names() -> None:
+def test_one_in_a_namespace_is_undecoded_by_both_its_names() -> None:
     odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": []}
-    page, left_out = page_of(names.POD_DEVICES, a_list(odd), PodDeviceList)
+    page, undecoded = decode_page(names.POD_DEVICES, a_list(odd), PodDeviceList)
     assert page.items == []
-    assert left_out == {("default", "odd")}
+    assert undecoded == {("default", "odd")}
 
 
 @pytest.mark.parametrize("problem", [ValueError("no number"), InvalidOperation("too great")])
@@ -71,5 +71,5 @@ def test_an_answer_of_which_no_record_can_be_made_is_the_same_error(problem: Exc
     def make(_: NodeSchema) -> None:
         raise problem
 
-    with pytest.raises(NotUnderstood, match="GET nodes: the answer has a value that is none"):
-        read("GET", "nodes", b'{"metadata":{}}', NodeSchema, make)
+    with pytest.raises(InvalidResponse, match="GET nodes: the response has an invalid value"):
+        decode_record("GET", "nodes", b'{"metadata":{}}', NodeSchema, make)

@@ -11,13 +11,13 @@ from tests.nvml.nvml_process import NvmlProcess
 
 @pytest.fixture
 def dgx(tmp_path: Path) -> FakeNvml:
-    """A DGX H100, nothing wrong with it yet."""
+    """A healthy DGX H100."""
     return FakeNvml(tmp_path, "dgx-h100")
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[[FakeNvml], NvmlProcess]]:
-    """Starts processes that see a machine; ended after the test."""
+    """Starts processes that see a machine; they end after the test."""
     started: list[NvmlProcess] = []
 
     def begin(machine: FakeNvml) -> NvmlProcess:

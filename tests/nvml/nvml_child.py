@@ -45,7 +45,7 @@ def _argument(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What of it is data; a handle is told as the name under which it is kept, or as an address."""
+    """The value as data; a handle becomes the name under which it is kept, or an address."""
     if isinstance(value, ctypes.Structure):
         return {name: _plain(getattr(value, name)) for name, *_ in value._fields_}
     if isinstance(value, ctypes.Array | list | tuple):

@@ -18,7 +18,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def real_nvml_is_here() -> bool:
-    """Whether the loader finds an NVML of its own accord."""
+    """Whether the loader finds a real NVML."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -35,7 +35,7 @@ class NvmlRefusal(Exception):
 
 
 class NvmlProcess:
-    """A process of its own in which functions of pynvml are called, as many at a time as one likes."""
+    """A process in which functions of pynvml are called, any number at a time."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(

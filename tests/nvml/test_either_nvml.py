@@ -1,6 +1,6 @@
 """What holds for every NVML, the fake ones and the driver's own: one suite, several makers.
 
-The real one is asked where there is one, and left out by name elsewhere. Nothing here changes anything on a GPU.
+The real one is skipped by name where there is none. No test changes anything on a GPU.
 """
 
 import os
@@ -30,7 +30,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NvmlProce
 
 
 def told(nvml: NvmlProcess, function: str, *arguments: Any) -> Any:
-    """What it returns, or None where this GPU or driver does not have it."""
+    """The result, or None where this GPU or driver does not support the call."""
     error = nvml.error(function, *arguments)
     assert error in (0, *WITHOUT)
     return None if error else nvml.call(function, *arguments)
@@ -48,7 +48,7 @@ def test_init_counts(either: NvmlProcess) -> None:
     assert either.error("nvmlDeviceGetCount") == 0
 
 
-def test_gpus_are_found_by_what_they_say_of_themselves(either: NvmlProcess) -> None:
+def test_gpus_are_found_by_their_own_properties(either: NvmlProcess) -> None:
     for index, gpu in enumerate(either.open()):
         assert either.call("nvmlDeviceGetIndex", gpu) == index
         uuid = either.call("nvmlDeviceGetUUID", gpu)
@@ -60,7 +60,7 @@ def test_gpus_are_found_by_what_they_say_of_themselves(either: NvmlProcess) -> N
         )
 
 
-def test_what_there_is_not_is_refused(either: NvmlProcess) -> None:
+def test_unknown_gpus_are_rejected(either: NvmlProcess) -> None:
     count = len(either.open())
     assert either.error("nvmlDeviceGetHandleByIndex", count) == pynvml.NVML_ERROR_INVALID_ARGUMENT
     assert either.error("nvmlDeviceGetHandleByUUID", "GPU-" + "0" * 8) in (
@@ -77,14 +77,14 @@ def test_memory_adds_up(either: NvmlProcess) -> None:
             assert second["total"] == memory["total"] >= second["used"] + second["free"]
 
 
-def test_pci_bus_ids_say_what_the_numbers_say(either: NvmlProcess) -> None:
+def test_pci_bus_ids_match_the_numbers(either: NvmlProcess) -> None:
     for gpu in either.open():
         pci = either.call("nvmlDeviceGetPciInfo", gpu)
         assert pci["busId"] == f"{pci['domain']:08X}:{pci['bus']:02X}:{pci['device']:02X}.0"
         assert pci["pciDeviceId"] & 0xFFFF == 0x10DE  # NVIDIA
 
 
-def test_what_joins_two_gpus_joins_them_both_ways(either: NvmlProcess) -> None:
+def test_links_are_symmetric(either: NvmlProcess) -> None:
     gpus = either.open()
     for at, one in enumerate(gpus):
         for other in gpus[at + 1 :]:

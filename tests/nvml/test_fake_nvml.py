@@ -27,7 +27,7 @@ def uuid_of(nvml: NvmlProcess, gpu: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("name", machines())
-def test_every_machine_that_is_shipped_is_understood(name: str, tmp_path: Path, start: Start) -> None:
+def test_every_shipped_machine_is_valid(name: str, tmp_path: Path, start: Start) -> None:
     nvml = start(FakeNvml(tmp_path, name))
     error = nvml.error("nvmlInit")
     refusals = {"mismatch": pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "no-driver": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}
@@ -111,7 +111,7 @@ def test_nvlinks_of_a_dgx1_are_a_hybrid_cube_mesh(tmp_path: Path, start: Start) 
     assert near == ["gpu2", "gpu3"]
 
 
-def test_gpus_without_nvlink_are_joined_to_nobody(tmp_path: Path, start: Start) -> None:
+def test_gpus_without_nvlink_have_no_links(tmp_path: Path, start: Start) -> None:
     nvml = start(FakeNvml(tmp_path, "mixed-16"))
     gpus = nvml.open()
     kinds = [nvml.call("nvmlDeviceGetName", gpu) for gpu in gpus]
@@ -126,14 +126,14 @@ def test_a_link_that_goes_down_is_not_active(dgx: FakeNvml, nvml: NvmlProcess) -
 
 
 @pytest.mark.parametrize("by", ["UUID", "PciBusId"])
-def test_a_gpu_is_found_by_what_it_says_of_itself(by: str, nvml: NvmlProcess) -> None:
+def test_a_gpu_is_found_by_its_own_properties(by: str, nvml: NvmlProcess) -> None:
     gpu = nvml.open()[2]
     written = uuid_of(nvml, gpu) if by == "UUID" else nvml.call("nvmlDeviceGetPciInfo", gpu)["busId"]
     assert nvml.call(f"nvmlDeviceGetHandleBy{by}", written) == "gpu2"
     assert nvml.error(f"nvmlDeviceGetHandleBy{by}", "0000:FF:00.0") == pynvml.NVML_ERROR_NOT_FOUND
 
 
-def test_an_xid_wakes_whoever_waits(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_an_xid_ends_the_wait(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     events = nvml.watch(*nvml.open())
     waiting = nvml.start("nvmlEventSetWait_v2", events, 60_000)
     dgx.xid(3, 79)
@@ -143,7 +143,7 @@ def test_an_xid_wakes_whoever_waits(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     assert nvml.error("nvmlEventSetWait_v2", events, 0) == TIMEOUT
 
 
-def test_xids_come_in_order_and_only_to_those_registered(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_xids_come_in_order_and_only_for_registered_gpus(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     gpus = nvml.open()
     events = nvml.watch(gpus[1], gpus[2])
     dgx.write("xid 1 13", "xid 0 79", "xid 2 31", "event 1 2 5")
@@ -168,7 +168,7 @@ def test_an_unsupported_type_of_event_is_refused(nvml: NvmlProcess) -> None:
     assert nvml.error("nvmlDeviceRegisterEvents", gpus[0], 1 << 40, {"kept": "events"}) == NOT_SUPPORTED
 
 
-def test_events_of_the_past_are_not_told(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_past_events_are_not_reported(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     dgx.xid(0, 79)
     events = nvml.watch(*nvml.open())
     assert nvml.error("nvmlEventSetWait_v2", events, 0) == TIMEOUT
@@ -182,7 +182,7 @@ def test_an_event_set_that_is_freed_ends_the_wait_in_it(dgx: FakeNvml, nvml: Nvm
     assert nvml.error("nvmlEventSetFree", events) == INVALID
 
 
-def test_a_lost_gpu_answers_nothing_and_the_others_do(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_only_the_lost_gpu_stops_responding(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     gpus = nvml.open()
     events = nvml.watch(*gpus)
     dgx.write("xid 4 79", "lose 4")
@@ -301,7 +301,7 @@ def test_init_hangs_and_fails_too(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     assert nvml.error("nvmlInit") == 0
 
 
-def test_what_is_rewritten_counts_from_the_description_on(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_a_rewritten_description_takes_effect(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     gpus = nvml.open()
     events = nvml.watch(*gpus)
     dgx.write("xid 0 13", "set 0 temperature=90", "xid 0 31")

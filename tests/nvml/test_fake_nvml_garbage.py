@@ -1,4 +1,4 @@
-"""The fake NVML fed with garbage, and called from many threads: it says what it leaves out, and no sanitizer finds a fault."""
+"""The fake NVML fed with garbage, and called from many threads: it reports what it skips, and no sanitizer finds a fault."""
 
 import os
 import random
@@ -60,9 +60,7 @@ def garbage(seed: int, lines: int) -> bytes:
         ("xid 0 " + "7" * 5000, "too long"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_left_out_and_told(
-    line: str, said: str, dgx: FakeNvml, nvml: NvmlProcess
-) -> None:
+def test_an_invalid_line_is_skipped_and_reported(line: str, said: str, dgx: FakeNvml, nvml: NvmlProcess) -> None:
     gpu = nvml.open()[0]
     dgx.write(line, "set 0 temperature=77")
     assert nvml.call("nvmlDeviceGetTemperature", gpu, 0) == 77
@@ -72,13 +70,13 @@ def test_a_line_that_makes_no_sense_is_left_out_and_told(
     assert said in errors
 
 
-def test_what_was_half_right_changes_nothing(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_a_partly_valid_line_changes_nothing(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     gpu = nvml.open()[0]
     dgx.write("set 0 temperature=77 utilization=101")
     assert nvml.call("nvmlDeviceGetTemperature", gpu, 0) == 30
 
 
-def test_a_line_without_its_end_is_not_there_yet(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_an_incomplete_line_is_not_read_yet(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     gpu = nvml.open()[0]
     dgx.control.write_bytes(b"set 0 temperature=7")
     assert nvml.call("nvmlDeviceGetTemperature", gpu, 0) == 30
@@ -86,7 +84,7 @@ def test_a_line_without_its_end_is_not_there_yet(dgx: FakeNvml, nvml: NvmlProces
     assert nvml.call("nvmlDeviceGetTemperature", gpu, 0) == 77
 
 
-def test_a_flood_of_nonsense_is_told_in_a_few_lines(dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_many_invalid_lines_are_reported_in_a_few(dgx: FakeNvml, nvml: NvmlProcess) -> None:
     nvml.open()
     dgx.write(*["nonsense"] * 1000)
     assert nvml.call("nvmlDeviceGetCount") == 8
@@ -117,7 +115,7 @@ def test_a_description_of_garbage_is_a_machine_with_what_could_be_read(tmp_path:
     assert said.isascii()
 
 
-def test_dev_zero_as_control_file_is_left_alone(dgx: FakeNvml) -> None:
+def test_dev_zero_as_control_file_is_ignored(dgx: FakeNvml) -> None:
     nvml = NvmlProcess({**dgx.environment(), CONTROL_VARIABLE: "/dev/zero"})
     assert len(nvml.open()) == 8
     assert nvml.end()[0] == 0
@@ -141,9 +139,7 @@ def compiled(folder: Path, sanitizers: str) -> Path:
 
 
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
-def test_many_threads_and_garbage_give_sanitizers_nothing_to_say(
-    sanitizers: str, dgx: FakeNvml, tmp_path: Path
-) -> None:
+def test_sanitizers_find_nothing_with_many_threads_and_garbage(sanitizers: str, dgx: FakeNvml, tmp_path: Path) -> None:
     made = compiled(tmp_path, sanitizers)
     script = tmp_path / "script"
     script.write_bytes(b"set * retired-double=5 unsupported=\n" + garbage(2, 2000))

@@ -1,4 +1,4 @@
-"""`python -m hack.gpu_check`, with a fake machine in the place of the real one."""
+"""`python -m hack.gpu_check`, with a fake machine instead of a real one."""
 
 import json
 import os
@@ -30,13 +30,13 @@ def test_a_machine_is_shown_and_is_like_its_description(name: str, tmp_path: Pat
     assert json.loads((tmp_path / "check.json").read_text())["machine"] == name
 
 
-def test_the_table_says_what_joins_gpus(tmp_path: Path) -> None:
+def test_the_table_shows_the_links_of_gpus(tmp_path: Path) -> None:
     shown = run(FakeNvml(tmp_path, "dgx1-v100").environment(), tmp_path).stdout.splitlines()
     assert "GPU0  X     NV1   NV1   NV2   NV2   SYS   SYS   SYS" in shown
     assert "events 0xb: SingleBitEccError, DoubleBitEccError, XidCriticalError" in shown
 
 
-def test_what_differs_is_told(tmp_path: Path) -> None:
+def test_differences_are_reported(tmp_path: Path) -> None:
     machine = FakeNvml(tmp_path, "dgx-h100")
     machine.break_function("*", "nvmlDeviceGetMemoryAffinity", "NOT_SUPPORTED")
     machine.lose(7)
@@ -54,7 +54,7 @@ def test_a_driver_that_does_not_work_is_an_error(tmp_path: Path) -> None:
     assert done.stderr.startswith("NVML is here and does not work: ")
 
 
-def test_a_text_that_is_none_is_a_fault(tmp_path: Path) -> None:
+def test_an_invalid_text_is_a_fault(tmp_path: Path) -> None:
     machine = FakeNvml(tmp_path, "t4-pair")
     machine.control.write_bytes(b'set 1 name="Tesla \xff T4"\n')
     done = run(machine.environment(), tmp_path)
@@ -73,7 +73,7 @@ def test_a_driver_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(real_nvml_is_here(), reason="there is an NVML on this machine")
-def test_without_a_library_that_is_said(tmp_path: Path) -> None:
+def test_a_missing_library_is_reported(tmp_path: Path) -> None:
     done = run(os.environ, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("no NVML here: ")

@@ -1,4 +1,4 @@
-"""The smallest device manager there can be: it takes registrations, dials back and keeps every list. No agent, no root."""
+"""A minimal device manager: accepts registrations, dials back and keeps every list. No agent, no root."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def plugin_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """The tree that stands in for the host's: devices are plain files, which need no root to make."""
+    """A fake host tree: devices are regular files, which need no root."""
     (tmp_path / "host/dev").mkdir(parents=True)
     return tmp_path / "host"
 

@@ -1,4 +1,4 @@
-"""Built-in plugins to be run: their settings, and a call to them."""
+"""Runs built-in plugins with given settings, and calls them."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ SERIAL = "example.com/serial"
 
 @contextlib.asynccontextmanager
 async def running(raw: dict[str, Any], plugin_dir: Path, state_dir: Path) -> AsyncIterator[None]:
-    """All plugins of these settings, until the block ends."""
+    """Run all plugins of these settings until the block ends."""
     task = asyncio.create_task(run_plugins(msgspec.convert(raw, PluginSettings), plugin_dir, state_dir))
     try:
         yield

@@ -24,7 +24,7 @@ async def test_files_appear_and_disappear(manager: Manager, plugin_dir: Path, tm
         await manager.until_listed(SERIAL, ["ttyUSB7"])
 
 
-async def test_directories_that_come_go_and_come_again(
+async def test_directories_that_are_removed_and_created_again(
     manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path
 ) -> None:
     raw = serial(host, paths=[{"path": "/dev/snd*/by-path/card*"}])
@@ -41,7 +41,7 @@ async def test_directories_that_come_go_and_come_again(
             await manager.until_listed(SERIAL, [])
 
 
-async def test_allocate_hands_over_files_mounts_and_env(
+async def test_allocate_returns_files_mounts_and_env(
     manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path
 ) -> None:
     (host / "dev/ttyUSB0").symlink_to("/dev/null")
@@ -79,9 +79,7 @@ async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Pat
         assert [node.ID for node in manager.lists[SERIAL][-1][0].topology.nodes] == [1]
 
 
-async def test_calls_that_cannot_be_answered_say_why(
-    manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path
-) -> None:
+async def test_rejected_calls_give_the_reason(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
     async with running({**gpus(), **serial(host)}, plugin_dir, tmp_path):
         await manager.until(lambda: {r.resource_name for r in manager.registrations} == {GPU, SERIAL})
         unknown = asking_for(["gpu-0", "gpu-9"])

@@ -1,4 +1,4 @@
-"""Built-in plugins register, serve and announce themselves anew over real sockets, whatever becomes of manager and sockets."""
+"""Built-in plugins register and serve over real sockets, again and again, whatever happens to manager and sockets."""
 
 import asyncio
 import contextlib
@@ -64,7 +64,7 @@ async def test_waits_for_the_plugin_directory(tmp_path: Path) -> None:
     await late.stop()
 
 
-async def test_a_refused_registration_is_tried_again(
+async def test_a_rejected_registration_is_retried(
     manager: Manager, plugin_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager.refuse = "not today"
@@ -76,8 +76,8 @@ async def test_a_refused_registration_is_tried_again(
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
 
 
-async def test_registers_anew_with_a_restarted_manager(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
-    """As a kubelet restarts: its own socket goes, then every socket in the directory, then comes a new one."""
+async def test_registers_again_with_a_restarted_manager(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+    """As a kubelet restarts: it removes its own socket, then every socket in the directory, then creates a new one."""
     async with running({**gpus(), **serial(tmp_path)}, plugin_dir, tmp_path):
         await manager.until(lambda: {r.resource_name for r in manager.registrations} == {GPU, SERIAL})
         for _ in range(5):
@@ -90,7 +90,7 @@ async def test_registers_anew_with_a_restarted_manager(manager: Manager, plugin_
             await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
 
 
-async def test_registers_anew_when_only_kubelet_sock_is_replaced(
+async def test_registers_again_when_only_kubelet_sock_is_replaced(
     manager: Manager, plugin_dir: Path, tmp_path: Path
 ) -> None:
     async with running(gpus(), plugin_dir, tmp_path):
@@ -105,7 +105,7 @@ async def test_registers_anew_when_only_kubelet_sock_is_replaced(
 async def test_a_new_kubelet_sock_that_looks_like_the_old_one_is_noticed(
     manager: Manager, plugin_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """File systems give an inode number again at once, and their clock may not have moved on."""
+    """File systems reuse an inode number at once, and their clock may not have advanced."""
     for module in (registered_socket, serving):
         monkeypatch.setattr(module, "socket_identity", lambda path: SocketIdentity(1, 1, 1) if path.exists() else None)
     other = Manager(plugin_dir)
@@ -117,7 +117,7 @@ async def test_a_new_kubelet_sock_that_looks_like_the_old_one_is_noticed(
     await other.stop()
 
 
-async def test_serves_anew_when_its_own_socket_vanishes(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+async def test_serves_again_when_its_own_socket_is_removed(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
     async with running(gpus(), plugin_dir, tmp_path):
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
         manager.lists.clear()
@@ -126,8 +126,8 @@ async def test_serves_anew_when_its_own_socket_vanishes(manager: Manager, plugin
         assert len(manager.registrations) == 2
 
 
-async def test_announces_itself_again_when_nobody_listens(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
-    """A manager that gave the plugin up, but lives on with the same socket."""
+async def test_registers_again_without_an_open_stream(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+    """The manager gave up on the plugin, but still serves the same socket."""
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings(GPU, 1), tmp_path, watcher)
         task = asyncio.create_task(BuiltinPlugin(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
@@ -141,7 +141,7 @@ async def test_announces_itself_again_when_nobody_listens(manager: Manager, plug
 
 @contextlib.asynccontextmanager
 async def newcomer(path: Path) -> AsyncIterator[None]:
-    """Another process takes this path over: a live server whose socket is moved there, and is gone with it."""
+    """Another process takes over this path: a live server whose socket is moved there."""
     newer = grpc.aio.server()
     newer.add_insecure_port(f"unix:{path.with_name('newer')}")
     await newer.start()
@@ -169,7 +169,7 @@ async def test_the_newest_process_serves_until_it_ends(
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
 
 
-async def test_its_end_leaves_a_newer_process_its_socket(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+async def test_its_exit_keeps_the_socket_of_a_newer_process(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
     path = plugin_dir / socket_name(GPU)
     async with contextlib.AsyncExitStack() as stack:
         async with running(gpus(), plugin_dir, tmp_path):
@@ -178,7 +178,7 @@ async def test_its_end_leaves_a_newer_process_its_socket(manager: Manager, plugi
         assert path.is_socket()
 
 
-async def test_all_is_found_by_looking_where_inotify_is_not_to_be_had(
+async def test_polling_finds_everything_without_inotify(
     manager: Manager, plugin_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -207,7 +207,7 @@ def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick_restarts")
-async def test_one_plugins_failure_takes_no_other_down(
+async def test_a_failed_plugin_does_not_affect_the_others(
     manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (host / "dev/ttyUSB0").touch()

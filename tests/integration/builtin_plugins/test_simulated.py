@@ -28,7 +28,7 @@ async def test_health_follows_the_state_file(manager: Manager, plugin_dir: Path,
         await manager.until_listed(GPU, ["gpu-0", "gpu-1", "gpu-2"])
 
 
-async def test_a_broken_edit_changes_nothing_and_is_said_once(
+async def test_an_invalid_edit_changes_nothing_and_is_logged_once(
     manager: Manager, plugin_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = state_path(tmp_path, GPU)
@@ -90,7 +90,7 @@ async def test_the_last_of_many_flips_at_once_is_what_is_listed(
         await manager.until_listed(GPU, {"gpu-0": "Unhealthy", "gpu-1": "Healthy"})
 
 
-async def test_allocate_tells_a_container_its_simulated_devices(
+async def test_allocate_passes_the_simulated_devices_to_the_container(
     manager: Manager, plugin_dir: Path, tmp_path: Path
 ) -> None:
     async with running(gpus(), plugin_dir, tmp_path):

@@ -1,4 +1,4 @@
-"""A node with GPUs that are not there: the nvml plugin on a library of ours, our device manager behind its socket."""
+"""A node with fake GPUs: the nvml plugin on the fake NVML, and our device manager behind its socket."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ class Node:
         return snapshot(self.manager.manager, name) if name in known and known[name].is_live else None
 
     def device(self, place: int) -> DeviceView:
-        """By its place on the PCI bus, when it was first listed."""
+        """The device at this position, in order of the first list."""
         resource = self.resource()
         assert resource is not None
         return next(device for device in resource.devices if device.id == self.uuids[place])
@@ -53,12 +53,12 @@ class Node:
         return found
 
     async def until_unhealthy(self, reasons: dict[int, str]) -> None:
-        """Exactly these GPUs, by place, with these reasons."""
+        """Wait until exactly these GPUs, by position, have these reasons."""
         wanted = {self.uuids[place]: reason for place, reason in reasons.items()}
         await self.until(lambda r: {d.id: d.reason for d in r.devices if not d.healthy} == wanted)
 
     def reader_pids(self) -> list[int]:
-        """The plugin's own processes: one, and another that takes over from it while GPUs are looked for."""
+        """The plugin's reader processes: one, and its successor during a rescan."""
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         return [int(c) for c in children if b"nvml.reader" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
@@ -76,7 +76,7 @@ async def node(
     records_calls: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Node]:
-    """before: what happens to the machine before anybody looks at it. settings: of the plugin."""
+    """before: what happens to the machine before the plugin starts. settings: of the plugin."""
     gpus = FakeNvml(folder / "nvml", machine)
     before(gpus)
     for name, value in gpus.environment(records_calls=records_calls).items():

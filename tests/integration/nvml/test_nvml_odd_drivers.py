@@ -1,4 +1,4 @@
-"""Drivers and GPUs that lack something, or answer wrongly: they cost what they concern, and that is said."""
+"""Drivers and GPUs that lack features or return wrong values: only the affected parts fail, and that is reported."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from tests.integration.nvml.gpu_node import Node, node
 @pytest.mark.parametrize(
     "function", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlDeviceGetSupportedEventTypes"]
 )
-async def test_a_driver_without_events_is_looked_at(
+async def test_a_driver_without_events_is_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     def without(gpus: FakeNvml) -> None:
@@ -32,7 +32,7 @@ async def test_a_driver_without_events_is_looked_at(
         await here.until_unhealthy({0: "EccUncorrectable"})
 
 
-async def test_a_driver_that_does_not_fit_is_said_in_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_driver_mismatch_is_reported_in_the_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_the_bus(tmp_path / "host")
     async with node(tmp_path, "mismatch", monkeypatch) as here:
         found = await here.until(lambda r: bool(r.plugin_message))
@@ -52,7 +52,7 @@ async def test_idle_where_there_is_no_gpu(
         assert not here.manager.manager.resources
 
 
-async def test_what_a_gpu_does_not_support_is_said_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unsupported_features_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     functions = ["nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetFieldValues"]
 
     def without(gpus: FakeNvml) -> None:
@@ -64,9 +64,7 @@ async def test_what_a_gpu_does_not_support_is_said_of_it(tmp_path: Path, monkeyp
         assert "notSupported" not in dict(here.device(0).attributes)
 
 
-async def test_a_driver_that_cannot_be_waited_for_is_not_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_driver_without_event_wait_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without(gpus: FakeNvml) -> None:
         gpus.break_function("*", "nvmlEventSetWait", "FUNCTION_NOT_FOUND")
 
@@ -78,7 +76,7 @@ async def test_a_driver_that_cannot_be_waited_for_is_not_asked_again(
 
 
 @pytest.mark.parametrize("error", ["UNKNOWN", "INVALID_ARGUMENT"])
-async def test_a_gpu_that_answers_every_call_with_an_error_is_not_well(
+async def test_a_gpu_that_fails_every_call_is_unhealthy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch) as here:
@@ -89,7 +87,7 @@ async def test_a_gpu_that_answers_every_call_with_an_error_is_not_well(
         await here.until(lambda r: r.available == 2)
 
 
-async def test_a_model_that_is_no_text_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_model_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(gpus: FakeNvml) -> None:
         gpus.control.write_bytes(b'set 1 name="Tesla \xff T4"\n')
 
@@ -107,7 +105,7 @@ async def test_a_model_that_is_no_text_is_left_out(tmp_path: Path, monkeypatch: 
     ],
     ids=["no text", "two words", "twice"],
 )
-async def test_a_uuid_that_is_none_costs_its_gpu(
+async def test_an_invalid_uuid_affects_only_its_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuid: bytes, said: str
 ) -> None:
     def spoil(gpus: FakeNvml) -> None:
@@ -128,7 +126,7 @@ async def test_a_gpu_may_lose_its_uuid(tmp_path: Path, monkeypatch: pytest.Monke
         await here.until(lambda r: r.available == 2)
 
 
-async def test_a_driver_that_does_not_tell_its_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_driver_without_a_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without(gpus: FakeNvml) -> None:
         gpus.break_function("*", "nvmlSystemGetDriverVersion", "UNKNOWN")
 
@@ -136,7 +134,7 @@ async def test_a_driver_that_does_not_tell_its_version_is_read(tmp_path: Path, m
         await here.until(lambda r: r.available == 2)
 
 
-async def test_a_lost_gpu_that_fails_the_start_of_the_driver_is_said(
+async def test_a_lost_gpu_that_fails_the_start_of_the_driver_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch) as here:
@@ -149,6 +147,6 @@ async def test_a_lost_gpu_that_fails_the_start_of_the_driver_is_said(
 
 
 def lacking(resource: Snapshot, place: int, here: Node) -> str:
-    """What the GPU at this place is said not to support."""
+    """The features that the GPU at this position does not support."""
     attributes = {device.id: dict(device.attributes) for device in resource.devices}
     return attributes.get(here.uuids[place], {}).get("notSupported", "")

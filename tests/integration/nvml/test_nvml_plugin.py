@@ -1,4 +1,4 @@
-"""The nvml plugin as a whole: real pynvml in its own process on a library of ours, our device manager behind the socket."""
+"""The nvml plugin as a whole: real pynvml in its own process on the fake NVML, our device manager behind the socket."""
 
 import asyncio
 from contextlib import suppress
@@ -16,7 +16,7 @@ from tests.fakes.hosted_manager import hosted
 from tests.integration.nvml.gpu_node import GPU, QUICK, Node, node, plugins
 
 
-async def test_lists_gpus_with_what_is_known_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lists_gpus_with_their_properties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "dgx-h100", monkeypatch) as here:
         found = await here.until(lambda r: r.healthy == 8)
         assert [d.id for d in found.devices] == sorted(here.uuids)
@@ -48,12 +48,12 @@ async def test_an_application_xid_takes_nothing_out(tmp_path: Path, monkeypatch:
         await here.until(lambda r: r.available == 2)
         here.gpus.xid(0, 31, times=10)
         here.gpus.xid(0, 74)
-        # told in order: what came before is taken in when this one is
+        # in order: when this one has been handled, so have the earlier ones
         here.gpus.xid(1, 48)
         await here.until_unhealthy({1: "Xid48"})
 
 
-async def test_an_administrator_can_say_that_a_gpu_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_administrator_can_clear_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch) as here:
         await here.until(lambda r: r.available == 2)
         here.gpus.xid(1, 48)
@@ -65,7 +65,7 @@ async def test_an_administrator_can_say_that_a_gpu_is_well(tmp_path: Path, monke
         assert not list(clear.iterdir())
 
 
-async def test_what_is_no_word_of_an_administrator_stops_nothing(
+async def test_an_invalid_clear_request_is_harmless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clear = tmp_path / "state/gpus/clear"
@@ -81,7 +81,7 @@ async def test_what_is_no_word_of_an_administrator_stops_nothing(
     ) == 1
 
 
-async def test_ecc_errors_that_came_while_the_agent_was_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ecc_errors_while_the_agent_was_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     is_known = asyncio.Event()
     write = Memory.write
 
@@ -98,20 +98,20 @@ async def test_ecc_errors_that_came_while_the_agent_was_away(tmp_path: Path, mon
         await Node(tmp_path, here.gpus, manager).until_unhealthy({1: "EccUncorrectable"})
 
 
-async def test_a_mark_outlives_the_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mark_survives_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch) as here:
         await here.until(lambda r: r.available == 2)
         here.gpus.xid(1, 48)
         await here.until_unhealthy({1: "Xid48"})
     async with hosted(tmp_path) as manager, plugins(tmp_path):
         await Node(tmp_path, here.gpus, manager).until_unhealthy({1: "Xid48"})
-    # reset while nobody was looking, as nvidia-smi wants it
+    # reset while no process uses the GPU, as nvidia-smi requires
     here.gpus.reset(1)
     async with hosted(tmp_path) as manager, plugins(tmp_path):
         await Node(tmp_path, here.gpus, manager).until(lambda r: r.available == 2)
 
 
-async def test_lost_and_removed_gpus_count_again_when_they_are_back(
+async def test_lost_and_removed_gpus_are_healthy_again_when_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with node(tmp_path, "dgx-h100", monkeypatch) as here:
@@ -125,7 +125,7 @@ async def test_lost_and_removed_gpus_count_again_when_they_are_back(
         await here.until(lambda r: r.available == 8)
 
 
-async def test_ecc_errors_and_what_the_driver_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ecc_errors_and_requested_recovery_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "dgx-h100", monkeypatch) as here:
         await here.until(lambda r: r.available == 8)
         here.gpus.set(0, uncorrected_volatile=1)

@@ -1,4 +1,4 @@
-"""The process that reads the driver: it may hang, crash and be replaced, and no GPU is given out that nobody looks at."""
+"""The process that reads the driver may hang, crash and be replaced; an unread GPU is never healthy."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_GRACE_SECONDS", 0.3)
 
 
-async def test_a_call_that_hangs_costs_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_call_affects_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "dgx-h100", monkeypatch) as here:
         await here.until(lambda r: r.available == 8)
         here.gpus.hang(4, "nvmlDeviceGetTotalEccErrors")
@@ -40,7 +40,7 @@ async def test_a_call_that_hangs_costs_one_gpu(tmp_path: Path, monkeypatch: pyte
         await here.until_unhealthy({6: "Xid95"})
 
 
-async def test_a_driver_that_hangs_from_the_start_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_driver_that_hangs_from_the_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_the_bus(tmp_path / "host")
     async with node(tmp_path, "t4-pair", monkeypatch, lambda gpus: gpus.hang("*", "nvmlDeviceGetCount")) as here:
         found = await here.until(lambda r: bool(r.plugin_message))
@@ -57,7 +57,7 @@ async def test_its_process_may_die_at_any_time(tmp_path: Path, monkeypatch: pyte
         await here.until(lambda r: r.available == 2)
         here.gpus.xid(0, 48)
         await here.until_unhealthy({0: "Xid48"})
-        # no driver for the next one: the GPUs that nobody can look at are not given out
+        # no driver for the next one: GPUs that cannot be read are not allocated
         here.gpus.write("init UNKNOWN")
         os.kill(here.reader_pid(), signal.SIGKILL)
         await here.until_unhealthy({0: "Xid48", 1: "DriverFailed"})
@@ -66,7 +66,7 @@ async def test_its_process_may_die_at_any_time(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_process_that_keeps_failing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_keeps_failing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch) as here:
         await here.until(lambda r: r.available == 2)
         with monkeypatch.context() as broken:
@@ -76,7 +76,7 @@ async def test_a_process_that_keeps_failing_is_said(tmp_path: Path, monkeypatch:
         await here.until(lambda r: r.available == 2)
 
 
-async def test_looks_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_polls_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "dgx-h100", monkeypatch, records_calls=True, rescanSeconds=3600) as here:
         await here.until(lambda r: r.available == 8)
         here.gpus.lose(1)
@@ -92,7 +92,7 @@ async def test_looks_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.M
         assert min(later - earlier for earlier, later in pairwise(looks)) >= 900
 
 
-async def test_no_xid_is_missed_while_a_lost_gpu_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_xid_is_missed_during_a_rescan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begins = asyncio.Event()
     rescan = Succession.rescan
 
@@ -114,14 +114,12 @@ async def test_no_xid_is_missed_while_a_lost_gpu_is_looked_for(tmp_path: Path, m
             await here.until_unhealthy(expected)
 
 
-async def test_a_gpu_that_does_not_tell_its_name_holds_up_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unidentified_gpu_does_not_block_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "dgx-h100", monkeypatch) as here:
         await here.until(lambda r: r.available == 8)
         here.gpus.xid(4, 119)
         here.gpus.hang(4, "nvmlDeviceGetUUID")
-        # the next reader, which looks for this one, meets the one that hangs
+        # the next reader, which rescans for this one, meets the GPU that hangs
         here.gpus.lose(0)
         found = await here.until(lambda r: bool(r.plugin_message))
         assert "GPU 4 does not respond" in found.plugin_message
@@ -146,7 +144,7 @@ async def test_memory_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert "libnvidia-ml" not in Path("/proc/self/maps").read_text()
 
 
-async def test_all_gpus_may_hang_when_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_gpus_may_hang_when_they_are_identified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch) as here:
         await here.until(lambda r: r.available == 2)
         here.gpus.hang("*", "nvmlDeviceGetUUID")
@@ -156,7 +154,7 @@ async def test_all_gpus_may_hang_when_they_are_named(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceRegisterEvents", "nvmlDeviceGetNvLinkState"])
-async def test_a_call_that_hung_at_the_start_leaves_no_gpu_deaf(
+async def test_a_call_that_hung_at_the_start_does_not_lose_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     async with node(tmp_path, "t4-pair", monkeypatch, lambda gpus: gpus.hang(1, function)) as here:
@@ -167,7 +165,9 @@ async def test_a_call_that_hung_at_the_start_leaves_no_gpu_deaf(
         await here.until_unhealthy({1: "Xid79"})
 
 
-async def test_nor_are_its_links_unknown_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_hung_at_the_start_does_not_lose_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "_PARTIAL_SECONDS", 1.0)
     is_whole = asyncio.Event()
     take = GpuWatch._found
@@ -190,7 +190,7 @@ async def test_nor_are_its_links_unknown_for_good(tmp_path: Path, monkeypatch: p
         assert here.uuids.index(other) in {3, 4}
 
 
-async def test_nothing_of_it_comes_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopped_watch_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_MODULE", "nodedevice_agent.no_such_module")
     missed = asyncio.Event()
     miss = GpuWatch._begin_grace
@@ -211,7 +211,7 @@ async def test_nothing_of_it_comes_after_its_end(tmp_path: Path, monkeypatch: py
     assert gpus._grace is None
 
 
-async def test_an_error_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
+async def test_an_unexpected_error_is_reported(tmp_path: Path) -> None:
     options = ReaderOptions(poll_seconds=1, call_seconds=1, host_root=str(tmp_path))
     code = "import nodedevice_agent.plugins.nvml.reader.__main__ as reader; reader.Reader.run = lambda _: 1 / 0; reader.main()"
     reader = await asyncio.create_subprocess_exec(
@@ -224,7 +224,7 @@ async def test_an_error_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
     assert (await reader.wait(), said.splitlines()[-1]) == (1, b"ZeroDivisionError: division by zero")
 
 
-async def test_its_process_ends_with_who_started_it(tmp_path: Path) -> None:
+async def test_the_reader_exits_with_its_parent(tmp_path: Path) -> None:
     gpus = FakeNvml(tmp_path / "nvml", "t4-pair")
     options = ReaderOptions(poll_seconds=1, call_seconds=1, host_root=str(tmp_path))
     reader = await asyncio.create_subprocess_exec(

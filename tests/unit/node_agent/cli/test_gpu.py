@@ -1,4 +1,4 @@
-"""`nodedevice-agent gpu`: what is remembered of the GPUs, and an administrator's word about one."""
+"""`nodedevice-agent gpu`: shows remembered GPUs and clears one."""
 
 import json
 from pathlib import Path
@@ -20,21 +20,21 @@ def run(state_dir: Path, *arguments: str) -> Result:
     return CliRunner().invoke(gpu, [arguments[0], "--state-dir", str(state_dir), *arguments[1:]])
 
 
-def test_shows_what_is_remembered(tmp_path: Path) -> None:
+def test_show_lists_remembered_gpus(tmp_path: Path) -> None:
     Memory(tmp_path).write((WELL, MARKED))
     shown = run(tmp_path, "show").output.splitlines()
     assert shown[0].split("\t") == ["GPU-a", "0000:1b:00.0", "H100", "no mark"]
     assert "uncorrectable ECC errors" in shown[1]
 
 
-def test_leaves_word_for_the_agent(tmp_path: Path) -> None:
+def test_clear_leaves_a_request_for_the_agent(tmp_path: Path) -> None:
     Memory(tmp_path).write((MARKED,))
     assert run(tmp_path, "clear", "GPU-b").exit_code == 0
     assert [path.name for path in memory.clear_dir(tmp_path).iterdir()] == ["GPU-b"]
 
 
 @pytest.mark.parametrize("uuid", ["GPU-x", "../../etc/passwd", ""])
-def test_names_the_gpus_there_are(tmp_path: Path, uuid: str) -> None:
+def test_errors_list_the_known_gpus(tmp_path: Path, uuid: str) -> None:
     Memory(tmp_path).write((WELL,))
     refused = run(tmp_path, "clear", uuid)
     assert refused.exit_code == 1

@@ -1,4 +1,4 @@
-"""Commands beside a running agent: they look where that agent's own configuration says."""
+"""Commands beside a running agent use that agent's configuration."""
 
 import socket
 from contextlib import closing
@@ -18,7 +18,7 @@ GPU = "example.com/gpu"
 
 @pytest.fixture
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short path with the directories of an agent's configuration in it, none of them where they usually are."""
+    """A short path with the directories of an agent's configuration, none at its default place."""
     found = tmp_path_factory.mktemp("c")
     (found / "s").mkdir()
     (found / "k/device-plugins").mkdir(parents=True)
@@ -30,11 +30,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_the_agents_pod(node: Path, *args: str, **environment: str) -> Result:
-    """The command where the environment names the agent's configuration, and, unless given, says nothing else."""
+    """Run the command with the agent's configuration named in the environment, and no other settings unless given."""
     return CliRunner().invoke(main, [*args], env={"NODEDEVICE_CONFIG": str(node / "agent.yaml"), **environment})
 
 
-def test_show_looks_at_the_sockets_and_names_of_the_configuration(node: Path) -> None:
+def test_show_uses_the_sockets_and_names_of_the_configuration(node: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as bound:
         bound.bind(str(node / "nri.sock"))
         assert in_the_agents_pod(node, "runtime", "show").output.startswith("nri: not stored yet")

@@ -15,7 +15,7 @@ async def watcher() -> AsyncIterator[FileWatcher]:
         yield watcher
 
 
-async def test_names_that_come_and_go(watcher: FileWatcher, tmp_path: Path) -> None:
+async def test_created_and_removed_names(watcher: FileWatcher, tmp_path: Path) -> None:
     subscription = watcher.subscribe()
     subscription.follow([tmp_path])
     (tmp_path / "a").touch()
@@ -24,7 +24,7 @@ async def test_names_that_come_and_go(watcher: FileWatcher, tmp_path: Path) -> N
     assert await subscription.wait(LONG_SECONDS) == {tmp_path / "a"}
 
 
-async def test_writes_are_told_only_where_contents_matter(watcher: FileWatcher, tmp_path: Path) -> None:
+async def test_writes_are_reported_only_with_contents(watcher: FileWatcher, tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     names, contents = watcher.subscribe(), watcher.subscribe()
     names.follow([tmp_path])
@@ -48,7 +48,7 @@ async def test_a_directory_that_does_not_exist_yet(watcher: FileWatcher, tmp_pat
     assert await subscription.wait(LONG_SECONDS) == {wanted / "c"}
 
 
-async def test_a_directory_that_goes_and_comes_again(watcher: FileWatcher, tmp_path: Path) -> None:
+async def test_a_directory_that_is_removed_and_created_again(watcher: FileWatcher, tmp_path: Path) -> None:
     wanted = tmp_path / "a"
     subscription = watcher.subscribe()
     for _ in range(3):
@@ -66,7 +66,7 @@ async def test_a_file_in_the_place_of_a_directory(watcher: FileWatcher, tmp_path
     assert subscription.followed == {tmp_path}
 
 
-async def test_one_subscribers_end_leaves_the_others(watcher: FileWatcher, tmp_path: Path) -> None:
+async def test_closing_one_subscription_keeps_the_others(watcher: FileWatcher, tmp_path: Path) -> None:
     first, second = watcher.subscribe(), watcher.subscribe()
     first.follow([tmp_path])
     second.follow([tmp_path])
@@ -77,20 +77,20 @@ async def test_one_subscribers_end_leaves_the_others(watcher: FileWatcher, tmp_p
     assert watcher._watches == {}
 
 
-async def test_nothing_happened(watcher: FileWatcher, tmp_path: Path) -> None:
+async def test_a_wait_without_events_times_out(watcher: FileWatcher, tmp_path: Path) -> None:
     subscription = watcher.subscribe()
     subscription.follow([tmp_path])
     assert await subscription.wait(0) == frozenset()
 
 
-async def test_a_lost_event_is_told_as_a_change_of_everything_followed(tmp_path: Path, watcher: FileWatcher) -> None:
+async def test_an_overflow_is_reported_as_an_event_of_every_directory(tmp_path: Path, watcher: FileWatcher) -> None:
     subscription = watcher.subscribe()
     subscription.follow([tmp_path])
     watcher._note_all()
     assert await subscription.wait(LONG_SECONDS) == {tmp_path}
 
 
-async def test_without_inotify_looking_from_time_to_time_goes_on(
+async def test_without_inotify_polling_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -107,7 +107,7 @@ async def test_without_inotify_looking_from_time_to_time_goes_on(
     assert "max_user_instances" in caplog.text
 
 
-async def test_waiting_is_woken_not_polled(watcher: FileWatcher, tmp_path: Path) -> None:
+async def test_an_event_ends_a_wait_at_once(watcher: FileWatcher, tmp_path: Path) -> None:
     subscription = watcher.subscribe()
     subscription.follow([tmp_path])
     waiting = asyncio.ensure_future(subscription.wait(LONG_SECONDS))

@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics, and what is said of an address that cannot be had."""
+"""/healthz, /readyz and /metrics, and errors for an unusable address."""
 
 import errno
 import socket
@@ -57,7 +57,7 @@ def test_healthy_while_the_event_loop_turns(health: Health, port: int, monkeypat
     assert get(port, "/healthz") == (200, "ok\n")
 
 
-def test_metrics_and_what_is_not_there(port: int) -> None:
+def test_metrics_and_unknown_paths(port: int) -> None:
     status, text = get(port, "/metrics")
     assert status == 200
     assert "# TYPE nodedevice_agent_devices gauge" in text
@@ -77,12 +77,12 @@ def test_metrics_and_what_is_not_there(port: int) -> None:
         pytest.param("203.0.113.1:9808", id="an address of another machine"),
     ],
 )
-def test_an_address_that_cannot_be_had_is_said(address: str, health: Health) -> None:
+def test_an_unusable_address_is_an_error(address: str, health: Health) -> None:
     with pytest.raises(SettingsError, match="--http-address"):
         http.serve(address, health)
 
 
-def test_a_port_that_is_taken_is_said(port: int, health: Health) -> None:
+def test_a_port_in_use_is_an_error(port: int, health: Health) -> None:
     with pytest.raises(SettingsError, match=rf"--http-address 127\.0\.0\.1:{port}: Address already in use"):
         http.serve(f"127.0.0.1:{port}", health)
 
@@ -97,7 +97,7 @@ def has_ipv6() -> bool:
 @pytest.mark.parametrize(
     "address", [":0", pytest.param("[::1]:0", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here"))]
 )
-def test_other_ways_to_say_this_machine(address: str, health: Health) -> None:
+def test_other_forms_of_a_local_address(address: str, health: Health) -> None:
     server = http.serve(address, health)
     assert server.server_port > 0
     server.shutdown()

@@ -19,7 +19,7 @@ def simulated(**values: Any) -> dict[str, Any]:
     return {"simulated": [{"resourceName": "example.com/gpu", **values}]}
 
 
-def test_nothing_is_simulated_or_offered_unless_asked() -> None:
+def test_no_plugin_is_configured_by_default() -> None:
     assert msgspec.convert({}, PluginSettings) == PluginSettings()
     assert PluginSettings().generic == []
     assert PluginSettings().simulated == []
@@ -86,7 +86,7 @@ def test_defaults() -> None:
         ([], ["Expected `object`"]),
     ],
 )
-def test_what_is_wrong_is_named(raw: object, says: list[str]) -> None:
+def test_mistakes_are_named(raw: object, says: list[str]) -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(raw, PluginSettings)
     assert all(words in str(refused.value) for words in says), str(refused.value)

@@ -53,7 +53,7 @@ def test_natural_order() -> None:
     assert sorted(["gpu-10", "gpu-2", "gpu"], key=natural_key) == ["gpu", "gpu-2", "gpu-10"]
 
 
-def test_socket_names_are_short_and_their_own() -> None:
+def test_socket_names_are_short_and_unique() -> None:
     names = [
         "example.com/gpu",
         "example.org/gpu",
@@ -68,7 +68,7 @@ def test_socket_names_are_short_and_their_own() -> None:
     assert socket_name("example.com/gpu").startswith("gpu-")
 
 
-def test_file_slugs_fit_a_file_name_and_are_their_own() -> None:
+def test_file_slugs_fit_a_file_name_and_are_unique() -> None:
     longest = ".".join(["a" * 60] * 4) + "/" + "n" * 63
     assert file_slug("example.com/my_gpu") == "example.com_my_gpu"
     assert len(file_slug(longest)) <= 220

@@ -24,19 +24,19 @@ def test_a_socket_moved_or_changed_is_the_same_one(tmp_path: Path) -> None:
     assert socket_identity(tmp_path / "a" / "none") is None
 
 
-async def test_a_manager_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
+async def test_an_unreachable_manager_raises_our_error(tmp_path: Path) -> None:
     with pytest.raises(RegistrationFailed, match="UNAVAILABLE"):
         await register(tmp_path, "x.sock", "example.com/gpu", api_pb2.DevicePluginOptions(), 5)
 
 
-async def test_a_path_the_kernel_cannot_take_is_refused_with_its_length(tmp_path: Path) -> None:
+async def test_a_path_that_is_too_long_is_an_error_with_its_length(tmp_path: Path) -> None:
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings("example.com/gpu"), tmp_path, watcher)
         with pytest.raises(CannotServe, match=r"example.com/gpu: .*the kernel takes 107; use a shorter"):
             BuiltinPlugin(source, tmp_path / ("d" * 100), watcher)
 
 
-def test_backoff_doubles_to_its_limit_and_begins_anew() -> None:
+def test_backoff_doubles_to_its_limit_and_restarts() -> None:
     backoff = Backoff(1, 5)
     assert [backoff.next() for _ in range(5)] == [1, 2, 4, 5, 5]
     backoff.reset()

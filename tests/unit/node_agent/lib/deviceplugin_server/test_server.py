@@ -24,7 +24,7 @@ async def test_a_slow_watcher_gets_the_newest_list_only() -> None:
         assert await anext(watch) == (ONE, TWO)
 
 
-async def test_there_and_back_again_is_no_news() -> None:
+async def test_a_change_that_is_undone_is_not_reported() -> None:
     devices = DeviceList()
     watch: Any = devices.watch()
     async with aclosing(watch):
@@ -37,7 +37,7 @@ async def test_there_and_back_again_is_no_news() -> None:
         assert await following == (TWO,)
 
 
-async def test_publishing_the_same_changes_nothing() -> None:
+async def test_publishing_an_equal_list_changes_nothing() -> None:
     devices = DeviceList()
     assert devices.publish([ONE])
     assert not devices.publish([ONE])

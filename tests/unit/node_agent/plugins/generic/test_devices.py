@@ -26,7 +26,7 @@ def test_no_file_no_device() -> None:
     assert generic_devices([group("/dev/video*"), group("/dev/fuse")], {}) == {}
 
 
-def test_wildcard_paths_are_joined_by_what_they_stand_for() -> None:
+def test_wildcard_paths_are_joined_by_what_they_match() -> None:
     found = {"/dev/video*": matches("/dev/video*", "0", "2"), "/dev/media*": matches("/dev/media*", "1", "2")}
     devices = generic_devices([group("/dev/video*", "/dev/media*")], found)
     assert list(devices) == ["video2"]
@@ -89,13 +89,13 @@ def test_a_long_list_of_unknown_devices_is_cut() -> None:
         pytest.param("/cameras/", ["/cameras/video0", "/cameras/video1"], id="in a directory"),
     ],
 )
-def test_where_a_container_sees_them(container_path: str, places: list[str]) -> None:
+def test_paths_in_the_container(container_path: str, places: list[str]) -> None:
     groups = [DeviceGroup((DevicePath("/dev/video*", container_path),))]
     devices = generic_devices(groups, {"/dev/video*": matches("/dev/video*", "0", "1")})
     assert [node.container_path for node in allocate(NAME, devices, devices).device_nodes] == places
 
 
-def test_two_devices_at_one_place_are_refused() -> None:
+def test_two_devices_with_one_container_path_are_rejected() -> None:
     groups = [DeviceGroup((DevicePath("/dev/video*", "/dev/camera"),))]
     devices = generic_devices(groups, {"/dev/video*": matches("/dev/video*", "0", "1")})
     assert allocate(NAME, devices, ["video1"]).device_nodes[0].container_path == "/dev/camera"
@@ -103,7 +103,7 @@ def test_two_devices_at_one_place_are_refused() -> None:
         allocate(NAME, devices, ["video0", "video1"])
 
 
-def test_contradicting_environments_are_refused() -> None:
+def test_conflicting_environments_are_rejected() -> None:
     groups = [group("/dev/a", env={"KIND": "a"}), group("/dev/b", env={"KIND": "b"})]
     devices = generic_devices(groups, {"/dev/a": plain("/dev/a"), "/dev/b": plain("/dev/b")})
     with pytest.raises(AllocationRefused, match="KIND"):

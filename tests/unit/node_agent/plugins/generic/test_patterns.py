@@ -27,7 +27,7 @@ from nodedevice_agent.plugins.generic.patterns import matched, wildcard_count
         ("*", "line\nbreak", ("line\nbreak",)),
     ],
 )
-def test_what_wildcards_stand_for(pattern: str, name: str, expected: tuple[str, ...] | None) -> None:
+def test_what_wildcards_match(pattern: str, name: str, expected: tuple[str, ...] | None) -> None:
     assert matched(pattern, name) == expected
 
 

@@ -1,4 +1,4 @@
-"""All GPUs of a node: who is listed, what is forgotten, what is remembered."""
+"""All GPUs of a node: which are listed, forgotten and remembered."""
 
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Inventory, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -29,7 +29,7 @@ def test_a_gpu_that_is_no_longer_found_stays_listed() -> None:
     assert known.is_whole
 
 
-def test_until_an_administrator_says_that_it_will_not_be_back() -> None:
+def test_a_missing_gpu_stays_listed_until_an_administrator_clears_it() -> None:
     known = fleet(A, B)
     known.found(Inventory((A,)))
     known.cleared(B.uuid)
@@ -37,7 +37,7 @@ def test_until_an_administrator_says_that_it_will_not_be_back() -> None:
     assert known.is_whole
 
 
-def test_or_another_uuid_has_its_place() -> None:
+def test_a_missing_gpu_is_forgotten_when_another_uuid_has_its_bus_id() -> None:
     known = fleet(A, B)
     known.xid(B.uuid, 79)
     changes = known.found(Inventory((A, Gpu("GPU-new", pci_bus_id=B.pci_bus_id))))
@@ -61,7 +61,7 @@ def test_a_lost_gpu_that_was_never_known() -> None:
     assert not known.is_whole
 
 
-def test_one_that_does_not_tell_its_name_may_be_the_missing_one() -> None:
+def test_an_unidentified_gpu_may_be_the_missing_one() -> None:
     known = fleet(A, B)
     known.xid(B.uuid, 48)
     known.found(Inventory((A,), unnamed=("GPU 1 does not answer",)))
@@ -70,7 +70,7 @@ def test_one_that_does_not_tell_its_name_may_be_the_missing_one() -> None:
     assert reasons(known) == {"b": "Xid48"}
 
 
-def test_while_nobody_reads_the_driver_nothing_is_healthy() -> None:
+def test_no_gpu_is_healthy_while_the_driver_is_not_read() -> None:
     known = fleet(A, B)
     known.xid(B.uuid, 48)
     assert known.unread(Trouble("DriverMismatch", "reboot"))
@@ -93,7 +93,7 @@ def test_a_storm_changes_a_gpu_once() -> None:
     assert sum(len(known.xid(A.uuid, 79)) for _ in range(1000)) == 1
 
 
-def test_remembers_marks_and_who_is_away() -> None:
+def test_remembers_marks_and_missing_gpus() -> None:
     known = fleet(A, B, C)
     known.xid(A.uuid, 48)
     known.found(Inventory((A, B)))
@@ -106,7 +106,7 @@ def test_remembers_marks_and_who_is_away() -> None:
     assert reasons(again) == {"a": "Xid48"}
 
 
-def test_a_reset_that_nobody_saw_shows_by_the_counters() -> None:
+def test_counters_show_a_reset_while_no_agent_ran() -> None:
     known = fleet(A, B)
     for energy in (100, 200):
         known.read({gpu.uuid: Reading(energy_mj=energy) for gpu in (A, B)})
@@ -114,7 +114,7 @@ def test_a_reset_that_nobody_saw_shows_by_the_counters() -> None:
     known.xid(B.uuid, 48)
     written = known.remembered()
     known.read({A.uuid: Reading(energy_mj=300)})
-    # nothing new is to be written at every look
+    # a reading without changes is not written
     assert known.remembered() == written
     again = Fleet(HealthRules(), written)
     again.found(Inventory((A, B)))
@@ -122,7 +122,7 @@ def test_a_reset_that_nobody_saw_shows_by_the_counters() -> None:
     assert reasons(again) == {"a": "Xid48"}
 
 
-def test_errors_that_nobody_was_there_to_see_are_news() -> None:
+def test_ecc_errors_while_no_agent_ran_are_detected() -> None:
     known = fleet(A, B)
     known.read({gpu.uuid: Reading(ecc_uncorrected=2) for gpu in (A, B)})
     again = Fleet(HealthRules(), known.remembered())
@@ -131,7 +131,7 @@ def test_errors_that_nobody_was_there_to_see_are_news() -> None:
     assert reasons(again) == {"a": "EccUncorrectable"}
 
 
-def test_what_was_told_once_is_known() -> None:
+def test_a_property_that_was_reported_once_is_kept() -> None:
     full = Gpu("GPU-a", "model", 1 << 30, "0000:00:00.0", 1, 3, ("ecc",))
     known = fleet(full)
     known.found(Inventory((Gpu("GPU-a"),)))
@@ -141,7 +141,7 @@ def test_what_was_told_once_is_known() -> None:
     assert known.gpus["GPU-a"] == other
 
 
-def test_what_is_not_supported_is_an_attribute() -> None:
+def test_unsupported_features_are_an_attribute() -> None:
     known = fleet(A)
     assert known.lacking({A.uuid: ("ecc", "events"), "GPU-x": ("ecc",)})
     assert not known.lacking({A.uuid: ("ecc", "events")})

@@ -42,7 +42,7 @@ def test_links_straight_and_over_switches() -> None:
         ("", ""),
     ],
 )
-def test_bus_id_as_sysfs_has_it(told: str, expected: str) -> None:
+def test_bus_id_as_in_sysfs(told: str, expected: str) -> None:
     assert sysfs_bus_id(told) == expected
 
 
@@ -60,7 +60,7 @@ def test_what_a_container_gets_by_each_way() -> None:
         allocation("a.b/c", [Gpu("GPU-c")], ["deviceNodes"], "nvidia.com/gpu", ())
 
 
-def test_a_storm_is_told_at_once_and_then_once_a_minute() -> None:
+def test_a_storm_is_logged_at_once_and_then_once_a_minute() -> None:
     storms = XidLogLimiter()
     told = [storms.seen("a", 31, 10, now=second * 0.1) for second in range(1000)]
     assert told[0] == 10

@@ -1,4 +1,4 @@
-"""Settings of the nvml plugin: what they mean, and what is refused by name."""
+"""Settings of the nvml plugin: their meaning, and errors that name the key."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from nodedevice_agent.plugins.settings import PluginSettings
 
 
-def test_nothing_has_to_be_said() -> None:
+def test_all_settings_have_defaults() -> None:
     nvml = msgspec.convert({"nvml": {}}, PluginSettings).nvml
     assert nvml is not None
     assert nvml.resource_names() == ("nvidia.com/gpu",)

@@ -1,4 +1,4 @@
-"""The best set of GPUs, against trying all sets by the plainest code there is."""
+"""The best set of GPUs, compared with a brute-force search."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -61,7 +61,7 @@ def test_sixteen_are_tried_whole(numbers: list[int], size: int) -> None:
     assert set_score(scores, chosen) == best_by_trying(scores, IDS, [], size)
 
 
-def test_what_is_left_behind_breaks_a_tie() -> None:
+def test_the_remaining_gpus_break_a_tie() -> None:
     # a pair and a trio, all joined equally: one GPU is taken from the pair, so that three stay together
     joined = [("a", "b"), ("c", "d"), ("c", "e"), ("d", "e")]
     scores = {pair(x, y): 100 if (x, y) in joined else 10 for x, y in combinations("abcde", 2)}
@@ -77,7 +77,7 @@ def test_then_fewer_numa_nodes_then_the_lowest_ids() -> None:
     assert preferred("a.b/c", {}, {}, ["g-10", "g-2"], (), 1) == ("g-2",)
 
 
-def test_too_many_sets_are_still_answered_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_sets_still_get_a_good_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, nodes = described("dgx1-v100")
     ids = sorted(nodes)
     monkeypatch.setattr(preference, "MOST_SETS", 1)

@@ -1,4 +1,4 @@
-"""Who loads what: NVIDIA's library is the reader's alone, and the reader has nothing that it does not need."""
+"""Only the reader loads NVIDIA's library, and the reader loads nothing that it does not need."""
 
 import subprocess
 import sys

@@ -14,7 +14,7 @@ def state_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_break_remove_and_back(state_dir: Path) -> None:
+def test_break_remove_and_restore(state_dir: Path) -> None:
     set_health(state_dir, GPU, "gpu-0", healthy=False)
     set_missing(state_dir, GPU, "gpu-1", missing=True)
     assert show(state_dir, GPU) == (SimulatedDevice("gpu-0", False, False), SimulatedDevice("gpu-1", True, True))
@@ -23,7 +23,7 @@ def test_break_remove_and_back(state_dir: Path) -> None:
     assert show(state_dir, GPU) == (SimulatedDevice("gpu-0", True, False), SimulatedDevice("gpu-1", True, False))
 
 
-def test_what_is_so_already_is_not_written_again(state_dir: Path) -> None:
+def test_an_unchanged_state_is_not_written_again(state_dir: Path) -> None:
     set_health(state_dir, GPU, "gpu-0", healthy=False)
     before = state_path(state_dir, GPU).stat()
     set_health(state_dir, GPU, "gpu-0", healthy=False)
@@ -31,7 +31,7 @@ def test_what_is_so_already_is_not_written_again(state_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [set_health, set_missing])
-def test_unknown_names_are_answered_with_what_there_is(state_dir: Path, change: object) -> None:
+def test_errors_for_unknown_names_list_the_known_ones(state_dir: Path, change: object) -> None:
     assert callable(change)
     with pytest.raises(SimulateError, match="'gpu-9'; it has gpu-0, gpu-1"):
         change(state_dir, GPU, "gpu-9", True)

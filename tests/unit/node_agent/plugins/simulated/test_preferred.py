@@ -27,7 +27,7 @@ def test_preferred(available: str, must: str, size: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("available", "must", "size"), [("ab", "", 3), ("ab", "ab", 1), ("", "", 1), ("ab", "", -1)])
-def test_what_cannot_be_had_is_refused(available: str, must: str, size: int) -> None:
+def test_impossible_requests_are_rejected(available: str, must: str, size: int) -> None:
     with pytest.raises(AllocationRefused, match=NAME):
         preferred(NAME, NODES, available, must, size)
 
@@ -43,7 +43,7 @@ devices = st.dictionaries(
 
 
 @given(devices, st.data())
-def test_always_exactly_what_was_asked(nodes: dict[str, tuple[int, ...]], data: st.DataObject) -> None:
+def test_always_exactly_the_requested_number(nodes: dict[str, tuple[int, ...]], data: st.DataObject) -> None:
     available = data.draw(st.sets(st.sampled_from(sorted(nodes)))) if nodes else set()
     must = data.draw(st.sets(st.sampled_from(sorted(available)))) if available else set()
     size = data.draw(st.integers(len(must), len(available)))

@@ -45,7 +45,7 @@ def test_good_states(content: bytes, expected: SimulatedState) -> None:
         (b"[" * 20_000, "not"),
     ],
 )
-def test_broken_states_name_the_file_and_the_fault(content: bytes, says: str) -> None:
+def test_invalid_states_name_the_file_and_the_mistake(content: bytes, says: str) -> None:
     with pytest.raises(StateFileError) as refused:
         parse_state(PATH, content)
     assert str(PATH) in str(refused.value)
@@ -77,7 +77,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     assert read_state(path) == state
 
 
-def test_an_absurdly_big_file_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_is_too_big_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "state.yaml"
     path.write_bytes(b"#" * 2_000_000)
     with pytest.raises(StateFileError, match="bigger than"):

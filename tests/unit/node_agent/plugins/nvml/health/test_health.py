@@ -127,14 +127,14 @@ def test_story(story: Story) -> None:
         assert (health.trouble.reason if health.trouble else "") == step.reason, f"after step {number}: {step.event}"
 
 
-def test_how_a_reset_was_seen_is_told_once() -> None:
+def test_a_detected_reset_is_reported_once() -> None:
     marked = h.with_xid(h.with_reading(GpuHealth(), WELL, RULES)[0], 79, RULES)
     mended, how = h.with_reading(marked, Reading(energy_mj=1), RULES)
     assert "energy counter" in how
     assert h.with_reading(mended, Reading(energy_mj=2), RULES)[1] == ""
 
 
-def test_a_reason_is_one_word_and_its_message_says_what_to_do() -> None:
+def test_a_reason_is_one_word_and_its_message_names_the_remedy() -> None:
     marked = h.with_xid(GpuHealth(), 79, RULES)
     for trouble in (marked.mark, h.LOST, h.GONE, h.ECC, h.SILENT):
         assert trouble is not None

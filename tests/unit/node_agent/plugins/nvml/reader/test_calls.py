@@ -1,4 +1,4 @@
-"""Calls with a deadline: one that hangs is left behind, and can be asked after."""
+"""Calls with a deadline: a hanging one is abandoned, and can be checked later."""
 
 import threading
 
@@ -10,7 +10,7 @@ def fail() -> None:
     raise ValueError("no")
 
 
-def test_answers_and_errors_come_back() -> None:
+def test_results_and_errors_are_returned() -> None:
     calls = Calls(30)
     assert calls.do(lambda: 7) == 7
     with pytest.raises(ValueError, match="no"):
@@ -23,7 +23,7 @@ def test_all_calls_are_made_in_one_thread() -> None:
     assert calls.do(threading.get_ident) == calls.do(threading.get_ident) != threading.get_ident()
 
 
-def test_a_call_that_hangs_is_left_behind() -> None:
+def test_a_hanging_call_is_abandoned() -> None:
     calls = Calls(0.05)
     let_go = threading.Event()
     with pytest.raises(CallHangs) as hang:

@@ -1,4 +1,4 @@
-"""What the reader makes of answers that no machine of the fake NVML gives."""
+"""The reader with results that no machine of the fake NVML returns."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from nodedevice_agent.plugins.nvml.reader.messages import ReaderOptions
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_UNKNOWN])
-def test_a_dead_link_hides_none_of_those_after_it(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+def test_a_dead_link_does_not_hide_later_links(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     def nvmlDeviceGetNvLinkState(_: Any, link: int) -> int:
         if link in (1, 3):
             return int(pynvml.NVML_FEATURE_ENABLED)
@@ -37,7 +37,7 @@ def test_a_dead_link_hides_none_of_those_after_it(monkeypatch: pytest.MonkeyPatc
     assert ports == Ports({"GPU-b": 1}, to_switches=1)
 
 
-def test_a_bus_id_that_is_no_text_is_left_out() -> None:
+def test_an_invalid_bus_id_is_ignored() -> None:
     info = pynvml.nvmlPciInfo_t()
     assert driver._bus_id(info) == ""
     info.busId = b"00000000:1B:00.0"

@@ -36,7 +36,7 @@ class KubeletNode:
         return uid
 
     async def return_plugin(self, plugin: FakePlugin) -> None:
-        """A plugin that registers with an agent that started anew."""
+        """A plugin that registers with a restarted agent."""
         await self.node.agent.until_logged("serving device plugins")
         await plugin.stop()
         await plugin.start(self.node.plugin_dir)
@@ -62,7 +62,7 @@ async def kubelet_node(agent_node: AgentNode) -> AsyncIterator[KubeletNode]:
         agent_node.agent.kill()
 
 
-async def test_who_holds_what_is_published_as_the_kubelet_decided_it(kubelet_node: KubeletNode) -> None:
+async def test_the_allocations_of_the_kubelet_are_published(kubelet_node: KubeletNode) -> None:
     node = kubelet_node.node
     await node.plugin(3)
     await kubelet_node.until_counted(3, 3)
@@ -90,7 +90,7 @@ async def test_cordons_reach_the_kubelet(kubelet_node: KubeletNode) -> None:
     await kubelet_node.until_counted(3, 1)
 
 
-async def test_an_agent_that_was_away_knows_what_happened_meanwhile(kubelet_node: KubeletNode) -> None:
+async def test_a_restarted_agent_reads_what_happened_meanwhile(kubelet_node: KubeletNode) -> None:
     node = kubelet_node.node
     plugin = await node.plugin(3)
     await kubelet_node.until_counted(3, 3)
@@ -106,7 +106,7 @@ async def test_an_agent_that_was_away_knows_what_happened_meanwhile(kubelet_node
     await kubelet_node.until_counted(3, 3)
 
 
-async def test_no_kubelet_is_told_with_the_remedy(kubelet_node: KubeletNode) -> None:
+async def test_a_missing_kubelet_is_reported_with_the_remedy(kubelet_node: KubeletNode) -> None:
     node = kubelet_node.node
     await kubelet_node.kubelet.stop()
     await asyncio.to_thread((kubelet_node.kubelet.plugin_dir / "kubelet.sock").unlink, missing_ok=True)

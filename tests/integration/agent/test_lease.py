@@ -1,4 +1,4 @@
-"""The heartbeat against a real API server, with the beats close together."""
+"""Renewals of the Lease against a real API server, at a short interval."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> Asy
     await cluster.close()
 
 
-async def test_is_made_and_renewed(beating: Beating) -> None:
+async def test_the_lease_is_created_and_renewed(beating: Beating) -> None:
     first = await beating.until_renewed()
     assert (first["holderIdentity"], first["leaseDurationSeconds"]) == ("host-a", 60)
     second = await beating.until_renewed()
@@ -105,19 +105,19 @@ async def test_is_made_and_renewed(beating: Beating) -> None:
     assert set(beating.renewals) == {True}
 
 
-async def test_is_made_again_when_somebody_deletes_it(beating: Beating) -> None:
+async def test_a_deleted_lease_is_created_again(beating: Beating) -> None:
     await beating.until_renewed()
     await beating.kubectl("delete", "lease", beating.node.name)
     await until(lambda: beating.spec() != {}, lambda: "the lease is made again")
 
 
-async def test_goes_with_its_node(beating: Beating) -> None:
+async def test_the_node_owns_the_lease(beating: Beating) -> None:
     await beating.until_renewed()
     owner = await asyncio.to_thread(beating.node_owner)
     assert await asyncio.to_thread(beating.owners) == [owner]
 
 
-async def test_one_of_an_earlier_node_gets_the_node_that_is_there_now(beating: Beating) -> None:
+async def test_the_owner_of_an_earlier_node_is_replaced(beating: Beating) -> None:
     await beating.until_renewed()
     owner = await asyncio.to_thread(beating.node_owner)
     earlier = {"apiVersion": "v1", "kind": "Node", "name": owner[1], "uid": "of-an-earlier-node"}
@@ -126,14 +126,14 @@ async def test_one_of_an_earlier_node_gets_the_node_that_is_there_now(beating: B
     await until(lambda: beating.owners() == [owner], lambda: f"owned again: {beating.owners()}")
 
 
-async def test_is_taken_over_from_another_agent_of_the_node(beating: Beating) -> None:
+async def test_a_lease_of_another_agent_of_the_node_is_taken_over(beating: Beating) -> None:
     await beating.until_renewed()
     stranger = json.dumps({"spec": {"holderIdentity": "host-b"}})
     await beating.kubectl("patch", "lease", beating.node.name, "--type=merge", "-p", stranger)
     await until(lambda: beating.spec().get("holderIdentity") == "host-a", lambda: f"taken back: {beating.spec()}")
 
 
-async def test_refused_registrations_are_told_on_it_soon_until_they_are_old(
+async def test_rejected_registrations_are_annotated_until_they_are_old(
     beating: Beating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await beating.until_renewed()
@@ -148,9 +148,7 @@ async def test_refused_registrations_are_told_on_it_soon_until_they_are_old(
     await until(lambda: beating.refused() == "", lambda: f"over: {beating.refused()}")
 
 
-async def test_a_refusal_does_not_wait_for_the_next_beat(
-    agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_new_rejection_renews_the_lease_early(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_NEWS_SECONDS", 0.1)
     cluster = KubeClient.connect(await asyncio.to_thread(agent_node.kubeconfig))
     beating = Beating(agent_node)
@@ -165,10 +163,10 @@ async def test_a_refusal_does_not_wait_for_the_next_beat(
     await cluster.close()
 
 
-async def test_a_policy_that_refuses_what_is_told_does_not_keep_it_from_beating(
+async def test_a_policy_that_forbids_the_annotation_does_not_stop_renewals(
     beating: Beating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent newer than its chart: its life is more than what it has to tell."""
+    """An agent newer than its chart: the renewal matters more than the annotation."""
     replace = KubeClient.replace_lease
 
     async def refusing(cluster: KubeClient, renewed: Lease) -> Lease:
@@ -185,7 +183,7 @@ async def test_a_policy_that_refuses_what_is_told_does_not_keep_it_from_beating(
     assert await asyncio.to_thread(beating.refused) == ""
 
 
-async def test_an_outage_is_told_and_ends(beating: Beating) -> None:
+async def test_an_outage_is_reported_until_it_ends(beating: Beating) -> None:
     await beating.until_renewed()
     await asyncio.to_thread(beating.node.control_plane.stop_apiserver)
     try:

@@ -1,4 +1,4 @@
-"""Pods bound to the agent's node: served, waiting, ending; and what is asked of their plugins."""
+"""Pods bound to the agent's node: with devices, waiting, ending; and the calls of their plugins."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ async def test_a_pod_gets_devices_and_gives_them_back(node: AgentNode, how: str)
     assert seen["allocations"] == []
 
 
-async def test_pods_that_were_there_before_the_agent_and_its_plugin(node: AgentNode) -> None:
+async def test_pods_that_are_older_than_the_agent_and_its_plugin(node: AgentNode) -> None:
     node.agent.kill()
     await node.pod("early")
     node.agent.start()
@@ -82,7 +82,7 @@ async def test_a_pod_waits_in_the_open_and_is_served_when_a_device_comes_free(no
     assert (holdings(seen), seen["waiting"]) == ({"second/c0": ["d0"]}, [])
 
 
-async def test_a_waiting_pod_that_is_deleted_waits_no_more(node: AgentNode) -> None:
+async def test_a_deleted_pod_is_no_longer_waiting(node: AgentNode) -> None:
     await node.plugin(1)
     await node.pod("greedy", limits=[2])
     await node.until(lambda seen: reasons(seen) == {"greedy": "NotEnoughDevices"})
@@ -103,7 +103,7 @@ async def test_a_plugin_that_fails_is_asked_again_until_it_works(node: AgentNode
 
 
 @pytest.mark.kubelet("weak spot 3")
-async def test_a_plugin_that_hangs_holds_up_nobody_else(node: AgentNode) -> None:
+async def test_a_hanging_plugin_blocks_no_other(node: AgentNode) -> None:
     hanging = await node.plugin(1)
     other = "example.com/other"
     await node.plugin(1, other)
@@ -117,7 +117,7 @@ async def test_a_plugin_that_hangs_holds_up_nobody_else(node: AgentNode) -> None
     await node.until_numbers(total=1, allocated=1, available=0)
 
 
-async def test_a_device_that_breaks_or_goes_under_its_pod_stays_the_pods(node: AgentNode) -> None:
+async def test_a_device_that_fails_or_disappears_stays_allocated(node: AgentNode) -> None:
     plugin = await node.plugin(2)
     await node.pod("one")
     await node.until_numbers(total=2, allocated=1, available=1)

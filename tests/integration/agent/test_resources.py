@@ -1,4 +1,4 @@
-"""The real agent with real plugins: what of them the API shows, and who may change it."""
+"""The agent with real plugins: the published status, and edits by other clients."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ async def test_changes_show(node: AgentNode) -> None:
 
 
 @pytest.mark.kubelet("scenario 101")
-async def test_a_plugin_that_goes_and_one_that_comes_back(node: AgentNode) -> None:
+async def test_a_plugin_stops_and_another_one_returns(node: AgentNode) -> None:
     plugin = await node.plugin(2)
     await node.until_numbers(total=2, allocated=0, available=2)
     await plugin.stop()
@@ -80,7 +80,7 @@ async def test_two_resources_are_two_objects(node: AgentNode) -> None:
     await node.until_numbers(total=1, allocated=0, available=1, resource_name="example.com/nic")
 
 
-async def test_a_hundred_thousand_devices_are_counted_whole_and_listed_in_part(node: AgentNode) -> None:
+async def test_a_hundred_thousand_devices_are_all_counted_and_partly_listed(node: AgentNode) -> None:
     name = "GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0-{:06}"
     await node.plugin({name.format(index): FakeDevice(healthy=index != 7) for index in range(100_000)})
     seen = await node.until_numbers(total=100_000, allocated=0, available=99_999)
@@ -118,7 +118,7 @@ async def test_an_administrator_takes_a_device_out_and_back_by_one_line(node: Ag
         pytest.param({"endpoint": {"state": "Gone"}, "agent": {"version": "9"}}, id="what it says of the agent"),
     ],
 )
-async def test_a_status_that_somebody_edits_is_put_right(node: AgentNode, edit: dict[str, object]) -> None:
+async def test_an_edited_status_is_restored(node: AgentNode, edit: dict[str, object]) -> None:
     await node.plugin(2)
     before = await node.until_numbers(total=2, allocated=0, available=2)
     await node.edit({"status": edit}, subresource="status")
@@ -127,7 +127,7 @@ async def test_a_status_that_somebody_edits_is_put_right(node: AgentNode, edit: 
     assert line["nodedevice"] == node_device_name(node.name, GPU)
 
 
-async def test_an_object_that_somebody_takes_from_its_node_is_given_back(node: AgentNode) -> None:
+async def test_a_removed_owner_reference_is_restored(node: AgentNode) -> None:
     await node.plugin(2)
     await node.until_numbers(total=2, allocated=0, available=2)
     owners = node.object()["metadata"]["ownerReferences"]
@@ -135,7 +135,7 @@ async def test_an_object_that_somebody_takes_from_its_node_is_given_back(node: A
     await node.until(lambda _: node.object()["metadata"].get("ownerReferences") == owners)
 
 
-async def test_conditions_of_others_are_left_alone(node: AgentNode) -> None:
+async def test_conditions_of_other_writers_stay(node: AgentNode) -> None:
     plugin = await node.plugin(2)
     before = await node.until_numbers(total=2, allocated=0, available=2)
     foreign = {
@@ -152,7 +152,7 @@ async def test_conditions_of_others_are_left_alone(node: AgentNode) -> None:
     assert node.agent.lines("NodeDevice status was modified by another client; restoring it") == []
 
 
-async def test_an_object_that_somebody_deletes_is_made_again(node: AgentNode) -> None:
+async def test_a_deleted_object_is_created_again(node: AgentNode) -> None:
     await node.plugin(2)
     await node.pod("one")
     before = await node.until_numbers(total=2, allocated=1, available=1)
@@ -175,6 +175,6 @@ async def test_the_built_in_simulated_plugin(node: AgentNode) -> None:
 
 
 def _untimed(status: dict[str, object]) -> str:
-    """Without time stamps, which may tell that something was put right."""
+    """Without time stamps, which may show that something was restored."""
     stamps = ("since", "lastTransitionTime")
     return json.dumps(json.loads(json.dumps(status), object_hook=lambda o: {k: o[k] for k in o if k not in stamps}))

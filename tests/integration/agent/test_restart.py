@@ -1,4 +1,4 @@
-"""A restart of the agent as plugins live through it: who was connected is dialled again, sockets go, nobody flaps."""
+"""A restart of the agent with connected plugins: it reconnects to them, stale sockets are removed, no device flaps."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -74,7 +74,7 @@ async def test_a_plugin_that_never_registers_again_survives_every_restart(tmp_pa
 
 
 @pytest.mark.kubelet("behaviour 2")
-async def test_a_plugin_whose_socket_vanishes_registers_again_without_a_flap(
+async def test_a_plugin_with_a_removed_socket_registers_again_without_a_flap(
     tmp_path: Path, plugin: FakePlugin
 ) -> None:
     async with hosted(tmp_path) as manager:
@@ -91,7 +91,7 @@ async def test_a_plugin_whose_socket_vanishes_registers_again_without_a_flap(
         await plugin.register()
         await manager.until(lambda: is_available(manager, 3))
         assert {seen.available for seen in manager.published} <= {2, 3}
-    # the end of the former connection may have come too late to be noticed; a socket that nobody serves is passed over
+    # the end of the former connection may be noticed too late; a socket that is not served is skipped
     assert PluginSocket(RESOURCE, plugin.socket_name) in sockets(tmp_path)
 
 
@@ -130,7 +130,7 @@ async def test_a_call_in_flight_when_its_connection_is_replaced_is_made_again(
         await manager.until(lambda: [a.device_ids for a in manager.manager.book] == [("a",)])
 
 
-async def test_a_plugin_that_hangs_or_died_holds_up_nobody(
+async def test_a_plugin_that_hangs_or_died_blocks_nothing(
     tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = FakePlugin("example.com/dead", {"c": FakeDevice()})

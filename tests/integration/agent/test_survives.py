@@ -1,5 +1,5 @@
-"""What the agent lives through: kill -9, lost and broken checkpoints, restarts of everything around it. Nothing is lost,
-nothing is given twice, and nothing is written that says nothing new.
+"""kill -9, lost and corrupt checkpoints, restarts of everything around the agent: no allocation is lost, no device is allocated
+twice, and no unchanged status is written.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ def is_consistent(seen: Json) -> bool:
 
 
 async def settled(node: AgentNode) -> None:
-    """The agent has started, its plugin is back, and it has looked at all that stands in the API."""
+    """The agent has started, its plugin is connected again, and it has read the objects of the API."""
     await node.agent.until_ready()
     await node.agent.until_logged("device plugin registered")
     await node.until(lambda seen: seen["endpoint"]["state"] == "Running")
@@ -116,7 +116,7 @@ async def test_kill_9_at_any_moment_loses_and_doubles_nothing(node: AgentNode) -
         assert {key: holdings(seen)[key] for key in kept} == kept
 
 
-async def test_pods_that_end_while_the_agent_is_away_are_let_go(node: AgentNode) -> None:
+async def test_pods_that_finish_while_the_agent_is_down_are_released(node: AgentNode) -> None:
     await node.agent.until_logged("serving device plugins")
     async with plugin_process(node, 3):
         await asyncio.gather(*(node.pod(name) for name in ("stays", "deleted", "completed")))
@@ -130,7 +130,7 @@ async def test_pods_that_end_while_the_agent_is_away_are_let_go(node: AgentNode)
         assert holdings(seen)["stays/c0"] == holdings(before)["stays/c0"]
 
 
-async def test_while_the_plugin_is_away_after_a_restart_the_last_numbers_hold_and_then_say_stopped(
+async def test_after_a_restart_without_the_plugin_the_last_numbers_stay_and_then_its_endpoint_is_stopped(
     node: AgentNode,
 ) -> None:
     plugin = await node.plugin(2)
@@ -213,7 +213,7 @@ async def test_a_broken_checkpoint_is_set_aside_and_holders_come_back_from_the_a
 
 
 async def test_a_broken_checkpoint_and_no_api_server_and_another_restart(node: AgentNode) -> None:
-    """Until it is known who holds what, nothing is written that the next start would believe."""
+    """Until the allocations are recovered, no checkpoint is written that the next start would trust."""
     plugin = await node.plugin(3)
     for name in ("one", "two"):
         await node.pod(name)
@@ -246,7 +246,7 @@ async def test_a_broken_checkpoint_and_no_api_server_and_another_restart(node: A
 
 
 @pytest.mark.kubelet("weak spot 6")
-async def test_a_checkpoint_that_is_gone_is_taken_from_the_api_too(node: AgentNode) -> None:
+async def test_a_deleted_checkpoint_is_recovered_from_the_api(node: AgentNode) -> None:
     plugin = await node.plugin(3)
     for name in ("one", "two"):
         await node.pod(name)
@@ -265,7 +265,7 @@ async def test_a_checkpoint_that_is_gone_is_taken_from_the_api_too(node: AgentNo
     assert holdings(seen)["two/c0"] == holdings(before)["two/c0"]
 
 
-async def test_a_resource_whose_plugin_went_with_the_checkpoint_is_not_left_standing(node: AgentNode) -> None:
+async def test_a_resource_that_lost_plugin_and_checkpoint_is_still_updated(node: AgentNode) -> None:
     plugin = await node.plugin(3)
     await node.until_numbers(total=3, allocated=0, available=3)
     node.agent.kill()
@@ -297,7 +297,7 @@ async def test_an_outage_of_the_api_server_is_caught_up_with(node: AgentNode) ->
     await node.agent.until_ready()
 
 
-async def test_a_start_while_the_api_server_is_away(node: AgentNode) -> None:
+async def test_a_start_while_the_api_server_is_unreachable(node: AgentNode) -> None:
     plugin = await node.plugin(2)
     await node.pod("one")
     before = await node.until_numbers(total=2, allocated=1, available=1)

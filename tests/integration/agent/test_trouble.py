@@ -1,4 +1,4 @@
-"""What is wrong around the agent is said once, in one line that says what to do, and heals by itself."""
+"""Each problem around the agent is logged once, in one line with the remedy, and the agent recovers by itself."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ def said(node: AgentNode, *levels: str) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_ends_in_order_when_told(agent_node: AgentNode, number: signal.Signals) -> None:
+async def test_stops_in_order_on_a_signal(agent_node: AgentNode, number: signal.Signals) -> None:
     agent_node.start_agent()
     await agent_node.plugin(1)
     await agent_node.until_numbers(total=1, allocated=0, available=1)
@@ -49,7 +49,7 @@ async def test_ends_in_order_while_it_still_waits_for_everything(agent_node: Age
         assert await agent_node.agent.stop() == 0
 
 
-async def test_a_token_without_rights_is_said_and_tried_until_it_has_them(
+async def test_forbidden_requests_are_logged_once_and_retried_until_they_are_allowed(
     agent_node: AgentNode, namespace: str
 ) -> None:
     control_plane = agent_node.control_plane
@@ -78,7 +78,7 @@ async def test_a_token_without_rights_is_said_and_tried_until_it_has_them(
         await asyncio.to_thread(control_plane.kubectl, "delete", "clusterrolebinding", binding)
 
 
-async def test_a_node_that_is_not_there_is_said_and_published_when_it_joins(agent_node: AgentNode) -> None:
+async def test_a_missing_node_is_reported_and_published_when_it_joins(agent_node: AgentNode) -> None:
     kubeconfig = agent_node.kubeconfig()
     late = f"{agent_node.name}-late"
     # the token of another node is refused for this one; the admin's is not
@@ -141,7 +141,7 @@ async def test_a_second_agent_waits_for_the_state_directory_too(agent_node: Agen
 
 
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["a file", "a directory"])
-async def test_what_is_no_socket_where_plugins_register_ends_it_with_a_sentence(
+async def test_another_file_in_place_of_the_registration_socket_is_an_error(
     agent_node: AgentNode, make: Callable[[Path], None]
 ) -> None:
     agent_node.plugin_dir.mkdir()
@@ -155,7 +155,7 @@ async def test_what_is_no_socket_where_plugins_register_ends_it_with_a_sentence(
     assert in_the_way.exists()
 
 
-async def test_a_directory_that_a_kubelet_serves_is_left_alone_until_it_ends(agent_node: AgentNode) -> None:
+async def test_a_directory_that_a_kubelet_serves_is_taken_over_when_it_stops(agent_node: AgentNode) -> None:
     agent_node.plugin_dir.mkdir()
     socket_path = agent_node.plugin_dir / "kubelet.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kubelet:
@@ -195,7 +195,7 @@ async def test_a_state_directory_that_cannot_be_written_publishes_nothing_new(ag
     agent_node.start_agent()
     plugin = await agent_node.plugin(3)
     await agent_node.until_numbers(total=3, allocated=0, available=3)
-    # root may write wherever it likes, but nobody can make a file where a folder stands
+    # root may write everywhere, but nobody can create a file in place of a directory
     temporary = agent_node.state_dir / ".checkpoint.json.tmp"
     temporary.mkdir()
     # the journal has room for one more, and the whole file is due soon after
@@ -225,11 +225,11 @@ async def test_nothing_but_the_lease_is_written_while_nothing_changes(agent_node
     # the lease is made, or renewed when it was there
     await until(lambda: any("leases" in write for write in agent_node.writes()), lambda: str(agent_node.writes()))
     seen, before = renewals(), len(agent_node.writes())
-    # roles that were made a moment ago may not hold at once everywhere: what was said before does not count
+    # new roles may take a moment to apply everywhere: earlier lines do not count
     warned = said(agent_node, "warning", "error")
     for _ in range(3):
         await plugin.resend()
-    # the next renewal tells that a whole period has passed
+    # the next renewal shows that a whole period has passed
     await until(lambda: renewals() > seen, lambda: f"the lease is renewed: {agent_node.writes()}")
     assert agent_node.writes()[before:] == ["update leases"]
     assert said(agent_node, "warning", "error") == warned

@@ -1,4 +1,4 @@
-"""What the agent is to the kubelet: a device plugin for each resource, against the smallest kubelet there can be."""
+"""The agent as the kubelet's device plugin for each resource, against a minimal kubelet."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -103,7 +103,7 @@ async def test_a_refusal_is_shown_in_the_kubelets_words_and_tried_again(agent: M
     await kubelet.stop()
 
 
-async def test_without_a_kubelet_it_waits_and_says_so(agent: Mirroring, plugin: FakePlugin) -> None:
+async def test_without_a_kubelet_it_waits_and_reports_that(agent: Mirroring, plugin: FakePlugin) -> None:
     assert "kubelet.sock" in await agent.until_standing(GPU, Reason.KUBELET_UNREACHABLE)
     kubelet = Manager(agent.kubelet_dir / "device-plugins")
     await kubelet.start()
@@ -112,7 +112,7 @@ async def test_without_a_kubelet_it_waits_and_says_so(agent: Mirroring, plugin: 
     await agent.until_standing(GPU, Reason.KUBELET_UNREACHABLE)
 
 
-async def test_a_kubelet_that_starts_anew_at_once_is_not_told_to_be_away(folder: Path) -> None:
+async def test_a_quick_restart_of_the_kubelet_is_not_reported(folder: Path) -> None:
     async with mirroring(folder, grace_seconds=60) as agent:
         agent.pods()
         kubelet = Manager(agent.kubelet_dir / "device-plugins")
@@ -138,7 +138,7 @@ async def test_a_kubelet_that_starts_anew_at_once_is_not_told_to_be_away(folder:
         await kubelet.stop()
 
 
-async def test_other_options_are_told_with_another_registration(
+async def test_changed_options_cause_another_registration(
     agent: Mirroring, kubelet: Manager, plugin: FakePlugin
 ) -> None:
     await kubelet.until_listed(GPU, ["d0", "d1"])
@@ -151,7 +151,7 @@ async def test_other_options_are_told_with_another_registration(
     await other.stop()
 
 
-async def test_a_resource_whose_plugin_is_gone_for_good_is_taken_back(
+async def test_the_resource_of_a_plugin_that_does_not_return_is_withdrawn(
     agent: Mirroring, kubelet: Manager, plugin: FakePlugin
 ) -> None:
     await kubelet.until_listed(GPU, ["d0", "d1"])
@@ -178,7 +178,7 @@ async def test_a_list_that_the_kubelet_would_not_take_is_not_sent(
     assert service.MAX_LIST_BYTES == 4 * 1024 * 1024
 
 
-async def test_a_socket_that_cannot_be_made_is_told_and_tried_again(agent: Mirroring, kubelet: Manager) -> None:
+async def test_a_socket_that_cannot_be_served_is_reported_and_retried(agent: Mirroring, kubelet: Manager) -> None:
     in_the_way = agent.kubelet_dir / "device-plugins" / endpoint_name(GPU)
     in_the_way.mkdir()
     plugin = FakePlugin(GPU, {"d0": FakeDevice()})

@@ -1,7 +1,7 @@
 """`--runtime kubelet` against the kubelet's own device manager: real registration, admission and checkpoint.
 
-Pods are admitted by the kubelet's code, which asks our endpoint, which asks the plugin; what the agent makes of it comes from the
-checkpoint that the kubelet's code has written.
+The kubelet's code admits pods: it calls our endpoint, which calls the plugin. The agent reads the allocations from the checkpoint
+that the kubelet's code has written.
 """
 
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ class Node:
             await self.kubelet.listed(GPU, self._lists)
 
     async def until_held(self, **expected: tuple[str, ...]) -> None:
-        """Until the agent says that these pods hold these in their first container, and nobody else anything."""
+        """Until the agent reports these devices for the pods' first containers, and no others."""
         wanted = {f"{uid}/c0": ids for uid, ids in expected.items()}
         await self.agent.until(lambda: self.agent.held(GPU) == wanted)
 
@@ -91,7 +91,7 @@ async def test_the_kubelet_counts_what_is_registered_here(node: Node) -> None:
     await node.until_numbers(3, 1)
 
 
-async def test_a_pod_gets_from_the_plugin_what_the_kubelet_gave_it(node: Node) -> None:
+async def test_a_pod_gets_the_response_of_the_plugin_for_its_devices(node: Node) -> None:
     plugin = await node.plugin(3)
     await node.until_numbers(3, 3)
     assert (await node.kubelet.admit("one", [Ctr(limits={GPU: 2})])).is_admitted
@@ -173,7 +173,7 @@ async def test_a_plugin_that_fails_tells_the_pod_why(node: Node) -> None:
     assert "Allocate of the device plugin of example.com/gpu failed: INTERNAL: no power" in verdict.message
 
 
-async def test_the_kubelet_starts_anew(node: Node) -> None:
+async def test_the_kubelet_restarts(node: Node) -> None:
     await node.plugin(2)
     await node.until_numbers(2, 2)
     await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
@@ -185,7 +185,7 @@ async def test_the_kubelet_starts_anew(node: Node) -> None:
     assert await node.agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
 
 
-async def test_the_agent_starts_anew(kubelet: tuple[Path, Kubelet]) -> None:
+async def test_the_agent_restarts(kubelet: tuple[Path, Kubelet]) -> None:
     folder, oracle = kubelet
     async with PodResources(folder / "k/pod-resources/kubelet.sock") as resources:
         plugin = FakePlugin(GPU, {"d0": FakeDevice(), "d1": FakeDevice()})
@@ -211,7 +211,7 @@ async def test_the_agent_starts_anew(kubelet: tuple[Path, Kubelet]) -> None:
         await plugin.stop()
 
 
-async def test_a_plugin_that_goes_leaves_its_devices_unhealthy(node: Node) -> None:
+async def test_devices_of_a_stopped_plugin_are_unhealthy(node: Node) -> None:
     plugin = await node.plugin(2)
     await node.until_numbers(2, 2)
     await plugin.stop()

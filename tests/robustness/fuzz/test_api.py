@@ -273,7 +273,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
     fuzz(lambda objects: runner.run(one(objects)), st.lists(_node_device, max_size=3))
 
 
-def test_any_node_device_that_stands(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
+def test_any_observed_node_device(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     """Somebody else wrote it: the agent writes over it, whatever it was."""
     answers = Answers()
     cluster = connect(answers)

@@ -1,4 +1,4 @@
-"""Who holds what, as Prometheus is told: what is so now, and nothing of what was."""
+"""Allocations as Prometheus metrics: the current ones alone."""
 
 from nodedevice_agent.metrics import MOST_CONTAINERS, AllocationCollector
 
@@ -28,7 +28,7 @@ def test_by_pod_and_container_and_resource() -> None:
     }
 
 
-def test_a_pod_that_is_gone_is_gone_from_here() -> None:
+def test_allocations_of_a_deleted_pod_are_removed() -> None:
     scenario, collector = Scenario(), AllocationCollector()
     scenario.plugin(device_ids(2))
     scenario.run(pod("a", gpu=1), pod("b", gpu=1))
@@ -38,7 +38,7 @@ def test_a_pod_that_is_gone_is_gone_from_here() -> None:
     assert told(collector) == {("default", "b", "main", GPU): 1}
 
 
-def test_of_a_resource_nothing_is_said_twice_and_of_others_nothing_is_lost() -> None:
+def test_an_update_replaces_one_resource_and_keeps_the_others() -> None:
     scenario, collector = Scenario(), AllocationCollector()
     scenario.plugin(device_ids(1))
     scenario.plugin(device_ids(1), NIC, 2)

@@ -1,4 +1,4 @@
-"""The machine's NUMA nodes: as the kernel writes them, or as the settings say; and what a policy cannot take."""
+"""The machine's NUMA nodes, from the kernel or from the settings; and more nodes than a policy can align."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_settings_come_before_the_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "1-0", "0,,1", "-1", "0-99999", "1024", "0;1"])
-def test_refuses_what_is_no_list_of_nodes(tmp_path: Path, text: str) -> None:
+def test_an_invalid_list_of_nodes_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingsError, match="must be a list such as 0 or 0-1,4"):
         read_topology("none", "container", text, tmp_path / "online")
 

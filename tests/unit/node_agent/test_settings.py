@@ -1,4 +1,4 @@
-"""Settings: flag over environment over file over default, and every mistake said in one line that names it."""
+"""Settings: flag over environment over file over default, and every mistake reported in one line that names it."""
 
 import os
 import subprocess
@@ -91,7 +91,7 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path, started_with: 
     assert started_with[0].node_name == "from-file"
 
 
-def test_every_setting_but_the_plugins_has_a_flag_and_its_help_says_the_default() -> None:
+def test_every_setting_but_the_plugins_has_a_flag_whose_help_has_the_default() -> None:
     flags = {option.name: option for option in main.commands["run"].params}
     for field in msgspec.structs.fields(Settings):
         if field.name == "plugins":
@@ -157,7 +157,7 @@ GROUP = "plugins: {generic: [{resourceName: a.b/c, groups: [{paths: [{path: /dev
         pytest.param("\x00", ["is not YAML"], id="zero byte"),
     ],
 )
-def test_a_wrong_file_is_said_in_one_line_that_names_the_key(tmp_path: Path, text: str, said: list[str]) -> None:
+def test_an_invalid_file_is_one_line_that_names_the_key(tmp_path: Path, text: str, said: list[str]) -> None:
     file = written(tmp_path, text)
     result = run("--config", str(file), "--node-name", "n1")
     assert result.exit_code == 2
@@ -174,13 +174,13 @@ def test_a_wrong_file_is_said_in_one_line_that_names_the_key(tmp_path: Path, tex
         pytest.param(lambda path: path.write_bytes(b"\xff\xfe\x00"), "is not YAML", id="no text"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, make: Any, said: str) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path, make: Any, said: str) -> None:
     make(tmp_path / "agent.yaml")
     result = run("--config", str(tmp_path / "agent.yaml"))
     assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
 
 
-def test_an_empty_file_says_nothing(tmp_path: Path, started_with: list[Settings]) -> None:
+def test_an_empty_file_sets_nothing(tmp_path: Path, started_with: list[Settings]) -> None:
     assert run("--config", str(written(tmp_path, "")), "--node-name", "n1").exit_code == 0
     assert started_with == [Settings(node_name="n1")]
 

@@ -1,6 +1,6 @@
-"""What the API server would say of a NodeDevice's status: the schema of crds/, and its CEL rules said again in Python.
+"""Validates a NodeDevice's status as the API server does: the schema of crds/, and its CEL rules in Python.
 
-The rules are found by their messages, so that one that is added to the CRD and not here is noticed.
+Rules are found by their messages, so that a rule of the CRD that is missing here fails a test.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What is wrong with a kubeconfig is said in one line that names the file, the thing and the remedy, and none of its secrets."""
+"""An invalid kubeconfig is reported in one line with the file, the problem and the remedy, and without its secrets."""
 
 from pathlib import Path
 
@@ -82,7 +82,7 @@ async def test_a_wrong_one(tmp_path: Path, text: str, said: str) -> None:
     assert (SECRET in words, "\n" in words) == (False, False)
 
 
-async def test_none_at_all_names_the_one_that_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_kubeconfig_names_the_default_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setattr(kubeconfigs, "SERVICE_ACCOUNT", str(tmp_path))
     with pytest.raises(SettingsError, match=r"nowhere: No such file or directory; .* --kubeconfig"):

@@ -1,4 +1,4 @@
-"""A pod of the API as the core's value: which containers ask for how many of what, and whether it is over."""
+"""Decoding of pods: the devices that each container requests, and whether the pod has finished."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_quantities(quantity: str | int, count: int | None) -> None:
 @pytest.mark.parametrize(
     "name", ["cpu", "memory", "hugepages-2Mi", "kubernetes.io/x", "a.kubernetes.io/x", "requests.example.com/gpu"]
 )
-def test_what_is_no_extended_resource_is_not_looked_at(name: str) -> None:
+def test_other_resources_are_ignored(name: str) -> None:
     (seen,) = from_api(pod({"containers": [container("main", {name: "1", GPU: "1"})]})).containers
     assert seen.limits == {GPU: 1}
 
@@ -80,7 +80,7 @@ def test_over(phase: str | None, has_ended: bool) -> None:
     assert from_api(pod({"containers": []}, status={"phase": phase})).has_ended == has_ended
 
 
-def test_terminating_is_what_has_a_deletion_time() -> None:
+def test_a_pod_with_a_deletion_time_is_terminating() -> None:
     body = {"metadata": {"name": "p", "deletionTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"containers": []}}
     seen = from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject))
     assert (seen.is_terminating, seen.has_ended) == (True, False)
@@ -128,7 +128,7 @@ OWN = {
 }
 
 
-def test_what_a_container_sets_itself() -> None:
+def test_settings_of_a_container() -> None:
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, **OWN)]})).containers
     assert seen.settings == ContainerSettings(frozenset({"A", "B"}), frozenset({"/data", "/x/y"}), is_privileged=True)
 
@@ -136,7 +136,7 @@ def test_what_a_container_sets_itself() -> None:
 @pytest.mark.parametrize("kind", ["configMapKeyRef", "secretKeyRef", "fileKeyRef"])
 @pytest.mark.parametrize(("optional", "is_own"), [(True, False), (False, True), (None, True)])
 def test_a_variable_that_may_be_missing_is_not_counted_on(kind: str, optional: bool | None, is_own: bool) -> None:
-    """What it refers to decides whether the container has it or what its image says, and nobody tells which."""
+    """The agent cannot know whether its source exists, or the image's value applies."""
     ref = {"name": "n", "key": "k"} | ({} if optional is None else {"optional": optional})
     env = [{"name": "A", "valueFrom": {kind: ref}}, {"name": "B", "value": ""}]
     (seen,) = from_api(pod({"containers": [container("main", {GPU: "1"}, env=env)]})).containers

@@ -1,4 +1,4 @@
-"""The status as it is written: whole numbers, bounded lists, time stamps that move only when what they speak of does."""
+"""The encoded status: exact numbers, bounded lists, time stamps that change only with their entries."""
 
 import json
 from typing import Any
@@ -104,7 +104,7 @@ def test_one_of_everything() -> None:
 
 
 class TestStaticPods:
-    """The runtime knows them by another uid than the API, and whoever reads the status looks in the API."""
+    """The runtime knows them by another UID than the API, and readers of the status use the API."""
 
     def test_are_shown_by_the_uid_of_the_api_and_sorted_by_it(self) -> None:
         scenario = Scenario()
@@ -122,7 +122,7 @@ def _of(uids: list[str]) -> DevicesNotInjected:
 
 
 class TestDevicesNotInjected:
-    def test_is_said_of_who_holds_and_of_who_waits(self) -> None:
+    def test_not_injected_marks_allocations_and_waiting_containers(self) -> None:
         scenario = Scenario()
         scenario.plugin(device_ids(1))
         scenario.run(pod("p", gpu=1), pod("q", gpu=1))
@@ -164,7 +164,7 @@ class TestSince:
         second = status(scenario, first, TUESDAY)
         assert [d["since"] for d in second["devices"]] == [MONDAY, TUESDAY]
 
-    def test_of_a_cordon_stays_while_it_stands_and_begins_anew(self) -> None:
+    def test_the_time_of_a_cordon_stays_until_it_is_set_again(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         scenario.happens("cordoned", GPU, ["d0"])
@@ -216,7 +216,7 @@ class TestSince:
         again.plugin(["d0"])
         assert status(again, first, TUESDAY) == first
 
-    def test_what_others_wrote_is_not_looked_at(self) -> None:
+    def test_conditions_of_other_writers_are_ignored(self) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         first = status(scenario)
@@ -234,7 +234,7 @@ class TestSince:
             ),
         ],
     )
-    def test_what_stands_may_be_anything(self, standing: Json) -> None:
+    def test_the_observed_status_may_be_anything(self, standing: Json) -> None:
         scenario = Scenario()
         scenario.plugin(["d0"])
         scenario.run(pod("p", gpu=1))

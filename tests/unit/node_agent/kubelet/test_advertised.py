@@ -1,4 +1,4 @@
-"""What the kubelet is shown of a resource, and what it is advised to take."""
+"""Devices that are advertised to the kubelet, and those it should prefer."""
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
@@ -30,7 +30,7 @@ def resource(*devices: Device, cordons: tuple[str, ...] = (), is_live: bool = Tr
         pytest.param(("d1",), ("d1",), ["d0", "d2", "d3"], id="a held broken one is broken"),
     ],
 )
-def test_health_that_is_shown(cordons: tuple[str, ...], held: tuple[str, ...], healthy: list[str]) -> None:
+def test_advertised_health(cordons: tuple[str, ...], held: tuple[str, ...], healthy: list[str]) -> None:
     found = advertised(resource(cordons=cordons), held)
     assert found is not None
     assert [device.id for device in found.devices] == ["d0", "d1", "d2", "d3"]
@@ -39,7 +39,7 @@ def test_health_that_is_shown(cordons: tuple[str, ...], held: tuple[str, ...], h
     assert found.options == PluginOptions(pre_start_required=True)
 
 
-def test_a_plugin_that_is_away_leaves_its_devices_unhealthy_until_it_is_gone() -> None:
+def test_devices_of_a_disconnected_plugin_are_unhealthy_until_its_grace_period_ends() -> None:
     found = resource(is_live=False)
     shown = advertised(found, ("d0",))
     assert shown is not None
@@ -99,7 +99,7 @@ def test_advice(
 
 
 @pytest.mark.parametrize("stand", KubeletRegistrationState)
-def test_each_standing_has_a_reason_of_its_own_and_a_sentence(stand: KubeletRegistrationState) -> None:
+def test_each_registration_state_has_its_own_reason_and_message(stand: KubeletRegistrationState) -> None:
     status, reason, message = injectable(KubeletRegistration(stand, "no\nway " + "x" * 5000))
     assert status == ("True" if stand is KubeletRegistrationState.REGISTERED else "False")
     assert message.isprintable()

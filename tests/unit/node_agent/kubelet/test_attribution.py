@@ -1,4 +1,4 @@
-"""Who holds what, put together from the kubelet's checkpoint, its pod resources and the API's pods."""
+"""Allocations from the kubelet's checkpoint, its pod resources and the API's pods."""
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
@@ -61,7 +61,7 @@ def attributed(
         pytest.param((held_by("one"),), (), ("one",), (), {}, id="an entry without devices"),
     ],
 )
-def test_who_holds_what(
+def test_attribution(
     entries: tuple[Allocation, ...] | None,
     rows: tuple[PodResourcesRow, ...] | None,
     pods: tuple[str, ...],
@@ -83,7 +83,7 @@ def test_a_stranger_that_holds_nothing_of_ours_is_none() -> None:
     assert (found.allocations, found.unknown_pods) == ((), {})
 
 
-def test_an_init_containers_devices_are_the_pods_whose_other_container_is_named() -> None:
+def test_an_init_container_is_attributed_by_the_name_of_another_container() -> None:
     first = held_by("one", "d0", "d1", container="first")
     found = attributed((first, ONE), (row("one", "d0"),))
     assert {a.container: a.device_ids for a in found.allocations} == {"first": ("d0", "d1"), "main": ("d0",)}

@@ -1,4 +1,4 @@
-"""What is read of the kubelet's directory, whatever lies there."""
+"""The kubelet's directory and its checkpoint, whatever files it has."""
 
 import os
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_no_file_or_no_directory_is_a_kubelet_that_has_written_nothing(plugin_di
         (GOOD.replace("3952659280", "1").encode(), "checksum is 1, but"),
     ],
 )
-def test_what_cannot_be_believed_says_why(plugin_dir: Path, content: bytes, why: str) -> None:
+def test_an_invalid_checkpoint_names_the_cause(plugin_dir: Path, content: bytes, why: str) -> None:
     (plugin_dir / CHECKPOINT).write_bytes(content)
     with pytest.raises(CheckpointCorrupt, match=why):
         read_checkpoint(plugin_dir.parent)
@@ -65,7 +65,7 @@ def test_a_fifo_in_its_place_is_not_waited_for(plugin_dir: Path) -> None:
         read_checkpoint(plugin_dir.parent)
 
 
-def test_names_of_our_sockets_are_short_and_nobody_elses() -> None:
+def test_socket_names_are_short_and_unique_to_the_agent() -> None:
     names = [endpoint_name(name) for name in ("example.com/gpu", "example.org/gpu", f"example.com/{'x' * 63}")]
     assert len(set(names)) == 3
     assert all(name.startswith("nodedevice-") and name.endswith(".sock") and len(name) <= 41 for name in names)

@@ -1,4 +1,4 @@
-"""The device manager of a node whose kubelet allocates: what it is told, and what it makes of it."""
+"""The device manager of a node whose kubelet allocates: events in, effects and allocations out."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_a_pod_that_comes_gets_nothing_from_here() -> None:
 
 
 @pytest.mark.parametrize("first", ["the kubelet", "the API"])
-def test_whoever_tells_first_both_are_needed(first: str) -> None:
+def test_an_allocation_needs_the_kubelet_and_the_api_in_any_order(first: str) -> None:
     found = mirror()
     found.pods_synced([], 0.0)
     effects = says(found, held_by("one", "d1")) if first == "the kubelet" else []
@@ -69,7 +69,7 @@ def test_whoever_tells_first_both_are_needed(first: str) -> None:
     assert (seen.total, seen.allocated, seen.available) == (4, 1, 3)
 
 
-def test_nothing_is_done_when_the_kubelet_says_the_same_in_another_order() -> None:
+def test_the_same_checkpoint_in_another_order_has_no_effects() -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
     entries = [held_by("one", "d0"), held_by("two", "d1", "d2")]
@@ -129,7 +129,7 @@ def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated(
 @pytest.mark.parametrize(
     "silence", [KubeletState(None, None), KubeletState((held_by("one", "d0"), held_by("late", "d1")), None)]
 )
-def test_what_was_said_before_holds_where_nothing_is_said(silence: KubeletState) -> None:
+def test_the_last_state_stays_while_nothing_can_be_read(silence: KubeletState) -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     rows = (PodResourcesRow("default", "late", "main", GPU, ("d1",)),)
@@ -158,7 +158,7 @@ def test_cordons_and_health_count_as_ever() -> None:
 
 
 class TestRestart:
-    def test_what_the_checkpoint_says_holds_until_the_kubelet_is_asked(self) -> None:
+    def test_allocations_of_the_checkpoint_stay_until_the_kubelet_is_read(self) -> None:
         before = mirror()
         before.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
         says(before, held_by("one", "d0"), held_by("two", "d1"))
@@ -211,7 +211,7 @@ class Kubelet(RuleBasedStateMachine):
 
     @rule(uid=st.sampled_from(UIDS), device_id=st.sampled_from(IDS))
     def is_admitted(self, uid: str, device_id: str) -> None:
-        """The kubelet forgets those that are over, and gives a device that nobody holds."""
+        """The kubelet forgets finished pods, and allocates a free device."""
         self.entries = {u: d for u, d in self.entries.items() if u not in self.gone}
         if uid in self.pods and uid not in self.entries and device_id not in self.entries.values():
             self.entries[uid] = device_id

@@ -96,41 +96,41 @@ def decide(
     unguarded: resources that must not be new on a Node yet, as nothing would make their pods wait for the agent.
     """
     history = history_of(node.uid, before)
-    in_order = sorted(filter(is_real, node_devices), key=lambda record: record.resource)
-    decisions = [_guarded(_decide_one(node, record, history, agent, now), unguarded) for record in in_order]
-    kept = {each.resource: each for each in decisions if each.number is not None}
+    records = sorted(filter(is_real, node_devices), key=lambda record: record.resource)
+    decisions = [_guarded(_decide_one(node, record, history, agent, now), unguarded) for record in records]
     shown = frozenset(name for name in node.resources if _is_ours(node, name))
-    history = with_lost(history, (shown | history.applied) - {record.resource for record in in_order}, now)
+    history = with_lost(history, (shown | history.applied) - {record.resource for record in records}, now)
     over = frozenset(name for name in history.lost if now >= given_up_at(history, name))
     waiting = history.lost.keys() - over
     held = (hold(name, node.resources[name], names.Reason.NODE_MISSING) for name in sorted(waiting & shown))
-    kept |= {each.resource: each for each in held if each.number is not None}
+    kept = {each.resource: each for each in (*decisions, *held) if each.number is not None}
     given_up = shown - kept.keys() - waiting
     apply = _apply(kept, given_up)
-    events = tuple(
-        event
-        for record, decision in zip(in_order, decisions, strict=True)
-        for event in ownership_events(node, record, decision)
-    )
     for decision in decisions:
         history = _remember(history, decision, now)
-    sent = frozenset(apply.numbers if apply else kept)
     # what the kubelet counts now is its own from here on, whatever was ours before
     parted = given_up | over | {each.resource for each in decisions if each.reason == names.Reason.BY_KUBELET}
     history = replace(
-        history, applied=(history.applied - parted) | sent, withdrawn=(history.withdrawn | parted) - kept.keys()
+        history,
+        applied=(history.applied - parted) | frozenset(apply.numbers if apply else kept),
+        withdrawn=(history.withdrawn | parted) - kept.keys(),
     )
-    conflicts = [history.conflicts[each.resource] for each in decisions if each.conflict is not None]
-    due = [conflict.retry_at for conflict in conflicts if conflict.retry_at is not None]
-    due += [given_up_at(history, name) for name in waiting]
+    pairs = zip(records, decisions, strict=True)
     return CapacityDecision(
         apply=apply,
         statuses={each.resource: _status(node, each) for each in decisions},
         history=history,
-        events=events,
+        events=tuple(event for record, each in pairs for event in ownership_events(node, record, each)),
         repairs=tuple(each.drift.cause for each in decisions if each.drift),
-        due_at=min(due, default=None),
+        due_at=_due_at(history, decisions, waiting),
     )
+
+
+def _due_at(history: NodeHistory, decisions: Iterable[OwnershipDecision], waiting: Iterable[str]) -> float | None:
+    conflicts = [history.conflicts[each.resource] for each in decisions if each.conflict is not None]
+    due = [conflict.retry_at for conflict in conflicts if conflict.retry_at is not None]
+    due += [given_up_at(history, name) for name in waiting]
+    return min(due, default=None)
 
 
 def was_advertised(node: NodeRecord, record: NodeDeviceRecord) -> bool:

@@ -23,7 +23,7 @@ class _Value:
 
 @dataclass
 class NodeStatusModel:
-    """One Node. `uid` changes when it is made anew, and `made` tells when that was."""
+    """One Node. `uid` changes when it is made again, and `made` reports when that was."""
 
     name: str = "node-a"
     uid: str = "uid-1"

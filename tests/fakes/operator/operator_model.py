@@ -1,6 +1,6 @@
-"""The operator's looks at one Node without any I/O: the API server is a model, and time is given.
+"""The operator's reconciles at one Node without any I/O: the API server is a model, and time is given.
 
-It does what the edges do: decide, apply, take the answer, decide anew, and store the conditions in the end.
+It does what the edges do: decide, apply, take the answer, decide again, and store the conditions in the end.
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ def node_device(
 
 @dataclass
 class OperatorModel:
-    """One operator process and what it did: applies that were sent, Events and repairs that were told."""
+    """One operator process and what it did: applies that were sent, Events and repairs that were reported."""
 
     node: NodeStatusModel = field(default_factory=NodeStatusModel)
     node_devices: dict[str, NodeDeviceRecord] = field(default_factory=dict)
@@ -60,13 +60,13 @@ class OperatorModel:
     agent: AgentState = ALIVE
 
     def publish(self, record: NodeDeviceRecord) -> None:
-        """Take in what an agent says; the operator's conditions stay as they are stored."""
+        """Take in what an agent reports; the operator's conditions stay as they are stored."""
         stored = self.node_devices.get(record.name)
         ours = {} if stored is None else {k: v for k, v in stored.conditions.items() if k in names.OPERATOR_CONDITIONS}
         self.node_devices[record.name] = replace(record, conditions={**record.conditions, **ours})
 
-    def look(self) -> CapacityDecision:
-        """One look at the Node; fails when it does not come to an end."""
+    def reconcile(self) -> CapacityDecision:
+        """One reconcile at the Node; fails when it does not come to an end."""
         for _ in range(_MOST_ROUNDS):
             decision = decide(self.node.record(), self.node_devices.values(), self.history, self.now, self.agent)
             if decision.apply is not None:
@@ -85,8 +85,8 @@ class OperatorModel:
         """Lose what only the process knew."""
         self.history = None
 
-    def told(self) -> list[str]:
-        """Reasons of the Events so far; of what is told on the Node and on its NodeDevice, once."""
+    def reported(self) -> list[str]:
+        """Reasons of the Events so far; of what is reported on the Node and on its NodeDevice, once."""
         on_node = {(event.reason, event.message) for event in self.events if event.about.kind == "Node"}
         return [
             event.reason
@@ -113,14 +113,14 @@ class OperatorModel:
 
 
 def settle(model: OperatorModel, records: Iterable[NodeDeviceRecord]) -> CapacityDecision:
-    """Publish all of these and look once."""
+    """Publish all of these and reconcile once."""
     for record in records:
         model.publish(record)
-    return model.look()
+    return model.reconcile()
 
 
 def advertising(available: int = 4, **fields: Any) -> OperatorModel:
-    """An operator whose Node shows that many GPUs, with nothing told and nothing counted so far."""
+    """An operator whose Node shows that many GPUs, with nothing reported and nothing counted so far."""
     model = OperatorModel()
     settle(model, [node_device(available=available, **fields)])
     assert model.node.seen(GPU).capacity == available + int(fields.get("allocated", 0))

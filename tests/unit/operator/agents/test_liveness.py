@@ -19,8 +19,8 @@ def renewed(when: str, seconds: int = 60) -> dict[str, LeaseRecord]:
     return {"node-a": LeaseRecord(when, seconds)}
 
 
-def looks(*seen: tuple[float, str], book: LeaseTable | None = None) -> LeaseTable:
-    """A book after looks at these times, each finding that renewal."""
+def polls(*seen: tuple[float, str], book: LeaseTable | None = None) -> LeaseTable:
+    """A book after polls at these times, each finding that renewal."""
     book = book or LeaseTable()
     for now, when in seen:
         book = book.updated(renewed(when), now, NODES)
@@ -30,7 +30,7 @@ def looks(*seen: tuple[float, str], book: LeaseTable | None = None) -> LeaseTabl
 def every_ten_seconds(
     book: LeaseTable, until: float, found: dict[str, LeaseRecord], nodes: frozenset[str]
 ) -> LeaseTable:
-    """A book after looks that all found the same."""
+    """A book after polls that all found the same."""
     assert book.listed_at is not None
     now = book.listed_at
     while now < until:
@@ -43,21 +43,21 @@ def silent(book: LeaseTable, until: float) -> LeaseTable:
     return every_ten_seconds(book, until, renewed("then"), NODES)
 
 
-def test_before_the_first_look_and_without_a_lease_it_is_missing() -> None:
+def test_before_the_first_poll_and_without_a_lease_it_is_missing() -> None:
     assert LeaseTable().state("node-a") is MISSING
     assert LeaseTable().updated({}, 0, NODES).state("node-a") is MISSING
 
 
-def test_the_first_look_counts_from_itself_however_old_the_renewal_looks() -> None:
-    assert looks((1000, "long ago")).state("node-a") is ALIVE
+def test_a_lease_in_the_first_list_counts_from_that_list() -> None:
+    assert polls((1000, "long ago")).state("node-a") is ALIVE
 
 
 def test_it_expires_when_it_was_not_renewed_for_longer_than_it_lasts() -> None:
-    book = silent(looks((0, "then")), 60)
+    book = silent(polls((0, "then")), 60)
     assert book.state("node-a") is ALIVE
     book = silent(book, 70)
     assert (book.state("node-a").status, book.state("node-a").reason) == ("Unknown", Reason.LEASE_EXPIRED)
-    assert looks((80, "now"), book=book).state("node-a") is ALIVE
+    assert polls((80, "now"), book=book).state("node-a") is ALIVE
 
 
 def test_its_own_duration_counts() -> None:
@@ -65,9 +65,9 @@ def test_its_own_duration_counts() -> None:
     assert book.state("node-a").reason == Reason.LEASE_EXPIRED
 
 
-def test_time_in_which_nobody_could_look_does_not_count() -> None:
-    assert looks((0, "then"), (10, "then"), (300, "then")).state("node-a") is ALIVE
-    book = silent(looks((0, "then"), (300, "then")), 370)
+def test_time_without_polls_does_not_count() -> None:
+    assert polls((0, "then"), (10, "then"), (300, "then")).state("node-a") is ALIVE
+    book = silent(polls((0, "then"), (300, "then")), 370)
     assert book.state("node-a").reason == Reason.LEASE_EXPIRED
 
 
@@ -75,20 +75,20 @@ class TestGone:
     """A Lease that was there and is not: deleted, or not yet known to the API server that was asked."""
 
     def test_it_is_one_that_is_not_renewed(self) -> None:
-        book = every_ten_seconds(looks((0, "then"), (10, "now")), 70, {}, NODES)
+        book = every_ten_seconds(polls((0, "then"), (10, "now")), 70, {}, NODES)
         assert book.state("node-a") is ALIVE
         state = every_ten_seconds(book, 80, {}, NODES).state("node-a")
         assert (state.status, state.reason) == ("Unknown", Reason.LEASE_EXPIRED)
         assert "its Lease, which is gone, for more than 60 s" in state.message
 
     def test_not_to_find_it_once_changes_nothing(self) -> None:
-        before = looks((0, "then"))
+        before = polls((0, "then"))
         book = before.updated({}, 10, NODES)
         assert book.changes_since(before) == frozenset()
-        assert looks((20, "then"), book=book).changes_since(before) == frozenset()
+        assert polls((20, "then"), book=book).changes_since(before) == frozenset()
 
     def test_the_same_one_again_is_no_renewal(self) -> None:
-        book = every_ten_seconds(looks((0, "then")), 50, {}, NODES)
+        book = every_ten_seconds(polls((0, "then")), 50, {}, NODES)
         assert silent(book, 60).state("node-a") is ALIVE
         assert silent(book, 70).state("node-a").reason == Reason.LEASE_EXPIRED
         assert "gone" not in silent(book, 70).state("node-a").message
@@ -103,14 +103,14 @@ class TestGone:
         assert {book.state(name).reason for name in TEN} == {Reason.LEASES_EXPIRED_TOGETHER}
         assert not any(book.state(name).is_withdrawn for name in TEN)
 
-    def test_one_that_went_before_our_first_look_has_as_long(self) -> None:
+    def test_one_that_went_before_our_first_poll_has_as_long(self) -> None:
         book = LeaseTable().updated({}, 1000, NODES, {"node-a": StoredAgent(is_alive=True)})
         book = every_ten_seconds(book, 1060, {}, NODES)
         assert book.state("node-a") is ALIVE
         assert every_ten_seconds(book, 1070, {}, NODES).state("node-a").reason == Reason.LEASE_EXPIRED
-        assert looks((1070, "now"), book=book).state("node-a") is ALIVE
+        assert polls((1070, "now"), book=book).state("node-a") is ALIVE
 
-    def test_what_was_silent_before_our_first_look_stays_so(self) -> None:
+    def test_what_was_silent_before_our_first_poll_stays_so(self) -> None:
         book = LeaseTable().updated({}, 1000, NODES, {"node-a": StoredAgent(is_alive=False)})
         assert book.state("node-a").reason == Reason.LEASE_EXPIRED
         assert not every_ten_seconds(book, 1290, {}, NODES).state("node-a").is_withdrawn
@@ -118,7 +118,7 @@ class TestGone:
 
 
 def test_changes_are_of_states_only() -> None:
-    before = looks((0, "a"))
+    before = polls((0, "a"))
     assert before.updated(renewed("b"), 10, NODES).changes_since(before) == frozenset()
     assert before.updated(renewed("a", 5), 10, NODES).changes_since(before) == {"node-a"}
     assert before.changes_since(LeaseTable()) == {"node-a"}
@@ -128,36 +128,36 @@ class TestGrace:
     """When a silent agent's free devices are withdrawn."""
 
     def test_it_begins_when_the_lease_has_run_out_and_ends_with_a_renewal(self) -> None:
-        book = silent(looks((0, "then")), 360)
+        book = silent(polls((0, "then")), 360)
         assert not book.state("node-a").is_withdrawn
         before, book = book, silent(book, 370)
         assert book.state("node-a").is_withdrawn
         assert book.changes_since(before) == NODES
-        assert looks((380, "now"), book=book).state("node-a") is ALIVE
+        assert polls((380, "now"), book=book).state("node-a") is ALIVE
 
     def test_it_may_be_none(self) -> None:
-        assert silent(looks((0, "then"), book=LeaseTable(0)), 70).state("node-a").is_withdrawn
+        assert silent(polls((0, "then"), book=LeaseTable(0)), 70).state("node-a").is_withdrawn
 
-    def test_time_in_which_nobody_could_look_does_not_count(self) -> None:
-        book = silent(looks((0, "then")), 70)
+    def test_time_without_polls_does_not_count(self) -> None:
+        book = silent(polls((0, "then")), 70)
         # the API server was away for an hour
-        book = silent(looks((3670, "then"), book=book), 3960)
+        book = silent(polls((3670, "then"), book=book), 3960)
         assert not book.state("node-a").is_withdrawn
         assert silent(book, 3970).state("node-a").is_withdrawn
 
     def test_that_of_a_lease_that_is_gone_is_as_long(self) -> None:
-        book = every_ten_seconds(looks((0, "then")), 360, {}, NODES)
+        book = every_ten_seconds(polls((0, "then")), 360, {}, NODES)
         assert not book.state("node-a").is_withdrawn
         book = every_ten_seconds(book, 370, {}, NODES)
         assert book.state("node-a").is_withdrawn
-        assert looks((380, "then"), book=book).state("node-a").is_withdrawn
-        assert looks((380, "now"), book=book).state("node-a") is ALIVE
+        assert polls((380, "then"), book=book).state("node-a").is_withdrawn
+        assert polls((380, "now"), book=book).state("node-a") is ALIVE
 
     def test_a_lease_that_never_was_cannot_run_out(self) -> None:
         assert every_ten_seconds(LeaseTable().updated({}, 0, NODES), 1000, {}, NODES).state("node-a") is MISSING
 
     def test_a_node_that_is_gone_leaves_nothing_to_one_of_the_same_name(self) -> None:
-        book = silent(looks((0, "then")), 370)
+        book = silent(polls((0, "then")), 370)
         assert book.state("node-a").is_withdrawn
         # its Lease is still there, as nobody deletes it, while the Node is gone; then a Node comes, its agent before its Lease
         book = book.updated(renewed("then"), 380, frozenset()).updated(renewed("then"), 390, NODES)

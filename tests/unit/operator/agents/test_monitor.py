@@ -43,12 +43,12 @@ class Watched:
 def watched(time: list[float]) -> Callable[..., Watched]:
     """Makes one, for these nodes."""
 
-    def make(*nodes: str, told: dict[str, records.StoredCondition] | None = None, soon: bool = False) -> Watched:
+    def make(*nodes: str, reported: dict[str, records.StoredCondition] | None = None, soon: bool = False) -> Watched:
         cluster, cache, queue, metrics = ClusterModel(), Cache(), RecordingQueue(), Metrics()
         recorder = RecordingRecorder()
         for name in nodes:
             record = node_device(node=name, uid=f"uid-of-{name}")
-            cache.node_devices.put(replace(record, conditions={**record.conditions, **(told or {})}))
+            cache.node_devices.put(replace(record, conditions={**record.conditions, **(reported or {})}))
         cache.synced.set()
         seconds = {"interval_seconds": 0.01} if soon else {}
         monitor = AgentMonitor(cluster, cache, queue, metrics, recorder, clock=lambda: time[0], **seconds)
@@ -63,7 +63,7 @@ def time() -> list[float]:
     return [1000.0]
 
 
-async def test_whose_agent_comes_or_goes_is_touched(watched: Callable[..., Watched]) -> None:
+async def test_a_node_whose_agent_comes_or_goes_is_enqueued(watched: Callable[..., Watched]) -> None:
     made = watched("node-a", "node-b")
     made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
     await made.monitor._poll()
@@ -82,7 +82,7 @@ def refused(seconds: float | None = None) -> Unavailable:
     return Unavailable("get", "leases", "later", 429, seconds)
 
 
-async def test_a_failed_look_changes_nothing(watched: Callable[..., Watched]) -> None:
+async def test_a_failed_poll_changes_nothing(watched: Callable[..., Watched]) -> None:
     made = watched("node-a", soon=True)
     made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
     async with running(made.monitor.work()):
@@ -101,18 +101,20 @@ SILENT = {Condition.AGENT_READY: records.StoredCondition("Unknown", Reason.LEASE
 
 
 class TestWithoutAListing:
-    """The API server does not give the Leases when they are first looked at."""
+    """The API server does not give the Leases when they are first polled."""
 
     @pytest.mark.parametrize(
-        ("told", "state"),
+        ("reported", "state"),
         [
             pytest.param(LATELY, ALIVE, id="alive"),
             pytest.param(SILENT, AgentState("Unknown", Reason.LEASE_EXPIRED, "silent"), id="silent"),
             pytest.param(None, ALIVE, id="new"),
         ],
     )
-    async def test_what_is_stored_holds(self, watched: Callable[..., Watched], told: Any, state: AgentState) -> None:
-        made = watched("node-a", told=told)
+    async def test_what_is_stored_holds(
+        self, watched: Callable[..., Watched], reported: Any, state: AgentState
+    ) -> None:
+        made = watched("node-a", reported=reported)
         made.cluster.failures["list_leases"] = [refused()]
         async with running(made.monitor.work()):
             # numbers need not wait
@@ -123,7 +125,7 @@ class TestWithoutAListing:
                 assert made.monitor.state_for(record) == state
 
     async def test_each_nodedevice_has_its_own_word_kept(self, watched: Callable[..., Watched]) -> None:
-        made = watched("node-a", told=LATELY)
+        made = watched("node-a", reported=LATELY)
         record = node_device(NIC, node="node-a", uid="uid-of-nic")
         made.cache.node_devices.put(replace(record, conditions=SILENT))
         states = {record.resource: made.monitor.state_for(record).reason for record in made.cache.node_devices.values()}
@@ -135,8 +137,8 @@ class TestWithoutAListing:
         made.cluster.leases = {"node-a": LeaseRecord("1", 60)}
         async with running(made.monitor.work()):
             # once to go on without, and once to go on with it
-            touched = [await made.queue.next() for _ in range(4)]
-        assert sorted(touched) == ["node-a", "node-a", "node-b", "node-b"]
+            enqueued = [await made.queue.next() for _ in range(4)]
+        assert sorted(enqueued) == ["node-a", "node-a", "node-b", "node-b"]
         assert made.cluster.failures["list_leases"] == []
         assert (made.monitor.state("node-a"), made.monitor.state("node-b")) == (ALIVE, MISSING)
 
@@ -148,7 +150,7 @@ class TestWithoutAListing:
 
 
 async def test_one_whose_lease_is_gone_is_not_silent_yet(watched: Callable[..., Watched], time: list[float]) -> None:
-    made = watched("node-a", told=LATELY)
+    made = watched("node-a", reported=LATELY)
     await made.monitor._poll()
     assert made.monitor.state("node-a") is ALIVE
     for _ in range(7):
@@ -160,7 +162,7 @@ async def test_one_whose_lease_is_gone_is_not_silent_yet(watched: Callable[..., 
     assert made.monitor.state("node-a") is ALIVE
 
 
-async def test_what_another_operator_found_since_the_last_look_holds(watched: Callable[..., Watched]) -> None:
+async def test_what_another_operator_found_since_the_last_poll_holds(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
     await made.monitor._poll()
     assert made.monitor.state("node-a") == MISSING
@@ -170,14 +172,14 @@ async def test_what_another_operator_found_since_the_last_look_holds(watched: Ca
     assert made.monitor.state("node-a") == made.monitor.state_for(newer) == ALIVE
 
 
-async def test_nodes_without_nodedevices_are_touched_at_the_first_look(watched: Callable[..., Watched]) -> None:
+async def test_nodes_without_nodedevices_are_enqueued_at_the_first_poll(watched: Callable[..., Watched]) -> None:
     made = watched()
     made.cache.nodes.put(NodeRecord("node-z", "uid-z", 1, {}))
     await made.monitor._poll()
     assert await made.queue.next() == "node-z"
 
 
-async def test_nothing_is_looked_at_before_all_nodedevices_are_known(watched: Callable[..., Watched]) -> None:
+async def test_nothing_is_polled_before_all_nodedevices_are_known(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
     made.cache.synced.clear()
     async with running(made.monitor.work()):
@@ -187,7 +189,7 @@ async def test_nothing_is_looked_at_before_all_nodedevices_are_known(watched: Ca
         assert made.monitor.has_listed
 
 
-async def test_a_new_node_without_a_lease_is_looked_after_soon(watched: Callable[..., Watched]) -> None:
+async def test_a_new_node_without_a_lease_is_polled_soon(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
     async with running(made.monitor.work()):
         await made.queue.next()
@@ -197,9 +199,7 @@ async def test_a_new_node_without_a_lease_is_looked_after_soon(watched: Callable
         assert made.monitor.state("node-a") is ALIVE
 
 
-async def test_a_silent_agent_that_speaks_is_looked_after_soon(
-    watched: Callable[..., Watched], time: list[float]
-) -> None:
+async def test_a_silent_agent_that_reports_is_polled_soon(watched: Callable[..., Watched], time: list[float]) -> None:
     made = watched("node-a")
     made.cluster.leases = {"node-a": LeaseRecord("1", 5)}
     async with running(made.monitor.work()):
@@ -214,9 +214,7 @@ async def test_a_silent_agent_that_speaks_is_looked_after_soon(
         assert made.monitor.state("node-a") is ALIVE
 
 
-async def test_many_at_once_are_told_of_once_and_when_it_is_over(
-    watched: Callable[..., Watched], time: list[float]
-) -> None:
+async def test_an_outage_is_reported_once_and_so_is_its_end(watched: Callable[..., Watched], time: list[float]) -> None:
     nodes = [f"node-{number}" for number in range(10)]
     made = watched(*nodes)
     made.cluster.leases = {name: LeaseRecord("1", 5) for name in nodes}
@@ -239,13 +237,13 @@ async def test_many_at_once_are_told_of_once_and_when_it_is_over(
 @pytest.mark.parametrize(
     ("advertised", "is_withdrawn"), [(Reason.FREE_WITHDRAWN, True), (Reason.ADVERTISED, False), (None, False)]
 )
-async def test_a_silence_that_is_told_already_goes_on_after_a_restart(
+async def test_a_silence_that_is_reported_already_goes_on_after_a_restart(
     watched: Callable[..., Watched], advertised: Any, is_withdrawn: bool
 ) -> None:
-    told = {Condition.AGENT_READY: records.StoredCondition("Unknown", Reason.LEASE_EXPIRED, "", "then", 1)}
+    reported = {Condition.AGENT_READY: records.StoredCondition("Unknown", Reason.LEASE_EXPIRED, "", "then", 1)}
     if advertised:
-        told[Condition.ADVERTISED] = records.StoredCondition("True", advertised, "", "then", 1)
-    made = watched("node-a", told=told)
+        reported[Condition.ADVERTISED] = records.StoredCondition("True", advertised, "", "then", 1)
+    made = watched("node-a", reported=reported)
     made.cluster.leases = {"node-a": LeaseRecord("then", 60)}
     await made.monitor._poll()
     state = made.monitor.state("node-a")
@@ -255,7 +253,7 @@ async def test_a_silence_that_is_told_already_goes_on_after_a_restart(
     assert made.monitor.state("node-a") is ALIVE
 
 
-async def test_what_an_agent_refused_is_told_once_on_its_node(watched: Callable[..., Watched]) -> None:
+async def test_what_an_agent_refused_is_reported_once_on_its_node(watched: Callable[..., Watched]) -> None:
     made = watched("node-a")
     made.cache.nodes.put(NodeRecord("node-a", "uid-of-node-a", 1, {}))
     made.cluster.leases = {
@@ -267,9 +265,13 @@ async def test_what_an_agent_refused_is_told_once_on_its_node(watched: Callable[
     made.cluster.leases["node-a"] = LeaseRecord("2", 60, ("long ago", "a name"))
     await made.monitor._poll()
     await made.monitor._poll()
-    (told,) = made.posted
-    assert (told.about.kind, told.about.uid, told.reason) == ("Node", "uid-of-node-a", "RegistrationRefused")
-    assert told.message == "a device plugin's registration was refused: a name"
+    (reported,) = made.posted
+    assert (reported.about.kind, reported.about.uid, reported.reason) == (
+        "Node",
+        "uid-of-node-a",
+        "RegistrationRefused",
+    )
+    assert reported.message == "a device plugin's registration was refused: a name"
     made.cluster.leases["node-a"] = LeaseRecord("3", 60)
     await made.monitor._poll()
     made.cluster.leases["node-a"] = LeaseRecord("4", 60, ("a name",))

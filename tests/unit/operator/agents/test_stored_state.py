@@ -1,4 +1,4 @@
-"""What is stored of agents, as it is read where no look at their Leases tells of them."""
+"""What is stored of agents, as it is used before their Leases are polled."""
 
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
@@ -14,7 +14,7 @@ TOGETHER = ("Unknown", Reason.LEASES_EXPIRED_TOGETHER)
 MISSING = ("Unknown", Reason.LEASE_MISSING)
 
 
-def says(
+def reports(
     agent: tuple[str, str] | None, resource: str = GPU, node: str = "node-a", *, withdrawn: bool = False
 ) -> NodeDeviceRecord:
     """A NodeDevice on which that is stored of its agent."""
@@ -27,28 +27,28 @@ def says(
 
 
 def test_of_an_agent_nothing_may_be_stored() -> None:
-    assert stored_state([says(None), says(None, NIC)]) is None
-    assert stored_agents([says(None)]) == {}
+    assert stored_state([reports(None), reports(None, NIC)]) is None
+    assert stored_agents([reports(None)]) == {}
 
 
-def test_a_state_is_told_in_its_own_words() -> None:
-    assert stored_state([says(MISSING)]) == AgentState(*MISSING, "words")
-    assert stored_state([says(None, NIC), says(ALIVE)]) == AgentState(*ALIVE, "words")
+def test_a_state_is_reported_in_its_own_words() -> None:
+    assert stored_state([reports(MISSING)]) == AgentState(*MISSING, "words")
+    assert stored_state([reports(None, NIC), reports(ALIVE)]) == AgentState(*ALIVE, "words")
 
 
 def test_silence_comes_before_life() -> None:
-    both = [says(ALIVE), says(EXPIRED, NIC)]
+    both = [reports(ALIVE), reports(EXPIRED, NIC)]
     assert stored_state(both) == stored_state(both[::-1]) == AgentState(*EXPIRED, "words")
     assert stored_agents(both) == stored_agents(both[::-1]) == {"node-a": StoredAgent(is_alive=False)}
 
 
 def test_of_each_node_whether_it_lived_and_whether_it_was_withdrawn() -> None:
     records = [
-        says(ALIVE, node="node-a"),
-        says(TOGETHER, node="node-b"),
-        says(EXPIRED, node="node-c", withdrawn=True),
-        says(EXPIRED, NIC, node="node-c"),
-        says(None, node="node-d"),
+        reports(ALIVE, node="node-a"),
+        reports(TOGETHER, node="node-b"),
+        reports(EXPIRED, node="node-c", withdrawn=True),
+        reports(EXPIRED, NIC, node="node-c"),
+        reports(None, node="node-d"),
     ]
     assert stored_agents(records) == {
         "node-a": StoredAgent(is_alive=True),
@@ -58,4 +58,4 @@ def test_of_each_node_whether_it_lived_and_whether_it_was_withdrawn() -> None:
 
 
 def test_one_that_has_no_lease_never_had_one() -> None:
-    assert stored_agents([says(MISSING)]) == {}
+    assert stored_agents([reports(MISSING)]) == {}

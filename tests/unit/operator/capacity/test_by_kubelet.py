@@ -11,19 +11,19 @@ from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_de
 BOTH = (CAPACITY, ALLOCATABLE)
 
 
-def test_nothing_is_written_and_what_the_kubelet_counts_is_told() -> None:
+def test_nothing_is_written_and_what_the_kubelet_counts_is_reported() -> None:
     model = OperatorModel()
     settle(model, [node_device(runtime=RUNTIME_KUBELET, available=2)])
-    told = model.condition(Condition.ADVERTISED)
-    assert (told.status, told.reason) == ("False", Reason.BY_KUBELET)
+    reported = model.condition(Condition.ADVERTISED)
+    assert (reported.status, reported.reason) == ("False", Reason.BY_KUBELET)
     assert model.condition(Condition.READY).reason == Reason.BY_KUBELET
     model.node.update("kubelet", GPU, 2, BOTH)
-    model.look()
-    told = model.condition(Condition.ADVERTISED)
-    assert (told.status, told.reason) == ("True", Reason.BY_KUBELET)
+    model.reconcile()
+    reported = model.condition(Condition.ADVERTISED)
+    assert (reported.status, reported.reason) == ("True", Reason.BY_KUBELET)
     assert model.condition(Condition.READY).status == "True"
     assert model.condition(Condition.CONFLICT).status == "False"
-    assert (model.applies, model.told(), model.repairs) == ([], [], [])
+    assert (model.applies, model.reported(), model.repairs) == ([], [], [])
 
 
 @pytest.mark.parametrize("fields", [{"allocated": 1}, {"endpoint": "Gone"}, {"available": 9}])
@@ -41,9 +41,9 @@ def test_what_was_advertised_is_left_to_the_kubelet_when_its_runtime_changes() -
     settle(model, [node_device(runtime=RUNTIME_KUBELET, available=2)])
     assert not model.node.seen(GPU).is_present
     model.node.update("kubelet", GPU, 2, BOTH)
-    model.look()
+    model.reconcile()
     assert model.condition(Condition.ADVERTISED).status == "True"
-    assert model.told() == []
+    assert model.reported() == []
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -60,7 +60,7 @@ def test_what_the_kubelet_counted_does_not_become_ours_by_a_change_of_runtime(is
     assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
     # the admin takes it off the Node, and it is ours
     model.node.update("kubectl", GPU, None, BOTH)
-    model.look()
+    model.reconcile()
     assert model.node.seen(GPU).capacity == 2
 
 

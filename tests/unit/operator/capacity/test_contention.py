@@ -11,14 +11,14 @@ class TestContest:
     def provoke(self, model: OperatorModel, times: int = 3, number: int | None = 0, writer: str = "kubelet") -> None:
         for _ in range(times):
             model.node.update(writer, GPU, number)
-            model.look()
+            model.reconcile()
             model.now += 1
 
     def test_the_third_change_within_a_minute_ends_it(self) -> None:
         model = advertising(4)
         self.provoke(model)
         assert model.repairs == ["zeroed", "zeroed"]
-        assert model.told() == ["CapacityRepaired", "CapacityRepaired", "CapacityConflict"]
+        assert model.reported() == ["CapacityRepaired", "CapacityRepaired", "CapacityConflict"]
         assert model.node.seen(GPU).capacity == 0
         assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
 
@@ -40,14 +40,14 @@ class TestContest:
         waits = []
         for _ in range(6):
             self.provoke(model)
-            until = model.look().due_at
+            until = model.reconcile().due_at
             assert until is not None
             waits.append(round(until - model.now) + 1)
             model.now = until - 0.5
-            model.look()
+            model.reconcile()
             assert model.node.seen(GPU).capacity == 0
             model.now = until
-            model.look()
+            model.reconcile()
             assert model.node.seen(GPU).capacity == 4
         assert waits == [60, 120, 240, 480, 600, 600]
 
@@ -55,17 +55,17 @@ class TestContest:
         model = advertising(4)
         self.provoke(model)
         model.node.update("kubelet", GPU, None)
-        model.look()
+        model.reconcile()
         assert model.node.seen(GPU).capacity == 4
-        assert model.told()[-1] == "CapacityConflictEnded"
+        assert model.reported()[-1] == "CapacityConflictEnded"
 
     def test_whoever_keeps_removing_it_is_left_in_peace_too(self) -> None:
         model = advertising(4)
         self.provoke(model, number=None)
-        model.look()
+        model.reconcile()
         assert not model.node.seen(GPU).is_present
         model.now += 60
-        model.look()
+        model.reconcile()
         assert model.node.seen(GPU).capacity == 4
 
     def test_whoever_keeps_removing_it_is_left_in_peace_after_a_restart_too(self) -> None:
@@ -74,11 +74,11 @@ class TestContest:
         before = len(model.applies)
         model.restart()
         for _ in range(2):
-            assert model.look().due_at is not None
+            assert model.reconcile().due_at is not None
             assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
         assert len(model.applies) == before
         model.now += 60
-        model.look()
+        model.reconcile()
         assert model.node.seen(GPU).capacity == 4
         assert model.condition(Condition.CONFLICT).status == "False"
 
@@ -86,10 +86,10 @@ class TestContest:
         model = advertising(4)
         self.provoke(model)
         model.restart()
-        told = len(model.events)
-        assert model.look().due_at == model.now + 60
+        reported = len(model.events)
+        assert model.reconcile().due_at == model.now + 60
         assert model.node.seen(GPU).capacity == 0
-        assert len(model.events) == told
+        assert len(model.events) == reported
         model.now += 60
-        model.look()
+        model.reconcile()
         assert model.node.seen(GPU).capacity == 4

@@ -1,4 +1,4 @@
-"""Numbers that say something else than the lists beside them."""
+"""Numbers that contradict the lists beside them."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def kept(*ids: str, health: str = "Healthy") -> dict[str, DeviceRecord]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "available", "said"),
+    ("fields", "available", "reported"),
     [
         pytest.param({"available": 4, "listed": LISTED}, 4, "", id="all free"),
         pytest.param({"available": 2, "listed": LISTED}, 2, "", id="fewer, as cordoned"),
@@ -87,10 +87,10 @@ def kept(*ids: str, health: str = "Healthy") -> dict[str, DeviceRecord]:
         ),
     ],
 )
-def test_what_is_believed_and_told(fields: dict[str, Any], available: int, said: str) -> None:
+def test_what_is_believed_and_reported(fields: dict[str, Any], available: int, reported: str) -> None:
     record = node_device(**fields)
     assert plausible_available(record) == available
-    assert "; ".join(contradictions(record)) == said
+    assert "; ".join(contradictions(record)) == reported
     assert desired_count(record) == record.allocated + available, "what pods hold is never doubted"
 
 

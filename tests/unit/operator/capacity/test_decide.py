@@ -27,7 +27,7 @@ from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, adverti
         pytest.param({"endpoint": "Gone", "allocated": 1}, 1, id="a gone endpoint keeps what is held"),
         pytest.param({"endpoint": "Gone", "releasing": 2, "reserved": 2}, 2, id="and what bound pods wait for"),
         pytest.param({"endpoint": "Gone"}, None, id="a gone endpoint with nothing held leaves the Node"),
-        pytest.param({"endpoint": None, "available": 1}, 1, id="an agent that says nothing of its endpoint"),
+        pytest.param({"endpoint": None, "available": 1}, 1, id="an agent without an endpoint"),
         pytest.param({"has_status": False}, None, id="no status yet"),
         pytest.param({"owner_uid": "uid-of-the-node-before", "available": 4}, None, id="of a Node that is gone"),
         pytest.param({"owner_uid": None, "available": 4}, None, id="of no Node"),
@@ -43,12 +43,12 @@ def test_number_shown(fields: dict[str, Any], shown: int | None) -> None:
 def test_all_names_are_in_one_apply_and_none_is_sent_twice() -> None:
     model = OperatorModel()
     settle(model, [node_device(GPU, available=2), node_device(NIC, available=1)])
-    model.look()
+    model.reconcile()
     assert [apply.numbers for apply in model.applies] == [{GPU: 2, NIC: 1}]
     settle(model, [node_device(GPU, available=3)])
     assert model.applies[1].numbers == {GPU: 3, NIC: 1}
     assert not any(apply.is_forced for apply in model.applies)
-    assert model.told() == []
+    assert model.reported() == []
 
 
 def test_a_second_object_for_the_same_resource_is_ignored() -> None:
@@ -65,7 +65,7 @@ def test_a_gone_resource_leaves_and_comes_back() -> None:
     assert model.condition(Condition.ADVERTISED).reason == Reason.ENDPOINT_GONE
     settle(model, [node_device(available=4)])
     assert model.node.seen(GPU).capacity == 4
-    assert model.told() == []
+    assert model.reported() == []
     assert model.repairs == []
 
 
@@ -75,7 +75,7 @@ def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None
     model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
     settle(model, [node_device(available=2)])
     assert (model.node.seen(GPU).capacity, model.node.seen(GPU).allocatable) == (2, 2)
-    assert model.told() == []
+    assert model.reported() == []
 
 
 class TestLost:
@@ -91,27 +91,27 @@ class TestLost:
         model = self.lose()
         if is_restarted:
             model.restart()
-        assert model.look().due_at == model.now + LOST_GRACE_SECONDS
+        assert model.reconcile().due_at == model.now + LOST_GRACE_SECONDS
         model.now += LOST_GRACE_SECONDS - 0.1
-        model.look()
+        model.reconcile()
         assert (model.node.seen(GPU).capacity, model.applies) == (4, [])
         model.now += 0.1
-        assert model.look().due_at is None
+        assert model.reconcile().due_at is None
         assert not model.node.seen(GPU).is_present
         assert [apply.numbers for apply in model.applies] == [{}]
-        assert model.told() == []
+        assert model.reported() == []
 
-    def test_made_anew_in_time_nothing_is_written(self) -> None:
+    def test_made_again_in_time_nothing_is_written(self) -> None:
         model = self.lose()
-        model.look()
+        model.reconcile()
         model.now += 1
         settle(model, [node_device(has_status=False)])
         settle(model, [node_device(available=4)])
         model.now += 60
-        assert model.look().due_at is None
+        assert model.reconcile().due_at is None
         assert (model.node.seen(GPU).capacity, model.applies) == (4, [])
         model.node_devices.clear()
-        assert model.look().due_at == model.now + LOST_GRACE_SECONDS
+        assert model.reconcile().due_at == model.now + LOST_GRACE_SECONDS
 
     @pytest.mark.parametrize("drifted", [False, True])
     def test_it_stays_in_what_is_written_meanwhile(self, drifted: bool) -> None:
@@ -126,27 +126,27 @@ class TestLost:
     def test_a_part_that_somebody_took_takes_nothing_else_along(self) -> None:
         model = self.lose()
         model.node.update("kubelet", GPU, 9, (CAPACITY,))
-        model.look()
+        model.reconcile()
         assert (model.node.seen(GPU).allocatable, model.applies) == (4, [])
         model.now += LOST_GRACE_SECONDS
-        model.look()
+        model.reconcile()
         assert (model.node.seen(GPU).capacity, model.node.seen(GPU).allocatable) == (9, None)
 
     @pytest.mark.parametrize(("seconds", "shown"), [(1.0, 4), (LOST_GRACE_SECONDS, 9)])
     def test_what_somebody_wrote_meanwhile_is_his_once_it_is_given_up(self, seconds: float, shown: int) -> None:
         model = self.lose()
-        model.look()
+        model.reconcile()
         model.node.update("kubelet", GPU, 9)
-        model.look()
+        model.reconcile()
         assert model.node.seen(GPU).capacity == 9
         model.now += seconds
-        model.look()
+        model.reconcile()
         settle(model, [node_device(available=4)])
         assert model.node.seen(GPU).capacity == shown
 
 
 @pytest.mark.parametrize("change", [{"has_status": False}, {"owner_uid": None}])
-def test_capacity_is_held_while_its_nodedevice_says_nothing_of_this_node(change: dict[str, Any]) -> None:
+def test_capacity_is_held_while_its_nodedevice_reports_nothing_of_this_node(change: dict[str, Any]) -> None:
     model = advertising(4)
     settle(model, [node_device(**change), node_device(NIC, available=1)])
     assert model.node.seen(GPU).capacity == 4
@@ -165,15 +165,15 @@ def test_capacity_is_held_while_its_nodedevice_says_nothing_of_this_node(change:
     ],
 )
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_drift_is_repaired_and_told_once(
+def test_drift_is_repaired_and_reported_once(
     found: int | None, maps: tuple[str, ...], cause: str, before: str, is_restarted: bool
 ) -> None:
     model = advertising(4)
     if is_restarted:
         model.restart()
     model.node.update("kubelet", GPU, found, maps)
-    model.look()
-    model.look()
+    model.reconcile()
+    model.reconcile()
     seen = model.node.seen(GPU)
     assert (seen.capacity, seen.allocatable) == (4, 4)
     assert seen.is_capacity_ours
@@ -188,7 +188,7 @@ def test_a_kubelet_that_copies_capacity_into_allocatable_is_no_drift() -> None:
     model = advertising(4)
     model.node.update("kubelet", GPU, None, (ALLOCATABLE,))
     model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
-    model.look()
+    model.reconcile()
     assert (model.applies, model.repairs) == ([], [])
     settle(model, [node_device(available=3)])
     assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({GPU: 3}, True)]
@@ -206,12 +206,12 @@ def test_lost_ownership_of_a_right_number_is_taken_back_without_a_word(is_reset:
         model.node.update("somebody", GPU, 4)
     if is_restarted:
         model.restart()
-    model.look()
+    model.reconcile()
     seen = model.node.seen(GPU)
     assert seen.is_capacity_ours
     assert seen.is_allocatable_ours
     assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({GPU: 4}, False)]
-    assert (model.repairs, model.told()) == ([], [])
+    assert (model.repairs, model.reported()) == ([], [])
 
 
 def test_a_new_name_is_never_forced_along_with_a_repair() -> None:
@@ -230,10 +230,10 @@ def test_a_name_that_was_there_first_is_left_alone(value: int, maps: tuple[str, 
     model = OperatorModel()
     model.node.update("kubelet", GPU, value, maps)
     settle(model, [node_device(GPU, available=4), node_device(NIC, available=1)])
-    model.look()
+    model.reconcile()
     assert [(apply.numbers, apply.is_forced) for apply in model.applies] == [({NIC: 1}, False)]
     assert OURS not in model.node.seen(GPU).capacity_owners | model.node.seen(GPU).allocatable_owners
-    assert model.told() == ["CapacityConflict"]
+    assert model.reported() == ["CapacityConflict"]
     assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
     assert model.condition(Condition.ADVERTISED).reason == Reason.FOREIGN_OWNER
     assert "kubelet" in model.condition(Condition.CONFLICT).message
@@ -256,21 +256,21 @@ def test_a_conflict_ends_when_the_name_is_free(is_restarted: bool) -> None:
     if is_restarted:
         model.restart()
     model.node.update("kubelet", GPU, None)
-    model.look()
-    model.look()
+    model.reconcile()
+    model.reconcile()
     assert model.node.seen(GPU).capacity == 2
-    assert model.told() == ["CapacityConflict", "CapacityConflictEnded"]
+    assert model.reported() == ["CapacityConflict", "CapacityConflictEnded"]
     assert model.condition(Condition.CONFLICT).status == "False"
     assert model.repairs == []
 
 
-def test_a_restart_tells_no_conflict_again_and_forces_nothing() -> None:
+def test_a_restart_reports_no_conflict_again_and_forces_nothing() -> None:
     model = OperatorModel()
     model.node.update("kubelet", GPU, 4)
     settle(model, [node_device(available=2)])
     model.restart()
-    model.look()
-    assert model.told() == ["CapacityConflict"]
+    model.reconcile()
+    assert model.reported() == ["CapacityConflict"]
     assert model.applies == []
 
 
@@ -278,12 +278,12 @@ def test_a_number_of_any_size_is_put_right() -> None:
     model = advertising(4)
     found = count("1e5000")
     model.node.update("evil", GPU, found)
-    model.look()
+    model.reconcile()
     assert model.node.seen(GPU).capacity == 4
     assert f"evil set it to {found}, restored to 4" in model.events[-1].message
 
 
-def test_a_node_made_anew_under_the_same_name_is_not_ours_yet() -> None:
+def test_a_node_made_again_under_the_same_name_is_not_ours_yet() -> None:
     model = advertising(4)
     model.node.remake("uid-2")
     model.node.update("kubelet", GPU, 0)
@@ -294,9 +294,9 @@ def test_a_node_made_anew_under_the_same_name_is_not_ours_yet() -> None:
 
 
 class TestMadeAnewMeanwhile:
-    """The Node was made anew while no operator ran, and its NodeDevice was taken over with the conditions stored in it."""
+    """The Node was made again while no operator ran, and its NodeDevice was taken over with the conditions stored in it."""
 
-    def anew(self, model: OperatorModel) -> OperatorModel:
+    def again(self, model: OperatorModel) -> OperatorModel:
         model.restart()
         model.node.remake("uid-2", made=f"t{model.now + 1}")
         model.now += 2
@@ -306,32 +306,32 @@ class TestMadeAnewMeanwhile:
 
     @pytest.mark.parametrize("number", [4, 9])
     def test_a_foreign_number_is_a_conflict(self, number: int) -> None:
-        model = self.anew(advertising(4))
+        model = self.again(advertising(4))
         model.node.update("kubelet", GPU, number)
-        model.look()
-        assert (model.applies, model.told()) == ([], ["CapacityConflict"])
+        model.reconcile()
+        assert (model.applies, model.reported()) == ([], ["CapacityConflict"])
         assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
 
     def test_a_contest_of_the_node_before_is_no_claim_on_this_one(self) -> None:
         model = advertising(4)
         for _ in range(3):
             model.node.update("kubelet", GPU, 0)
-            model.look()
+            model.reconcile()
         assert model.condition(Condition.CONFLICT).reason == Reason.CHANGED_REPEATEDLY
-        self.anew(model).node.update("admin", GPU, 9)
+        self.again(model).node.update("admin", GPU, 9)
         for _ in range(2):
-            model.look()
+            model.reconcile()
             model.now += 1000
         assert (model.applies, model.node.seen(GPU).capacity) == ([], 9)
         assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
 
     def test_what_is_advertised_there_is_ours_after_the_next_restart(self) -> None:
-        model = self.anew(advertising(4))
-        model.look()
+        model = self.again(advertising(4))
+        model.reconcile()
         assert model.condition(Condition.ADVERTISED).since >= model.node.made
         model.restart()
         model.node.update("kubelet", GPU, 0)
-        model.look()
+        model.reconcile()
         assert (model.node.seen(GPU).capacity, model.repairs) == (4, ["zeroed"])
 
     def test_a_clock_that_is_behind_makes_no_difference(self) -> None:
@@ -340,7 +340,7 @@ class TestMadeAnewMeanwhile:
         settle(model, [node_device(available=4)])
         model.restart()
         model.node.update("kubelet", GPU, 0)
-        model.look()
+        model.reconcile()
         assert (model.node.seen(GPU).capacity, model.repairs) == (4, ["zeroed"])
 
 

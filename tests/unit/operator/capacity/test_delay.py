@@ -1,4 +1,4 @@
-"""From a change that was heard of to the Node that shows it: what is counted as a delay of ours, and what is not."""
+"""From a change that was received of to the Node that shows it: what is counted as a delay of ours, and what is not."""
 
 import pytest
 from nodedevice_operator.agents.liveness import ALIVE
@@ -27,13 +27,13 @@ class Delays:
         )
         self._version = 1
 
-    def hear(self, available: int, allocated: int = 0) -> None:
+    def receive(self, available: int, allocated: int = 0) -> None:
         self._version += 1
         record = node_device(available=available, allocated=allocated, resource_version=self._version)
         self.cache.node_devices.put(record)
         self.work.on_update(NODE, None, record)
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         await self.work.reconcile(NODE, CapacityMemory(), ALIVE)
 
     @property
@@ -49,51 +49,51 @@ def delays() -> Delays:
 
 
 async def test_from_the_first_change_on(delays: Delays) -> None:
-    delays.hear(available=3)
+    delays.receive(available=3)
     delays.now += 2
-    delays.hear(available=4)
+    delays.receive(available=4)
     delays.now += 1
-    await delays.look()
+    await delays.reconcile()
     assert delays.observed == (1, 3)
 
 
 async def test_a_change_that_changes_nothing_on_the_node(delays: Delays) -> None:
-    delays.hear(available=3)
-    await delays.look()
+    delays.receive(available=3)
+    await delays.reconcile()
     delays.now += 5
-    delays.hear(available=2, allocated=1)
-    await delays.look()
+    delays.receive(available=2, allocated=1)
+    await delays.reconcile()
     assert delays.observed == (1, 0)
-    # and it does not make the next one look late
+    # and it does not make the next one reconcile late
     delays.now += 5
-    delays.hear(available=1)
-    await delays.look()
+    delays.receive(available=1)
+    await delays.reconcile()
     assert delays.observed == (2, 0)
 
 
-async def test_a_look_that_nobody_asked_for_is_no_change(delays: Delays) -> None:
+async def test_a_reconcile_that_nobody_asked_for_is_no_change(delays: Delays) -> None:
     delays.cache.node_devices.put(node_device(available=3))
-    await delays.look()
+    await delays.reconcile()
     assert delays.cluster.writes
     assert delays.observed == (0, 0)
 
 
 async def test_what_fails_is_as_late_as_it_was(delays: Delays) -> None:
-    delays.hear(available=3)
+    delays.receive(available=3)
     delays.cluster.failures["apply_capacity"] = [Unreachable("patch", "nodes/status", "gone")]
     with pytest.raises(Unreachable):
-        await delays.look()
+        await delays.reconcile()
     assert delays.observed == (0, 0)
     delays.now += 7
-    await delays.look()
+    await delays.reconcile()
     assert delays.observed == (1, 7)
 
 
 async def test_what_changed_while_another_led_is_none_of_our_delay(delays: Delays) -> None:
-    delays.hear(available=3)
+    delays.receive(available=3)
     delays.now += 600
     delays.work.forget_changes()
-    await delays.look()
+    await delays.reconcile()
     assert delays.cluster.writes
     assert delays.observed == (0, 0)
 

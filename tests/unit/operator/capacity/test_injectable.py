@@ -11,7 +11,7 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondi
 from tests.fakes.operator.operator_model import GPU, OperatorModel, node_device, settle
 
 
-def says(status: str, **fields: Any) -> NodeDeviceRecord:
+def reports(status: str, **fields: Any) -> NodeDeviceRecord:
     record = node_device(**fields)
     return replace(
         record, conditions={**record.conditions, Kind.INJECTABLE: StoredCondition(status, "Why", "", "then", 1)}
@@ -35,23 +35,23 @@ def says(status: str, **fields: Any) -> NodeDeviceRecord:
 def test_number_shown(status: str, fields: dict[str, int], shown: int | None, was_advertised: bool) -> None:
     model = OperatorModel()
     if was_advertised:
-        settle(model, [says("True", available=4)])
-    settle(model, [says(status, **fields)])
+        settle(model, [reports("True", available=4)])
+    settle(model, [reports(status, **fields)])
     seen = model.node.seen(GPU)
     assert (seen.capacity, seen.allocatable) == (shown, shown)
 
 
-def test_the_condition_says_why_and_all_comes_back() -> None:
+def test_the_condition_reports_why_and_all_comes_back() -> None:
     model = OperatorModel()
-    settle(model, [says("True", available=4)])
-    settle(model, [says("False", available=3, allocated=1)])
-    told = model.condition(Kind.ADVERTISED)
-    assert (told.status, told.reason) == ("True", Reason.NOT_INJECTABLE)
-    settle(model, [says("False", available=4)])
-    told = model.condition(Kind.ADVERTISED)
-    assert (told.status, told.reason) == ("False", Reason.NOT_INJECTABLE)
-    settle(model, [says("True", available=4)])
+    settle(model, [reports("True", available=4)])
+    settle(model, [reports("False", available=3, allocated=1)])
+    reported = model.condition(Kind.ADVERTISED)
+    assert (reported.status, reported.reason) == ("True", Reason.NOT_INJECTABLE)
+    settle(model, [reports("False", available=4)])
+    reported = model.condition(Kind.ADVERTISED)
+    assert (reported.status, reported.reason) == ("False", Reason.NOT_INJECTABLE)
+    settle(model, [reports("True", available=4)])
     assert model.node.seen(GPU).capacity == 4
     assert model.condition(Kind.ADVERTISED).reason == Reason.ADVERTISED
-    assert model.told() == []
+    assert model.reported() == []
     assert model.repairs == []

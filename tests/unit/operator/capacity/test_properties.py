@@ -22,7 +22,7 @@ NUMBERS = st.integers(0, 3)
 
 @st.composite
 def agent_words(draw: st.DrawFn, resource: str | None = None) -> NodeDeviceRecord:
-    """Anything an agent may say of a resource."""
+    """Anything an agent may report of a resource."""
     endpoint = draw(st.sampled_from(["Running", "Stopped", "Gone"]))
     available = draw(NUMBERS) if endpoint != "Gone" else 0
     fields: dict[str, Any] = {"endpoint": endpoint, "available": available, "allocated": draw(NUMBERS)}
@@ -36,43 +36,43 @@ class NodeLife(RuleBasedStateMachine):
         super().__init__()
         self.model = OperatorModel()
         self.ours: set[str] = set()
-        self.looked = False
+        self.reconciled = False
 
     @rule(record=agent_words())
-    def agent_speaks(self, record: NodeDeviceRecord) -> None:
+    def agent_reports(self, record: NodeDeviceRecord) -> None:
         self.model.publish(record)
-        self.looked = False
+        self.reconciled = False
 
     @rule(resource=RESOURCES)
     def nodedevice_is_deleted(self, resource: str) -> None:
         self.model.node_devices = {n: r for n, r in self.model.node_devices.items() if r.resource != resource}
-        self.looked = False
+        self.reconciled = False
 
     @rule(writer=WRITERS, resource=RESOURCES, number=st.none() | NUMBERS, maps=MAPS)
     def somebody_writes(self, writer: str, resource: str, number: int | None, maps: tuple[str, ...]) -> None:
         self.model.node.update(writer, resource, number, maps)
-        self.looked = False
+        self.reconciled = False
 
     @rule(writer=WRITERS, resource=RESOURCES, number=NUMBERS)
     def somebody_applies_by_force(self, writer: str, resource: str, number: int) -> None:
         self.model.node.apply({resource: number}, force=True, manager=writer)
-        self.looked = False
+        self.reconciled = False
 
     @rule(seconds=st.sampled_from([1.0, 30.0, 90.0, 700.0]))
     def time_passes(self, seconds: float) -> None:
         self.model.now += seconds
-        self.looked = False
+        self.reconciled = False
 
     @rule()
     def operator_restarts(self) -> None:
         self.model.restart()
-        self.looked = False
+        self.reconciled = False
 
     @rule()
-    def operator_looks(self) -> None:
+    def operator_reconciles(self) -> None:
         before = {name: self.model.node.seen(name) for name in (GPU, NIC)}
         first = len(self.model.applies)
-        self.model.look()
+        self.model.reconcile()
         for apply in self.model.applies[first:]:
             foreign = {
                 name
@@ -81,17 +81,17 @@ class NodeLife(RuleBasedStateMachine):
             }
             assert not (apply.is_forced and foreign), f"forced {foreign}, which were never ours"
             self.ours |= apply.numbers.keys()
-        self.looked = True
+        self.reconciled = True
 
-    @precondition(lambda self: self.looked)
+    @precondition(lambda self: self.reconciled)
     @invariant()
-    def a_second_look_does_nothing(self) -> None:
+    def a_second_reconcile_does_nothing(self) -> None:
         applies, events = len(self.model.applies), len(self.model.events)
-        self.model.look()
+        self.model.reconcile()
         assert len(self.model.applies) == applies
         assert len(self.model.events) == events
 
-    @precondition(lambda self: self.looked)
+    @precondition(lambda self: self.reconciled)
     @invariant()
     def what_is_advertised_is_on_the_node(self) -> None:
         for record in self.model.node_devices.values():
@@ -108,7 +108,7 @@ class NodeLife(RuleBasedStateMachine):
             self.model.node.update("admin", resource, None)
         for _ in range(2):
             self.model.now += 1000
-            self.model.look()
+            self.model.reconcile()
         for resource in {GPU, NIC} - {record.resource for record in self.model.node_devices.values()}:
             assert not self.model.node.seen(resource).is_capacity_ours
         for record in self.model.node_devices.values():
@@ -124,9 +124,9 @@ TestNodeLife.settings = settings(max_examples=150, stateful_step_count=30, deadl
 
 
 @settings(deadline=None, max_examples=100)
-@given(words=st.lists(agent_words(), max_size=6), seed=st.integers(0, 999), looks=st.sets(st.integers(0, 5)))
+@given(words=st.lists(agent_words(), max_size=6), seed=st.integers(0, 999), reconciles=st.sets(st.integers(0, 5)))
 def test_any_order_of_events_gives_the_same_final_apply(
-    words: list[NodeDeviceRecord], seed: int, looks: set[int]
+    words: list[NodeDeviceRecord], seed: int, reconciles: set[int]
 ) -> None:
     last = {record.resource: record for record in words}
     straight = OperatorModel()
@@ -138,9 +138,9 @@ def test_any_order_of_events_gives_the_same_final_apply(
     order += sorted(last.values(), key=lambda record: random.Random(f"{seed}{record.resource}").random())
     for place, record in enumerate(order):
         shuffled.publish(record)
-        if place in looks and all(record.has_status for record in shuffled.node_devices.values()):
-            shuffled.look()
-    shuffled.look()
+        if place in reconciles and all(record.has_status for record in shuffled.node_devices.values()):
+            shuffled.reconcile()
+    shuffled.reconcile()
 
     def numbers(model: OperatorModel) -> dict[str, int | None]:
         spoken = [record.resource for record in last.values() if record.has_status]

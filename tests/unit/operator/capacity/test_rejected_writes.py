@@ -1,4 +1,4 @@
-"""What is told of a Node whose write is refused, resource by resource, and whose the names stay."""
+"""What is reported of a Node whose write is refused, resource by resource, and whose the names stay."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ SILENT = replace(expired(60), is_withdrawn=True)
 
 
 def refused(model: OperatorModel, *changed: NodeDeviceRecord) -> dict[str, ResourceStatus | None]:
-    """What is told after these were published and the write was refused."""
+    """What is reported after these were published and the write was refused."""
     for record in changed:
         model.publish(record)
     records = list(model.node_devices.values())
@@ -65,7 +65,7 @@ def test_a_new_name_that_waits_for_a_forced_write_of_another(model: OperatorMode
     assert found == {GPU: Reason.UPDATE_REFUSED, NIC: Reason.WRITE_REFUSED}
 
 
-def test_a_conflict_is_told_all_the_same(model: OperatorModel) -> None:
+def test_a_conflict_is_reported_all_the_same(model: OperatorModel) -> None:
     model.node.update("kubelet", NIC, 9)
     found = refused(model, node_device(available=3), node_device(NIC, available=3))
     assert reasons(found) == {GPU: Reason.UPDATE_REFUSED, NIC: Reason.FOREIGN_OWNER}
@@ -94,14 +94,14 @@ def test_where_nothing_is_to_be_written_nothing_is_refused(model: OperatorModel)
 
 def test_that_devices_were_withdrawn_is_not_forgotten(model: OperatorModel) -> None:
     model.agent = SILENT
-    model.look()
+    model.reconcile()
     model.node.update("kubelet", GPU, 9)
     assert refused(model) == {GPU: None}
 
 
 def test_an_agent_that_is_back_offers_nothing_that_is_not_shown(model: OperatorModel) -> None:
     model.agent = SILENT
-    model.look()
+    model.reconcile()
     model.agent = ALIVE
     [verdict] = refused(model).values()
     [record] = model.node_devices.values()
@@ -129,14 +129,14 @@ def test_what_was_advertised_on_the_node_before_is_no_update(model: OperatorMode
 
 
 @pytest.mark.parametrize(
-    ("again", "told"),
+    ("again", "reported"),
     [
         pytest.param("read tcp 10.0.0.5:9->10.0.0.1:443: reset", "first", id="another port"),
         pytest.param("after 10.000012s: read tcp 10.0.0.5:4->10.0.0.1:443: reset", "new", id="another word"),
         pytest.param("this Node is frozen", "new", id="another refusal"),
     ],
 )
-def test_words_that_differ_in_what_changes_each_time_stay_as_they_were(again: str, told: str) -> None:
+def test_words_that_differ_in_what_changes_each_time_stay_as_they_were(again: str, reported: str) -> None:
     verdict = ResourceStatus(False, Reason.WRITE_REFUSED)
     first = "read tcp 10.0.0.5:40001->10.0.0.1:443: reset"
     record = node_device()
@@ -144,17 +144,17 @@ def test_words_that_differ_in_what_changes_each_time_stay_as_they_were(again: st
     stored = StoredCondition(answer.status, answer.reason, answer.message, "then", 1)
     record = replace(record, conditions={**record.conditions, Kind.ADVERTISED: stored})
     message = conditions.desired(record, verdict, ALIVE, rejection=again)[Kind.ADVERTISED].message
-    assert message.endswith({"first": first, "new": again}[told])
+    assert message.endswith({"first": first, "new": again}[reported])
 
 
 def test_a_long_refusal_is_cut() -> None:
     verdict = ResourceStatus(False, Reason.WRITE_REFUSED)
-    told = conditions.desired(node_device(), verdict, ALIVE, rejection="x" * 5000)[Kind.ADVERTISED]
-    assert told.message.startswith(
+    reported = conditions.desired(node_device(), verdict, ALIVE, rejection="x" * 5000)[Kind.ADVERTISED]
+    assert reported.message.startswith(
         "Node node-a does not show this resource: the write was rejected and is being retried"
     )
-    assert told.message.endswith("x...")
-    assert len(told.message) < 1200
+    assert reported.message.endswith("x...")
+    assert len(reported.message) < 1200
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def model() -> OperatorModel:
 
 def become(model: OperatorModel, agent: AgentState) -> OperatorModel:
     model.agent = agent
-    model.look()
+    model.reconcile()
     return model
 
 
@@ -31,10 +31,10 @@ def shown(model: OperatorModel) -> tuple[int | None, int | None]:
     return model.node.seen(GPU).capacity, model.node.seen(NIC).capacity
 
 
-def test_silence_alone_is_told_and_changes_no_number(model: OperatorModel) -> None:
+def test_silence_alone_is_reported_and_changes_no_number(model: OperatorModel) -> None:
     become(model, SILENT)
     assert (shown(model), model.applies) == ((4, 1), [])
-    assert model.told() == [Reason.LEASE_EXPIRED] * 2
+    assert model.reported() == [Reason.LEASE_EXPIRED] * 2
     for kind, status in ((Condition.AGENT_READY, "Unknown"), (Condition.READY, "False")):
         assert (model.condition(kind).status, model.condition(kind).reason) == (status, Reason.LEASE_EXPIRED)
     assert model.condition(Condition.ADVERTISED).reason == Reason.ADVERTISED
@@ -45,12 +45,12 @@ def test_after_the_grace_only_what_is_held_stays_and_all_comes_back_at_once(mode
     assert shown(model) == (1, 0)
     advertised = model.condition(Condition.ADVERTISED)
     assert (advertised.status, advertised.reason) == ("True", Reason.FREE_WITHDRAWN)
-    model.look()
+    model.reconcile()
     assert len(model.applies) == 1
     become(model, ALIVE)
     assert shown(model) == (4, 1)
     assert len(model.applies) == 2
-    assert model.told() == [Reason.LEASE_EXPIRED] * 2 + [Reason.FREE_WITHDRAWN] * 2 + [Reason.LEASE_RENEWED] * 2
+    assert model.reported() == [Reason.LEASE_EXPIRED] * 2 + [Reason.FREE_WITHDRAWN] * 2 + [Reason.LEASE_RENEWED] * 2
     assert (
         "3 free devices are no longer offered, devices in use stay (1); all are offered again when the agent is back"
         in model.events[2].message
@@ -69,13 +69,13 @@ def test_a_restart_does_not_take_the_withdrawal_back(model: OperatorModel) -> No
     become(become(model, SILENT), WITHDRAWN)
     model.restart()
     model.applies.clear()
-    told = model.told()
-    # the grace counts anew, and whether it was an outage is not known yet
+    reported = model.reported()
+    # the grace counts again, and whether it was an outage is not known yet
     for agent in (SILENT, expired(60, together=True), MISSING):
         become(model, agent)
         assert shown(model) == (1, 0)
     assert model.applies == []
-    assert model.told() == told
+    assert model.reported() == reported
     become(model, ALIVE)
     assert shown(model) == (4, 1)
 
@@ -83,33 +83,33 @@ def test_a_restart_does_not_take_the_withdrawal_back(model: OperatorModel) -> No
 def test_a_foreign_change_is_put_back_to_what_is_held(model: OperatorModel) -> None:
     become(model, WITHDRAWN)
     model.node.update("kubelet", GPU, 0)
-    model.look()
+    model.reconcile()
     assert shown(model) == (1, 0)
     assert model.repairs == ["zeroed"]
 
 
-def test_many_together_are_told_of_elsewhere(model: OperatorModel) -> None:
+def test_many_together_are_reported_of_elsewhere(model: OperatorModel) -> None:
     become(model, expired(60, together=True))
     assert shown(model) == (4, 1)
-    assert model.told() == []
+    assert model.reported() == []
     ready = model.condition(Condition.READY)
     assert (ready.status, ready.reason) == ("False", Reason.LEASES_EXPIRED_TOGETHER)
     become(model, ALIVE)
-    assert model.told() == []
+    assert model.reported() == []
 
 
 def test_an_agent_that_just_came_is_no_return() -> None:
     model = OperatorModel(agent=MISSING)
     settle(model, [node_device(available=1)])
     become(model, ALIVE)
-    assert model.told() == []
+    assert model.reported() == []
 
 
-def test_a_lease_that_is_gone_is_told_and_so_is_its_return(model: OperatorModel) -> None:
+def test_a_lease_that_is_gone_is_reported_and_so_is_its_return(model: OperatorModel) -> None:
     become(model, expired(60, is_gone=True))
     assert "which is gone" in model.condition(Condition.AGENT_READY).message
     become(model, ALIVE)
-    assert model.told() == [Reason.LEASE_EXPIRED] * 2 + [Reason.LEASE_RENEWED] * 2
+    assert model.reported() == [Reason.LEASE_EXPIRED] * 2 + [Reason.LEASE_RENEWED] * 2
 
 
 def test_a_new_node_of_that_name_starts_with_all_it_has(model: OperatorModel) -> None:
@@ -121,5 +121,5 @@ def test_a_new_node_of_that_name_starts_with_all_it_has(model: OperatorModel) ->
     for name, record in model.node_devices.items():
         agents = {kind: value for kind, value in record.conditions.items() if kind in (Condition.REGISTERED,)}
         model.node_devices[name] = replace(record, conditions=agents)
-    model.look()
+    model.reconcile()
     assert shown(model) == (3, 1)

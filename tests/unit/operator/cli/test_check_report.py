@@ -76,8 +76,8 @@ def test_each_silent_agent_is_named() -> None:
 
 
 def with_ready(status: str | None, node: str = "node-a") -> NodeDeviceRecord:
-    said = {names.Condition.READY: StoredCondition(status, "SomeReason", "some words", "then", 1)} if status else {}
-    return node_device(node=node, total=4, available=3, conditions=said)
+    reported = {names.Condition.READY: StoredCondition(status, "SomeReason", "some words", "then", 1)} if status else {}
+    return node_device(node=node, total=4, available=3, conditions=reported)
 
 
 @pytest.mark.parametrize(

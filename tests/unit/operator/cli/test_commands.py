@@ -66,7 +66,7 @@ def test_an_api_server_that_is_not_there(command: tuple[str, ...], nobody_there:
     assert "Connection refused" in done.output
 
 
-def test_a_check_says_at_once_that_it_waits_for_the_api_server(
+def test_a_check_reports_at_once_that_it_waits_for_the_api_server(
     nobody_there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nodedevice_operator.cli.check._SERVER_SECONDS", 1.5)

@@ -30,15 +30,15 @@ async def test_waits_for_an_api_server_that_is_away() -> None:
     assert server.calls == 3
 
 
-async def test_what_is_waited_for_is_said_once_for_each_outage() -> None:
-    said: list[str] = []
+async def test_what_is_waited_for_is_reported_once_for_each_outage() -> None:
+    reported: list[str] = []
     busy = Unavailable("GET", "nodes", "busy", 429)
-    async with within(60, said.append) as progress:
+    async with within(60, reported.append) as progress:
         await progress.retrying(Server(away(), busy).ask)
         await progress.retrying(Server().ask)
-        assert said == ["GET nodes: connection refused"]
+        assert reported == ["GET nodes: connection refused"]
         await progress.retrying(Server(busy).ask)
-    assert said == ["GET nodes: connection refused", "GET nodes: busy"]
+    assert reported == ["GET nodes: connection refused", "GET nodes: busy"]
 
 
 async def test_a_refusal_is_final() -> None:
@@ -49,7 +49,7 @@ async def test_a_refusal_is_final() -> None:
     assert server.calls == 1
 
 
-async def test_at_the_deadline_it_says_what_it_was_at_and_what_was_wrong() -> None:
+async def test_at_the_deadline_it_reports_what_it_was_at_and_what_was_wrong() -> None:
     async def withdraw() -> None:
         async with within(0.05) as progress:
             progress.step = "removing capacity from Nodes"
@@ -62,7 +62,7 @@ async def test_at_the_deadline_it_says_what_it_was_at_and_what_was_wrong() -> No
     )
 
 
-async def test_looks_until_nothing_is_missing() -> None:
+async def test_checks_until_nothing_is_missing() -> None:
     answers = ["one is there", ""]
 
     async def missing() -> str:
@@ -73,7 +73,7 @@ async def test_looks_until_nothing_is_missing() -> None:
     assert not answers
 
 
-async def test_what_is_still_missing_at_the_deadline_is_told() -> None:
+async def test_what_is_still_missing_at_the_deadline_is_reported() -> None:
     async def missing() -> str:
         return "a pod is still there"
 

@@ -32,7 +32,7 @@ def test_a_node_without_anything_of_ours_is_left_alone() -> None:
     assert not withdrawal(node(TaintAndLabels(labels={"nodedevice.io/a.total": "1"}))).is_nothing
 
 
-def test_tells_what_stays_because_another_has_it_too() -> None:
+def test_reports_what_stays_because_another_has_it_too() -> None:
     before = withdrawal(node(a=ExtendedResource(1, 1, US | KUBELET, US), b=ExtendedResource(1, 1, US, US)))
     after = node(a=ExtendedResource(1, None, KUBELET, frozenset()), b=ExtendedResource(None, 1, frozenset(), KUBELET))
     assert staying(before, after) == {"example.com/a": "kubelet"}

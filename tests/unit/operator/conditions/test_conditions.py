@@ -1,4 +1,4 @@
-"""What the conditions say, what Ready names first, and that nothing is written twice."""
+"""What the conditions report, what Ready names first, and that nothing is written twice."""
 
 from dataclasses import replace
 
@@ -17,10 +17,13 @@ GONE = ResourceStatus(False, Reason.ENDPOINT_GONE)
 NODELESS = ResourceStatus(False, Reason.NODE_MISSING)
 
 
-def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
+def reports(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
     """A NodeDevice with these conditions of its agent (status, reason); None: not there."""
     record = node_device()
-    changed = {kind: StoredCondition(said[0], said[1], "", "then", 1) if said else None for kind, said in agent.items()}
+    changed = {
+        kind: StoredCondition(reported[0], reported[1], "", "then", 1) if reported else None
+        for kind, reported in agent.items()
+    }
     merged = {**record.conditions, **changed}
     return replace(record, conditions={kind: value for kind, value in merged.items() if value is not None})
 
@@ -28,49 +31,53 @@ def says(**agent: tuple[str, str] | None) -> NodeDeviceRecord:
 @pytest.mark.parametrize(
     ("record", "verdict", "agent", "ready"),
     [
-        pytest.param(says(), GOOD, ALIVE, ("True", "Ready"), id="all is there"),
+        pytest.param(reports(), GOOD, ALIVE, ("True", "Ready"), id="all is there"),
         pytest.param(
-            says(Healthy=("False", "SomeDevicesUnhealthy")),
+            reports(Healthy=("False", "SomeDevicesUnhealthy")),
             GOOD,
             ALIVE,
             ("True", "SomeDevicesUnhealthy"),
             id="some broken",
         ),
         pytest.param(
-            says(Healthy=("False", "NoHealthyDevices")), GOOD, ALIVE, ("False", "NoHealthyDevices"), id="all broken"
+            reports(Healthy=("False", "NoHealthyDevices")), GOOD, ALIVE, ("False", "NoHealthyDevices"), id="all broken"
         ),
         pytest.param(
-            says(Registered=("True", "DevicesRefused")), GOOD, ALIVE, ("True", "DevicesRefused"), id="a list in part"
+            reports(Registered=("True", "DevicesRefused")), GOOD, ALIVE, ("True", "DevicesRefused"), id="a list in part"
         ),
         pytest.param(
-            says(Registered=("True", "CheckpointUnreadable"), Healthy=("False", "SomeDevicesUnhealthy")),
+            reports(Registered=("True", "CheckpointUnreadable"), Healthy=("False", "SomeDevicesUnhealthy")),
             GOOD,
             ALIVE,
             ("True", "SomeDevicesUnhealthy"),
-            id="broken devices before what else is to be mended",
+            id="broken devices before what else is to be repaired",
         ),
-        pytest.param(says(Healthy=("False", "NoDevices")), GOOD, ALIVE, ("False", "NoDevices"), id="none"),
-        pytest.param(says(Injectable=("Unknown", "RuntimeNone")), GOOD, ALIVE, ("True", "Ready"), id="nobody injects"),
+        pytest.param(reports(Healthy=("False", "NoDevices")), GOOD, ALIVE, ("False", "NoDevices"), id="none"),
         pytest.param(
-            says(Injectable=("False", "NriDisabled")), GOOD, ALIVE, ("False", "NriDisabled"), id="cannot inject"
+            reports(Injectable=("Unknown", "RuntimeNone")), GOOD, ALIVE, ("True", "Ready"), id="nobody injects"
         ),
         pytest.param(
-            says(Registered=("False", "EndpointStopped")), GOOD, ALIVE, ("False", "EndpointStopped"), id="stopped"
+            reports(Injectable=("False", "NriDisabled")), GOOD, ALIVE, ("False", "NriDisabled"), id="cannot inject"
         ),
-        pytest.param(says(Registered=None), GOOD, ALIVE, ("False", "DeviceListPending"), id="nothing said"),
-        pytest.param(says(), TAKEN, ALIVE, ("False", "ForeignOwner"), id="conflict"),
-        pytest.param(says(), GONE, ALIVE, ("False", "EndpointGone"), id="not advertised"),
-        pytest.param(says(), GOOD, MISSING, ("False", "LeaseMissing"), id="no agent"),
         pytest.param(
-            says(Registered=("False", "EndpointStopped")),
+            reports(Registered=("False", "EndpointStopped")), GOOD, ALIVE, ("False", "EndpointStopped"), id="stopped"
+        ),
+        pytest.param(reports(Registered=None), GOOD, ALIVE, ("False", "DeviceListPending"), id="nothing reported"),
+        pytest.param(reports(), TAKEN, ALIVE, ("False", "ForeignOwner"), id="conflict"),
+        pytest.param(reports(), GONE, ALIVE, ("False", "EndpointGone"), id="not advertised"),
+        pytest.param(reports(), GOOD, MISSING, ("False", "LeaseMissing"), id="no agent"),
+        pytest.param(
+            reports(Registered=("False", "EndpointStopped")),
             TAKEN,
             expired(60),
             ("False", "LeaseExpired"),
             id="a dead agent first",
         ),
-        pytest.param(says(Registered=None), NODELESS, MISSING, ("False", "NodeMissing"), id="a Node that is not there"),
         pytest.param(
-            says(Registered=("False", "EndpointStopped")),
+            reports(Registered=None), NODELESS, MISSING, ("False", "NodeMissing"), id="a Node that is not there"
+        ),
+        pytest.param(
+            reports(Registered=("False", "EndpointStopped")),
             TAKEN,
             ALIVE,
             ("False", "EndpointStopped"),
@@ -116,7 +123,7 @@ def _advertised(record: NodeDeviceRecord, lacks_policies: bool | None) -> str:
     return conditions.desired(record, GOOD, ALIVE, lacks_policies=lacks_policies)["Advertised"].message
 
 
-def test_an_api_server_that_cannot_hold_pods_back_is_told_to_who_has_only_kubectl() -> None:
+def test_an_api_server_that_cannot_hold_pods_back_is_reported_to_who_has_only_kubectl() -> None:
     by_nri = replace(node_device(), runtime="nri")
     assert "has no MutatingAdmissionPolicy v1" in _advertised(by_nri, True)
     assert "MutatingAdmissionPolicy" not in _advertised(by_nri, False)
@@ -124,7 +131,7 @@ def test_an_api_server_that_cannot_hold_pods_back_is_told_to_who_has_only_kubect
 
 
 @pytest.mark.parametrize("lacked", [True, False])
-def test_while_nobody_knows_it_stays_as_it_was_told(lacked: bool) -> None:
+def test_while_nobody_knows_it_stays_as_it_was_reported(lacked: bool) -> None:
     record = replace(node_device(), runtime="nri")
     before = conditions.desired(record, GOOD, ALIVE, lacks_policies=lacked)
     record = stored(record, conditions.changed(record, before, "10:00"))

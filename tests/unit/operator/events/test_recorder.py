@@ -123,7 +123,7 @@ async def test_the_newest_are_kept_when_there_are_too_many(
     task.cancel()
 
 
-async def test_names_keep_the_order_in_which_it_was_told(recorder: EventRecorder, cluster: ClusterModel) -> None:
+async def test_names_keep_the_order_in_which_it_was_reported(recorder: EventRecorder, cluster: ClusterModel) -> None:
     """An Event's time has whole seconds, and kubectl lists those of one second by name."""
     for number in range(8):
         recorder.post(event(f"message {number}"))
@@ -138,7 +138,7 @@ async def test_the_same_again_is_counted_on(recorder: EventRecorder, cluster: Cl
     assert cluster.writes == ["again a 2", "again a 3"]
 
 
-async def test_what_goes_on_is_named_after_what_it_says_and_told_once(
+async def test_what_goes_on_is_named_after_what_it_reports_and_reported_once(
     recorder: EventRecorder, cluster: ClusterModel, metrics: Metrics
 ) -> None:
     standing = [replace(event(message), is_ongoing=True) for message in ("a", "b", "a")]
@@ -157,7 +157,7 @@ async def test_what_goes_on_is_named_after_what_it_says_and_told_once(
     task.cancel()
 
 
-async def test_one_that_is_no_longer_there_is_posted_anew(recorder: EventRecorder, cluster: ClusterModel) -> None:
+async def test_one_that_is_no_longer_there_is_posted_again(recorder: EventRecorder, cluster: ClusterModel) -> None:
     cluster.failures["repeat_event"] = [NotFound("patch", "events", "gone", 404)]
     for _ in range(3):
         recorder.post(event("a"))
@@ -217,7 +217,7 @@ def tallied(reason: str, *device_ids: str, unnamed: int = 0) -> Event:
         ),
     ],
 )
-async def test_what_is_told_last_of_a_device_is_what_became_of_it_last(
+async def test_what_is_reported_last_of_a_device_is_what_became_of_it_last(
     recorder: EventRecorder,
     cluster: ClusterModel,
     monkeypatch: pytest.MonkeyPatch,
@@ -231,11 +231,11 @@ async def test_what_is_told_last_of_a_device_is_what_became_of_it_last(
         while len(cluster.events) + len(cluster.writes) < len(wanted):
             await asyncio.sleep(0)
     repeated = [write.removeprefix("again ").removesuffix(" 2") for write in cluster.writes]
-    told = [found.message for found in cluster.events] + repeated
-    assert told == [sentence.format("of example.com/gpu on node-a") for sentence in wanted]
+    reported = [found.message for found in cluster.events] + repeated
+    assert reported == [sentence.format("of example.com/gpu on node-a") for sentence in wanted]
 
 
-async def test_resources_of_one_pod_are_told_apart(
+async def test_resources_of_one_pod_are_reported_apart(
     recorder: EventRecorder, cluster: ClusterModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_GATHER_SECONDS", 0.0)

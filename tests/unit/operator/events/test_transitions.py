@@ -1,4 +1,4 @@
-"""Which changes of a NodeDevice are told, and that each is told once."""
+"""Which changes of a NodeDevice are reported, and that each is reported once."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ def held(pod: str, container: str, *device_ids: str, **fields: Any) -> Allocatio
     )
 
 
-def told(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:
+def reported(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:
     return [(event.reason, event.message) for event in transitions(old, new)]
 
 
@@ -44,29 +44,29 @@ def told(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str,
     "old",
     [
         pytest.param(None, id="never seen"),
-        pytest.param(record(has_status=False), id="said nothing"),
+        pytest.param(record(has_status=False), id="reported nothing"),
         pytest.param(replace(record(), uid="another"), id="another object"),
     ],
 )
 def test_first_sight_is_no_transition(old: NodeDeviceRecord | None) -> None:
-    assert told(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
+    assert reported(old, record(broken=2, endpoint="Stopped", waiting=(waiting("NotEnoughDevices"),))) == []
 
 
 def test_devices_that_break_together_are_one_event() -> None:
-    (event,) = told(record(broken=1), record(broken=8))
+    (event,) = reported(record(broken=1), record(broken=8))
     assert event == (
         "DeviceUnhealthy",
         f"7 devices (gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 2 more) of {GPU} on node-a unhealthy (Xid)",
     )
-    assert told(record(broken=8), record(broken=8)) == []
+    assert reported(record(broken=8), record(broken=8)) == []
 
 
 def test_recovered_is_what_is_listed_as_healthy_or_left_out_as_such() -> None:
     recovered = ("DeviceRecovered", f"1 device (gpu-0) of {GPU} on node-a healthy again")
-    assert told(record(broken=1), record()) == [recovered]
-    assert told(record(broken=1), record(listed=IDS[1:])) == []
+    assert reported(record(broken=1), record()) == [recovered]
+    assert reported(record(broken=1), record(listed=IDS[1:])) == []
     one_broken = record(broken=1, total=308, healthy=307, devices_omitted=300)
-    assert told(one_broken, record(listed=(), total=308, healthy=308, devices_omitted=308)) == [recovered]
+    assert reported(one_broken, record(listed=(), total=308, healthy=308, devices_omitted=308)) == [recovered]
 
 
 def many(total: int, broken: range, names: int = 1551) -> NodeDeviceRecord:
@@ -130,7 +130,7 @@ NAMED = "d000000, d000001, d000002, d000003, d000004"
 def test_of_many_devices_the_totals_count_and_not_what_the_list_has_room_for(
     before: NodeDeviceRecord, after: NodeDeviceRecord, wanted: list[str]
 ) -> None:
-    assert [message for _, message in told(before, after)] == wanted
+    assert [message for _, message in reported(before, after)] == wanted
 
 
 @given(
@@ -139,7 +139,7 @@ def test_of_many_devices_the_totals_count_and_not_what_the_list_has_room_for(
     before=st.sets(st.integers(0, 59)),
     after=st.sets(st.integers(0, 59)),
 )
-def test_no_more_is_told_than_what_happened(total: int, room: int, before: set[int], after: set[int]) -> None:
+def test_no_more_is_reported_than_what_happened(total: int, room: int, before: set[int], after: set[int]) -> None:
     """Whichever of the same devices are broken, before and after, and however few of them the list has room for."""
 
     def seen(broken: set[int]) -> NodeDeviceRecord:
@@ -153,21 +153,21 @@ def test_no_more_is_told_than_what_happened(total: int, room: int, before: set[i
             devices_omitted=total - len(named),
         )
 
-    all_broken, all_mended = (
+    all_broken, all_repaired = (
         {number for number in found if number < total} for found in (after - before, before - after)
     )
     counted = {"DeviceUnhealthy": 0, "DeviceRecovered": 0}
     for event in transitions(seen(before), seen(after)):
         assert event.aggregate is not None
-        truly = all_broken if event.reason == "DeviceUnhealthy" else all_mended
+        truly = all_broken if event.reason == "DeviceUnhealthy" else all_repaired
         assert event.aggregate.device_ids <= {f"d{number:02d}" for number in truly}
         counted[event.reason] = len(event.aggregate.device_ids) + event.aggregate.unnamed
     assert counted["DeviceUnhealthy"] <= len(all_broken)
-    assert counted["DeviceRecovered"] <= len(all_mended)
-    assert counted["DeviceUnhealthy"] - counted["DeviceRecovered"] == len(all_broken) - len(all_mended)
+    assert counted["DeviceRecovered"] <= len(all_repaired)
+    assert counted["DeviceUnhealthy"] - counted["DeviceRecovered"] == len(all_broken) - len(all_repaired)
 
 
-def test_a_pod_is_told_of_the_devices_that_it_holds() -> None:
+def test_a_pod_is_reported_of_the_devices_that_it_holds() -> None:
     holders = (
         held("pod-a", "init", "gpu-0"),
         held("pod-a", "main", "gpu-0", "gpu-1", "gpu-7"),
@@ -207,17 +207,17 @@ def test_what_breaks_one_after_the_other_is_one_event_on_the_pod_too() -> None:
     ],
 )
 def test_endpoint(before: str | None, after: str | None, reason: str | None) -> None:
-    found = [event[0] for event in told(record(endpoint=before), record(endpoint=after))]
+    found = [event[0] for event in reported(record(endpoint=before), record(endpoint=after))]
     assert found == ([reason] if reason else [])
 
 
-def test_a_waiting_pod_is_told_once_per_reason() -> None:
+def test_a_waiting_pod_is_reported_once_per_reason() -> None:
     none, few = record(), record(waiting=(waiting("NotEnoughDevices", "0 of 2"),))
     (event,) = transitions(none, few)
     assert (event.about.kind, event.about.name, event.about.uid, event.on_node) == ("Pod", "pod-a", "uid-a", "node-a")
     assert event.message == f"container main waits for {GPU} on node-a: NotEnoughDevices (0 of 2)"
-    assert told(few, record(waiting=(waiting("NotEnoughDevices", "1 of 2"),))) == []
-    assert len(told(few, record(waiting=(waiting("AllocateFailed"), waiting("NotEnoughDevices"))))) == 1
+    assert reported(few, record(waiting=(waiting("NotEnoughDevices", "1 of 2"),))) == []
+    assert len(reported(few, record(waiting=(waiting("AllocateFailed"), waiting("NotEnoughDevices"))))) == 1
 
 
 def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str, Any]:
@@ -237,7 +237,9 @@ def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str,
         pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
     ],
 )
-def test_a_container_that_not_injected_its_devices_is_told_of_on_its_pod(before: NodeDeviceRecord, kind: str) -> None:
+def test_a_container_that_not_injected_its_devices_is_reported_of_on_its_pod(
+    before: NodeDeviceRecord, kind: str
+) -> None:
     events = [event for event in transitions(before, record(**not_injected(kind))) if event.reason != "DevicesWaiting"]
     (event,) = events
     assert (event.reason, event.type) == ("DevicesNotInjected", "Warning")
@@ -252,15 +254,15 @@ def test_a_container_that_not_injected_its_devices_is_told_of_on_its_pod(before:
     )
 
 
-def test_it_is_told_at_each_transition_and_at_no_other_change() -> None:
+def test_it_is_reported_at_each_transition_and_at_no_other_change() -> None:
     held_so, waits_so = record(**not_injected("held")), record(**not_injected("waiting"))
-    assert [reason for reason, _ in told(waits_so, held_so)] == []
-    assert [reason for reason, _ in told(held_so, replace(held_so, cordoned=1))] == []
+    assert [reason for reason, _ in reported(waits_so, held_so)] == []
+    assert [reason for reason, _ in reported(held_so, replace(held_so, cordoned=1))] == []
     well = record(allocations=(held("pod-a", "main", "gpu-0"),))
-    assert told(held_so, well) == []
-    assert [reason for reason, _ in told(well, held_so)] == ["DevicesNotInjected"]
+    assert reported(held_so, well) == []
+    assert [reason for reason, _ in reported(well, held_so)] == ["DevicesNotInjected"]
     both = replace(held_so, waiting=not_injected("waiting", "side")["waiting"])
-    again = [message for reason, message in told(held_so, both) if reason == "DevicesNotInjected"]
+    again = [message for reason, message in reported(held_so, both) if reason == "DevicesNotInjected"]
     assert [message.partition(" runs")[0] for message in again] == ["container side"]
 
 
@@ -273,8 +275,8 @@ def test_it_is_told_at_each_transition_and_at_no_other_change() -> None:
         ),
     ],
 )
-def test_nothing_is_told_of(allocation: AllocationRecord) -> None:
-    assert told(record(), record(allocations=(allocation,))) == []
+def test_nothing_is_reported_of(allocation: AllocationRecord) -> None:
+    assert reported(record(), record(allocations=(allocation,))) == []
 
 
 def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecord:
@@ -283,16 +285,16 @@ def registered(reason: str, message: str = "", **fields: Any) -> NodeDeviceRecor
 
 @pytest.mark.parametrize("reason", ["DevicesRefused", "CheckpointUnreadable"])
 @pytest.mark.parametrize("before", [registered("EndpointRunning"), record(has_status=False, conditions={})])
-def test_what_somebody_has_to_mend_is_told_once(before: NodeDeviceRecord, reason: str) -> None:
+def test_what_somebody_has_to_repair_is_reported_once(before: NodeDeviceRecord, reason: str) -> None:
     now = registered(reason, "gpu-0 twice")
     (event,) = transitions(before, now)
     assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", reason)
     assert event.message == f"{GPU} on node-a: gpu-0 twice"
-    assert told(now, registered(reason, "gpu-0 and gpu-1 twice")) == []
-    assert told(now, registered("EndpointRunning")) == []
+    assert reported(now, registered(reason, "gpu-0 and gpu-1 twice")) == []
+    assert reported(now, registered("EndpointRunning")) == []
 
 
-def test_who_edits_a_status_is_told_of_once() -> None:
+def test_who_edits_a_status_is_reported_of_once() -> None:
     edited = record(edited_by=frozenset({"kubectl-edit"}))
     (event,) = transitions(record(), edited)
     assert (event.about.kind, event.type, event.reason) == ("NodeDevice", "Warning", "StatusEdited")
@@ -300,11 +302,11 @@ def test_who_edits_a_status_is_told_of_once() -> None:
         f"{GPU} on node-a: kubectl-edit changed the status, which only agent and operator write; "
         "each restores its own fields, the agent once it runs"
     )
-    assert told(edited, edited) == []
+    assert reported(edited, edited) == []
     by_hand = record(has_status=False, edited_by=frozenset({"kubectl-edit"}))
-    (message,) = (message for _, message in told(record(has_status=False), by_hand))
+    (message,) = (message for _, message in reported(record(has_status=False), by_hand))
     assert message.endswith(f"; no agent has reported {GPU} there, so values written by other clients are ignored")
-    assert told(edited, record()) == []
+    assert reported(edited, record()) == []
 
 
 def test_some() -> None:

@@ -1,4 +1,4 @@
-"""Pods are read before they are evicted, refusals are told once, and nothing is believed of a pod that runs elsewhere."""
+"""Pods are read before they are evicted, refusals are reported once, and nothing is believed of a pod that runs elsewhere."""
 
 import pytest
 from nodedevice_operator.errors import NotFound, Unavailable
@@ -23,7 +23,7 @@ class Bench:
         self.cluster = ClusterModel()
         self.cluster.pods["default", "pod-a"] = PodRecord("uid-a", "node-a")
         recorder = RecordingRecorder()
-        self.told = recorder.posted
+        self.reported = recorder.posted
         cache = Cache()
         cache.node_devices.put(held())
         self.work = EvictionController(
@@ -49,7 +49,7 @@ async def test_evicted_once_after_the_delay() -> None:
     assert bench.cluster.writes == []
     await bench.pass_seconds(600)
     assert bench.cluster.writes == ["evict default/pod-a uid-a"]
-    assert [event.reason for event in bench.told] == [EventReason.POD_EVICTED]
+    assert [event.reason for event in bench.reported] == [EventReason.POD_EVICTED]
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,23 @@ async def test_never_a_pod_that_is_not_that_one_or_ends_already(pod: PodRecord |
         bench.cluster.pods["default", "pod-a"] = pod
     await bench.pass_seconds(600)
     assert bench.cluster.writes == []
-    assert bench.told == []
+    assert bench.reported == []
 
 
-async def test_a_budget_is_honoured_and_told_once() -> None:
+async def test_a_budget_is_honoured_and_reported_once() -> None:
     bench = Bench()
     bench.cluster.failures["evict_pod"] = [BUDGET] * 3
     await bench.pass_seconds(60)
     assert bench.cluster.writes == []
-    assert [event.reason for event in bench.told] == [EventReason.EVICTION_REFUSED]
-    assert "disruption budget" in bench.told[0].message
+    assert [event.reason for event in bench.reported] == [EventReason.EVICTION_REFUSED]
+    assert "disruption budget" in bench.reported[0].message
     await bench.pass_seconds(60)
     assert bench.cluster.writes == ["evict default/pod-a uid-a"]
-    assert [event.reason for event in bench.told] == [EventReason.EVICTION_REFUSED, EventReason.POD_EVICTED]
+    assert [event.reason for event in bench.reported] == [EventReason.EVICTION_REFUSED, EventReason.POD_EVICTED]
 
 
 async def test_gone_in_between_is_gone() -> None:
     bench = Bench()
     bench.cluster.failures["evict_pod"] = [GONE]
     await bench.pass_seconds(600)
-    assert (bench.cluster.writes, bench.told) == ([], [])
+    assert (bench.cluster.writes, bench.reported) == ([], [])

@@ -69,7 +69,7 @@ def after(book: PendingEvictions, found: list[str], now: float) -> PendingEvicti
     return updated(book, found, now, delay_seconds=30, per_minute=6)
 
 
-def test_a_blip_is_waited_out_and_starts_anew() -> None:
+def test_a_blip_is_waited_out_and_starts_again() -> None:
     book = after(PendingEvictions({}), ["a"], 1000)
     assert due(after(book, ["a"], 1029), 1029) == ()
     assert due(after(book, ["a"], 1030), 1030) == ("a",)

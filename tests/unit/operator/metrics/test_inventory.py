@@ -1,4 +1,4 @@
-"""What the operator tells of the fleet: sums that are right, and no more series than were promised, whatever the fleet."""
+"""What the operator reports of the fleet: sums that are right, and no more series than were promised, whatever the fleet."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from tests.fakes.operator.operator_model import GPU, NIC, node_device
 Labels = dict[str, str]
 
 
-def told(records: Iterable[NodeDeviceRecord]) -> dict[str, list[tuple[Labels, float]]]:
+def reported(records: Iterable[NodeDeviceRecord]) -> dict[str, list[tuple[Labels, float]]]:
     """Labels and values of each family, as scraped."""
     cache = Cache()
     for record in records:
@@ -37,19 +37,19 @@ READY = {"Ready": StoredCondition("True", "Ready", "", "", 1)}
 
 
 def test_a_fleet_that_works_names_no_node() -> None:
-    found = told(node_device(node=f"n{i}", total=8, healthy=8, available=8, conditions=READY) for i in range(50))
+    found = reported(node_device(node=f"n{i}", total=8, healthy=8, available=8, conditions=READY) for i in range(50))
     assert found["not_ready"] == found["unhealthy_devices"] == []
     assert ({"resource_name": GPU, "state": "total"}, 400) in found["devices"]
     assert sum(len(series) for series in found.values()) == len(inventory.STATES) + 3
 
 
 def test_who_is_in_trouble_is_named() -> None:
-    found = told(
+    found = reported(
         [
             node_device(node="a", total=8, healthy=6, conditions=READY),
             node_device(NIC, node="a", total=2, healthy=2, conditions=not_ready("ForeignOwner")),
             node_device(node="b", total=8, healthy=0, conditions=not_ready("EndpointStopped")),
-            # nobody has said anything of it yet
+            # nobody has reported anything of it yet
             node_device(node="c"),
         ]
     )
@@ -66,14 +66,14 @@ def test_who_is_in_trouble_is_named() -> None:
 
 def test_of_very_many_in_trouble_some_are_left_out_and_counted() -> None:
     many = inventory.MOST_WITH_PROBLEMS + 7
-    found = told(node_device(node=f"n{i:04}", total=1, conditions=not_ready("LeaseExpired")) for i in range(many))
+    found = reported(node_device(node=f"n{i:04}", total=1, conditions=not_ready("LeaseExpired")) for i in range(many))
     assert len(found["not_ready"]) == len(found["unhealthy_devices"]) == inventory.MOST_WITH_PROBLEMS
     assert found["not_ready"][0][0]["node"] == "n0000"
     assert found["omitted_series"] == [({}, 14)]
 
 
 def test_holders_by_namespace() -> None:
-    found = told(
+    found = reported(
         [
             node_device(node="a", allocations=(holder("team-a", "0", "1"), holder("team-b", "2", is_releasing=True))),
             node_device(node="b", allocations=(holder("team-a", "0", omitted=1000), holder("team-b", "1"))),
@@ -89,7 +89,7 @@ def test_holders_by_namespace() -> None:
 
 def test_of_very_many_holders_the_largest_are_named_and_all_are_counted() -> None:
     small = [holder(f"small-{i:04}", "x") for i in range(inventory.MOST_HOLDERS + 9)]
-    found = told([node_device(allocations=(*small, holder("large", "a", "b", "c")))])
+    found = reported([node_device(allocations=(*small, holder("large", "a", "b", "c")))])
     values = {labels["namespace"]: value for labels, value in found["allocated_devices"]}
     assert len(values) == inventory.MOST_HOLDERS + 1
     assert values["large"] == 3
@@ -99,13 +99,13 @@ def test_of_very_many_holders_the_largest_are_named_and_all_are_counted() -> Non
 
 @pytest.mark.parametrize("resources", [inventory.MOST_RESOURCES, inventory.MOST_RESOURCES + 30])
 def test_past_the_first_resources_all_are_one(resources: int) -> None:
-    found = told(node_device(f"example.com/r{i:03}", total=1) for i in range(resources))
+    found = reported(node_device(f"example.com/r{i:03}", total=1) for i in range(resources))
     totals = {labels["resource_name"]: value for labels, value in found["devices"] if labels["state"] == "total"}
     assert sum(totals.values()) == resources
     assert len(totals) == min(resources, inventory.MOST_RESOURCES + 1)
 
 
-def test_a_process_tells_of_itself() -> None:
+def test_a_process_reports_of_itself() -> None:
     value = Metrics().registry.get_sample_value
     assert (value("process_resident_memory_bytes") or 0) > 1_000_000
     assert value("nodedevice_operator_info", {"version": "0.1.0"}) == 1

@@ -73,9 +73,9 @@ class Bench:
     def tainted(self) -> set[str]:
         return {node.name for node in self.cache.nodes.values() if node.taint_and_labels.is_tainted}
 
-    async def asked_in(self, looks: int) -> list[str]:
+    async def asked_in(self, checks: int) -> list[str]:
         before = len(self.cluster.asked)
-        for _ in range(looks):
+        for _ in range(checks):
             self.now += 2
             await self.work.reconcile()
         return self.cluster.asked[before:]
@@ -86,12 +86,12 @@ async def test_one_that_a_policy_protects_holds_up_no_other(caplog: pytest.LogCa
     bench.cluster.refusals = {"a": DENIED, "b": DENIED}
     assert await bench.asked_in(3) == ["a", "b", "c"]
     assert bench.tainted() == {"c"}
-    [told] = [record for record in caplog.records if record.message == TOLD]
-    assert (told.__dict__["node"], told.__dict__["nodes"]) == ("a", 2)
-    assert told.__dict__["error"] == DENIED.problem
+    [reported] = [record for record in caplog.records if record.message == TOLD]
+    assert (reported.__dict__["node"], reported.__dict__["nodes"]) == ("a", 2)
+    assert reported.__dict__["error"] == DENIED.problem
 
 
-async def test_it_is_asked_for_again_after_five_minutes_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_is_asked_for_again_after_five_minutes_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.cluster.refusals = {"a": DENIED}
     await bench.asked_in(1)
@@ -116,7 +116,7 @@ async def test_something_else_is_asked_for_at_once() -> None:
     assert await bench.asked_in(2) == ["a"]
 
 
-async def test_a_role_that_is_missing_ends_the_look() -> None:
+async def test_a_role_that_is_missing_ends_the_check() -> None:
     bench = Bench()
     bench.cluster.refusals = {"a": Forbidden("PATCH", "nodes", "no", 403)}
     with pytest.raises(Forbidden):
@@ -124,7 +124,7 @@ async def test_a_role_that_is_missing_ends_the_look() -> None:
     assert bench.cluster.asked == ["a"]
 
 
-async def test_one_that_somebody_wrote_meanwhile_is_left_for_the_next_look() -> None:
+async def test_one_that_somebody_wrote_meanwhile_is_left_for_the_next_check() -> None:
     bench = Bench()
     bench.cluster.refusals = {"a": Conflict("PATCH", "nodes", "the object has been modified", 409)}
     assert await bench.asked_in(1) == ["a", "b", "c"]

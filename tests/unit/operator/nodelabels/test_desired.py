@@ -1,4 +1,4 @@
-"""Taint and labels of a Node: what they say of its NodeDevices, and that a label of ours is always a valid one."""
+"""Taint and labels of a Node: what they report of its NodeDevices, and that a label of ours is always a valid one."""
 
 import re
 

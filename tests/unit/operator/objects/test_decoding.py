@@ -161,7 +161,7 @@ def test_who_edited_a_status(entry: dict[str, Any], editors: set[str]) -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "False"}]}])
-def test_a_nodedevice_of_which_its_agent_said_nothing(status: dict[str, Any]) -> None:
+def test_a_nodedevice_of_which_its_agent_reported_nothing(status: dict[str, Any]) -> None:
     assert not node_device_record(from_event(node_device_body(**status), NodeDeviceSchema)).has_status
 
 
@@ -187,11 +187,11 @@ BEFORE_FIRST_APPLY = wrote("before-first-apply", "status", "total", conditions=(
         pytest.param([], False, True, id="reset"),
     ],
 )
-def test_only_what_an_agent_told_is_a_status(
+def test_only_what_an_agent_reported_is_a_status(
     entries: list[dict[str, Any]], is_advertised: bool, is_of_agent: bool
 ) -> None:
-    told = {"type": "Advertised", "status": "True" if is_advertised else "False"}
-    body = node_device_body(total=1, endpoint={"state": "Running"}, conditions=[told])
+    reported = {"type": "Advertised", "status": "True" if is_advertised else "False"}
+    body = node_device_body(total=1, endpoint={"state": "Running"}, conditions=[reported])
     body["metadata"]["managedFields"] = entries
     listed = msgspec.json.decode(msgspec.json.encode(body), type=NodeDeviceSchema)
     record = node_device_record(listed)
@@ -240,7 +240,7 @@ def test_causes_of_a_refused_apply() -> None:
     )
 
 
-def test_what_a_lease_says_of_refusals_has_bounds() -> None:
+def test_what_a_lease_reports_of_refusals_has_bounds() -> None:
     annotations = {names.REFUSALS_ANNOTATION: "\n".join(["", "x" * 5000, *map(str, range(100))])}
     body = {"metadata": {"name": "node-a", "annotations": annotations}, "spec": {"renewTime": "then"}}
     lease = lease_record(from_event(body, LeaseSchema), 60)

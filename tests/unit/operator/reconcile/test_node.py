@@ -1,4 +1,4 @@
-"""One look at a node: what is written when everything is known, and nothing when it is not."""
+"""One reconcile at a node: what is written when everything is known, and nothing when it is not."""
 
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ async def test_a_node_that_keeps_refusing_is_tried_later(bench: Bench) -> None:
     assert (await bench.reconcile())[0] == f"apply {{'{GPU}': 4}}"
 
 
-async def test_a_failed_write_is_neither_told_nor_counted(bench: Bench) -> None:
+async def test_a_failed_write_is_neither_reported_nor_counted(bench: Bench) -> None:
     await bench.see(node_device(available=4))
     await bench.reconcile()
     bench.cluster.node.update("kubelet", GPU, 0)
@@ -95,7 +95,7 @@ async def test_a_failed_write_is_neither_told_nor_counted(bench: Bench) -> None:
     assert bench.recorder.reasons() == ["CapacityRepaired"] * 2
 
 
-async def test_a_node_made_anew_meanwhile_is_not_written_as_the_old_one(bench: Bench) -> None:
+async def test_a_node_made_again_meanwhile_is_not_written_as_the_old_one(bench: Bench) -> None:
     await bench.see(node_device(available=4))
     bench.cluster.node.remake("uid-2")
     assert await bench.reconcile() == []
@@ -130,7 +130,7 @@ async def test_news_in_the_answer_to_our_own_write_is_not_lost(bench: Bench) -> 
 class TestWithoutItsNode:
     """A NodeDevice whose Node is another one, or none."""
 
-    async def test_it_is_told_after_a_grace(self, bench: Bench) -> None:
+    async def test_it_is_reported_after_a_grace(self, bench: Bench) -> None:
         record = node_device(available=4, owner_uid="uid-of-another")
         await bench.see(record)
         assert await bench.reconciler.reconcile("node-a") == NODE_MISSING_GRACE_SECONDS
@@ -141,7 +141,7 @@ class TestWithoutItsNode:
         assert (advertised.status, advertised.reason) == ("False", Reason.NODE_MISSING)
         assert await bench.reconcile() == []
 
-    async def test_one_of_which_nobody_has_said_anything_is_told_too(self, bench: Bench) -> None:
+    async def test_one_of_which_nobody_has_reported_anything_is_reported_too(self, bench: Bench) -> None:
         record = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
         bench.agents._table = LeaseTable()
         await bench.see(record)
@@ -155,7 +155,7 @@ class TestWithoutItsNode:
 class TestWithoutItsAgent:
     """A NodeDevice that somebody made by hand."""
 
-    async def test_numbers_of_others_reach_no_node_and_are_told_as_nothing(self, bench: Bench) -> None:
+    async def test_numbers_of_others_reach_no_node_and_are_reported_as_nothing(self, bench: Bench) -> None:
         record = node_device(available=5, has_status=False, edited_by=frozenset({"kubectl-patch"}), conditions={})
         await bench.see(record)
         assert await bench.reconcile() == [f"conditions {record.name}"]
@@ -163,11 +163,11 @@ class TestWithoutItsAgent:
         assert [conditions[kind].status for kind in (Condition.ADVERTISED, Condition.READY)] == ["False", "False"]
         assert conditions[Condition.READY].reason == Reason.DEVICE_LIST_PENDING
 
-    async def test_one_that_its_agent_has_just_made_is_not_told_of_yet(self, bench: Bench) -> None:
+    async def test_one_that_its_agent_has_just_made_is_not_reported_of_yet(self, bench: Bench) -> None:
         await bench.see(node_device(has_status=False, endpoint=None, conditions={}))
         assert await bench.reconcile() == []
 
-    async def test_what_was_told_of_one_goes_with_what_is_so(self, bench: Bench) -> None:
+    async def test_what_was_reported_of_one_goes_with_what_is_so(self, bench: Bench) -> None:
         made = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
         await bench.see(made)
         await bench.reconcile()
@@ -219,12 +219,12 @@ class TestAgents:
         with_pod(bench)
         await bench.see(node_device(available=3, allocated=1, allocations=(held("gpu-0"),)))
         await bench.reconcile()
-        told = bench.recorder.reasons()
+        reported = bench.recorder.reasons()
         bench.reconciler.forget()
         assert await bench.reconcile() == []
-        assert bench.recorder.reasons() == told
+        assert bench.recorder.reasons() == reported
 
-    async def test_a_write_that_was_not_sent_is_neither_told_nor_counted(self, bench: Bench) -> None:
+    async def test_a_write_that_was_not_sent_is_neither_reported_nor_counted(self, bench: Bench) -> None:
         await bench.see(node_device(available=4))
         bench.cluster.failures["apply_capacity"] = [NotLeading("PATCH", "nodes/status", "over")]
         with pytest.raises(NotLeading):

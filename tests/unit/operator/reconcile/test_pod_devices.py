@@ -1,4 +1,4 @@
-"""The PodDevices of one node: made, told, mended, refused and deleted."""
+"""The PodDevices of one node: made, reported, repaired, refused and deleted."""
 
 from dataclasses import replace
 
@@ -16,9 +16,9 @@ from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod
 
 
 class TestPodDevices:
-    """PodDevices of the node, as its allocations say."""
+    """PodDevices of the node, as its allocations report."""
 
-    async def test_made_told_mended_and_deleted(self, bench: Bench) -> None:
+    async def test_made_reported_repaired_and_deleted(self, bench: Bench) -> None:
         with_pod(bench)
         await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
         assert "poddevice pod-a gpu-0" in await bench.reconcile()
@@ -47,7 +47,7 @@ class TestPodDevices:
         await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
         await bench.reconcile()
         assert bench.recorder.reasons() == ["AllocationRefused"]
-        # the next process says the same, and then there is such an Event already
+        # the next process reports the same, and then there is such an Event already
         bench.reconciler.forget()
         await bench.reconcile()
         first, again = bench.recorder.posted
@@ -66,7 +66,7 @@ class TestPodDevices:
         with_pod(bench)
         assert "poddevice pod-a gpu-0" in await bench.reconcile()
 
-    async def test_a_pod_that_is_refused_to_a_node_again_is_told_again(self, bench: Bench) -> None:
+    async def test_a_pod_that_is_refused_to_a_node_again_is_reported_again(self, bench: Bench) -> None:
         with_pod(bench, node="")
         for allocations in ((held("gpu-0"),), (), (held("gpu-0"),)):
             await bench.see(node_device(allocations=allocations))
@@ -105,7 +105,7 @@ class TestPodDevices:
         assert "poddevice pod-a gpu-0,gpu-1" in await bench.reconcile()
         assert bench.recorder.reasons() == ["DevicesAllocated"]
 
-    async def test_orphans_stay_while_a_nodedevice_says_nothing(self, bench: Bench) -> None:
+    async def test_orphans_stay_while_a_nodedevice_reports_nothing(self, bench: Bench) -> None:
         orphan = PodDeviceRecord("default", "pod-z", "uid-z", 5, "node-a", "pod-uid-z", "")
         bench.cluster.pod_devices[orphan.key] = orphan
         await bench.see(node_device(has_status=False))

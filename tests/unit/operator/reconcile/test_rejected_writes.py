@@ -1,4 +1,4 @@
-"""What is told while the API server refuses a write: everything that the refusal is not about."""
+"""What is reported while the API server refuses a write: everything that the refusal is not about."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tests.unit.operator.reconcile.bench import Bench, held, with_pod
 class TestRejectedWrites:
     """A Node, or a NodeDevice, that the API server will not have written: all the rest goes on."""
 
-    async def test_a_dead_agent_is_told_although_its_node_is_frozen(self, bench: Bench) -> None:
+    async def test_a_dead_agent_is_reported_although_its_node_is_frozen(self, bench: Bench) -> None:
         record = node_device(available=4)
         await bench.see(record)
         await bench.reconcile()
@@ -39,10 +39,10 @@ class TestRejectedWrites:
         assert stored_conditions(bench, record)[Condition.AGENT_READY].reason == Reason.LEASE_EXPIRED
         assert stored_conditions(bench, record)[Condition.READY].reason == Reason.LEASE_EXPIRED
         assert bench.recorder.reasons() == [Reason.LEASE_EXPIRED]
-        # what the next look may settle is no news
+        # what the next reconcile may settle is no news
         assert stored_conditions(bench, record)[Condition.ADVERTISED] == before
 
-    async def test_what_the_node_does_not_show_is_told_until_it_does(self, bench: Bench) -> None:
+    async def test_what_the_node_does_not_show_is_reported_until_it_does(self, bench: Bench) -> None:
         gpu, nic = node_device(available=4), node_device(NIC, available=1)
         await bench.see(gpu, nic)
         await bench.reconcile()
@@ -55,13 +55,13 @@ class TestRejectedWrites:
         assert stored_conditions(bench, gpu)[Condition.READY].reason == Reason.UPDATE_REFUSED
         assert stored_conditions(bench, nic)[Condition.ADVERTISED].status == "True"
         assert stored_conditions(bench, nic)[Condition.READY].status == "True"
-        # said once, and no more of it is written
+        # reported once, and no more of it is written
         assert await rejected_reconcile(bench) == []
         assert await bench.reconcile() == [f"apply {{'{GPU}': 1, '{NIC}': 1}}", f"conditions {gpu.name}"]
         assert stored_conditions(bench, gpu)[Condition.ADVERTISED].status == "True"
         assert stored_conditions(bench, gpu)[Condition.READY].status == "True"
 
-    async def test_a_name_that_never_was_there_is_told_so(self, bench: Bench) -> None:
+    async def test_a_name_that_never_was_there_is_reported_so(self, bench: Bench) -> None:
         record = node_device(available=4)
         await bench.see(record)
         for _ in range(2):
@@ -70,7 +70,7 @@ class TestRejectedWrites:
         assert stored_conditions(bench, record)[Condition.ADVERTISED].reason == Reason.WRITE_REFUSED
         assert stored_conditions(bench, record)[Condition.AGENT_READY].status == "True"
 
-    async def test_failures_that_are_not_in_a_row_are_not_told(self, bench: Bench) -> None:
+    async def test_failures_that_are_not_in_a_row_are_not_reported(self, bench: Bench) -> None:
         record = node_device(available=1)
         await bench.see(record)
         await bench.reconcile()
@@ -82,7 +82,7 @@ class TestRejectedWrites:
             assert await bench.reconcile() == [f"apply {{'{GPU}': {number}}}"]
         assert stored_conditions(bench, record) == before
 
-    async def test_its_pods_are_told_what_they_hold(self, bench: Bench) -> None:
+    async def test_its_pods_are_reported_what_they_hold(self, bench: Bench) -> None:
         with_pod(bench)
         await bench.see(node_device(available=4))
         await bench.reconcile()
@@ -179,7 +179,7 @@ class TestRejectedWrites:
 class TestConflicts:
     """Names that others hold on a Node that the API server will not have written."""
 
-    async def test_a_conflict_is_told_once_and_a_repair_when_it_is_made(self, bench: Bench) -> None:
+    async def test_a_conflict_is_reported_once_and_a_repair_when_it_is_made(self, bench: Bench) -> None:
         await bench.see(node_device(available=4))
         await bench.reconcile()
         bench.cluster.node.update("kubelet", GPU, 0)

@@ -64,7 +64,7 @@ class Clock:
         return self.now
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def reported(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -77,7 +77,7 @@ async def test_each_pod_is_patched_once_and_the_name_is_done(caplog: pytest.LogC
     assert not waiting.lacks(GPU)
     assert waiting.lacks(NIC)
     assert (pods.lists, sorted(pods.patched)) == (1, ["pod-0", "pod-1", "pod-2"])
-    assert told(caplog) == []
+    assert reported(caplog) == []
 
 
 async def test_what_is_advertised_is_done_unless_the_policy_lost_it() -> None:
@@ -91,7 +91,7 @@ async def test_what_is_advertised_is_done_unless_the_policy_lost_it() -> None:
     assert (waiting.lacks(GPU), pods.lists) == (False, 1)
 
 
-async def test_a_name_that_goes_and_comes_again_is_looked_for_again() -> None:
+async def test_a_name_that_goes_and_comes_again_is_checked_for_again() -> None:
     pods = Pods()
     waiting = PodAnnotator(pods, is_on=True)
     await waiting.annotate([GPU], [])
@@ -123,7 +123,7 @@ async def test_a_pod_that_is_gone_is_no_trouble(gone: ApiError, caplog: pytest.L
     pods = Pods(refuses=gone)
     assert await PodAnnotator(pods, is_on=True).annotate([GPU], []) is None
     assert len(pods.patched) == 3
-    assert told(caplog) == []
+    assert reported(caplog) == []
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ async def test_a_pod_that_is_gone_is_no_trouble(gone: ApiError, caplog: pytest.L
         pytest.param(Invalid("PATCH", "pods", "odd", 422), id="as invalid"),
     ],
 )
-async def test_a_pod_that_is_refused_is_told_once_and_holds_nothing_back(
+async def test_a_pod_that_is_refused_is_reported_once_and_holds_nothing_back(
     refuses: ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
     pods = Pods(refuses=refuses)
@@ -143,18 +143,20 @@ async def test_a_pod_that_is_refused_is_told_once_and_holds_nothing_back(
         assert await waiting.annotate([GPU], []) is None
     assert not waiting.lacks(GPU)
     assert len(pods.patched) == 3
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     assert (line.levelname, line.__dict__["pods"], line.__dict__["pod"]) == ("WARNING", 1, "pod-1")
     assert refuses.problem in line.__dict__["error"]
     assert "docs/security.md" in line.__dict__["remedy"]
 
 
-async def test_a_right_that_is_missing_is_told_once_and_holds_nothing_back(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_right_that_is_missing_is_reported_once_and_holds_nothing_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     waiting = PodAnnotator(Pods(hides=Forbidden("GET", "pods", "no such role", 403)), is_on=True)
     for _ in range(2):
         assert await waiting.annotate([GPU], []) is None
     assert not waiting.lacks(GPU)
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     assert (line.levelname, line.__dict__["resource_names"]) == ("ERROR", [GPU])
     assert "no such role" in line.__dict__["error"]
     assert "docs/security.md" in line.__dict__["remedy"]
@@ -177,12 +179,12 @@ async def test_what_may_pass_is_tried_again_whatever_is_refused_beside_it(
     pause = await waiting.annotate([GPU], [])
     assert pause is not None
     assert waiting.lacks(GPU)
-    assert told(caplog) == []
+    assert reported(caplog) == []
     del pods.refuses["pod-1"]
     clock.now += pause
     assert await waiting.annotate([GPU], []) is None
     assert pods.patched.count("pod-1") == 2
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     assert (line.__dict__["pods"], line.__dict__["pod"]) == (1, "pod-0")
 
 
@@ -197,14 +199,14 @@ async def test_a_policy_that_one_replica_has_late_is_waited_for(caplog: pytest.L
     clock.now += pause
     assert await waiting.annotate([GPU], []) is None
     assert not waiting.lacks(GPU)
-    assert told(caplog) == []
+    assert reported(caplog) == []
 
 
 async def seconds_held_back(waiting: PodAnnotator, clock: Clock, most: float) -> float:
     """How long the name is held back, up to about `most` seconds."""
     began = clock.now
     while (pause := await waiting.annotate([GPU], [])) is not None and clock.now - began < most:
-        # who asks too early is told to wait, and nothing is sent
+        # who asks too early is reported to wait, and nothing is sent
         assert await waiting.annotate([GPU], []) == pytest.approx(pause)
         clock.now += pause
     return clock.now - began
@@ -229,7 +231,7 @@ async def test_passing_trouble_holds_a_name_back_for_a_while(
     waiting = PodAnnotator(pods, is_on=True, clock=clock)
     assert 20 < await seconds_held_back(waiting, clock, 1000) < 60
     assert not waiting.lacks(GPU)
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     assert line.levelname == level
     assert problem in line.__dict__["error"]
 
@@ -263,10 +265,10 @@ async def test_an_api_server_that_is_unreachable_holds_it_back_until_it_is_there
     clock.now += 60
     assert await waiting.annotate([GPU], []) is None
     assert len(pods.patched) == 3
-    assert told(caplog) == []
+    assert reported(caplog) == []
 
 
-async def test_it_comes_back_when_the_api_server_says() -> None:
+async def test_it_comes_back_when_the_api_server_reports() -> None:
     pods = Pods(refuses=Unavailable("PATCH", "pods", "busy", 429, 40.0))
     assert await PodAnnotator(pods, is_on=True, clock=Clock()).annotate([GPU], []) == 40.0
 

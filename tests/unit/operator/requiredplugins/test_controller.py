@@ -42,7 +42,7 @@ ADVERTISED = advertised_as("True", names.Reason.ADVERTISED)
 
 
 class Objects(RequiredPluginsApi):
-    """The two objects in memory; `refuses` says no to every write, `hides` is what every read fails with.
+    """The two objects in memory; `refuses` reports no to every write, `hides` is what every read fails with.
 
     hides_all: what the question fails with whether there are any.
     """
@@ -84,15 +84,15 @@ class Objects(RequiredPluginsApi):
 
 
 class Annotator(PodAnnotator):
-    """Looks for no pods; every look at names that are due waits until it `may_end`."""
+    """Looks for no pods; every check at names that are due waits until it `may_end`."""
 
     def __init__(self, *, is_on: bool) -> None:
         super().__init__(UnboundPodsApi.__new__(UnboundPodsApi), is_on=is_on)
-        self.looked_for: list[frozenset[str]] = []
+        self.checked_for: list[frozenset[str]] = []
         self.may_end = asyncio.Event()
 
     async def _annotate(self, resources: frozenset[str]) -> list[AnnotationFailure]:
-        self.looked_for.append(resources)
+        self.checked_for.append(resources)
         await self.may_end.wait()
         return []
 
@@ -112,9 +112,9 @@ class Bench:
         cache.nodes.replace([], 1)
         cache.pod_devices.replace([], 1)
         cache.node_devices.replace(records, 1)
-        self.objects, self.touched = objects, set[str]()
+        self.objects, self.enqueued = objects, set[str]()
         queue = WorkQueue(Metrics())
-        queue.enqueue = self.touched.add  # type: ignore[method-assign, assignment]
+        queue.enqueue = self.enqueued.add  # type: ignore[method-assign, assignment]
         fence = open_fence()
         if not leads:
             fence.close()
@@ -159,7 +159,7 @@ async def test_a_name_waits_until_the_policy_has_settled() -> None:
         assert bench.unguarded == {GPU}
         bench.now += SETTLE_SECONDS
         bench.keeper.wake()
-        await until(lambda: bench.touched == {"node-a"})
+        await until(lambda: bench.enqueued == {"node-a"})
         assert bench.unguarded == frozenset()
 
 
@@ -168,18 +168,18 @@ async def test_a_name_waits_until_pods_that_ask_for_it_already_are_marked() -> N
     async with running(bench):
         await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
         # not before the policy is in force: what is admitted again by then would not be marked
-        assert bench.waiting.looked_for == []
+        assert bench.waiting.checked_for == []
         bench.now += SETTLE_SECONDS
         bench.keeper.wake()
-        await until(lambda: bench.waiting.looked_for == [{GPU}])
+        await until(lambda: bench.waiting.checked_for == [{GPU}])
         assert bench.unguarded == {GPU}
         bench.waiting.may_end.set()
-        await until(lambda: bench.touched == {"node-a"})
+        await until(lambda: bench.enqueued == {"node-a"})
         assert bench.unguarded == frozenset()
 
 
-async def test_only_nodes_that_waited_for_the_policy_are_looked_at() -> None:
-    """Who is refused is looked at again after longer and longer: each look is one more write."""
+async def test_only_nodes_that_waited_for_the_policy_are_checked_at() -> None:
+    """Who is refused is checked at again after longer and longer: each check is one more write."""
     conditions = {
         "refused-1": ("False", names.Reason.UPDATE_REFUSED),
         "refused-2": ("False", names.Reason.WRITE_REFUSED),
@@ -192,13 +192,15 @@ async def test_only_nodes_that_waited_for_the_policy_are_looked_at() -> None:
         await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
         bench.now += SETTLE_SECONDS
         bench.keeper.wake()
-        # the last one that a look comes to
-        await until(lambda: "new" in bench.touched)
-    assert bench.touched == {"waits", "new"}
+        # the last one that a check comes to
+        await until(lambda: "new" in bench.enqueued)
+    assert bench.enqueued == {"waits", "new"}
 
 
 @pytest.mark.parametrize(("was_kept", "times"), [(True, 0), (False, 1)])
-async def test_after_a_restart_pods_are_looked_for_only_where_the_policy_was_broken(was_kept: bool, times: int) -> None:
+async def test_after_a_restart_pods_are_checked_for_only_where_the_policy_was_broken(
+    was_kept: bool, times: int
+) -> None:
     objects = Objects()
     if was_kept:
         objects.specs = {POLICIES: policy_spec((GPU,)), BINDINGS: binding_spec()}
@@ -212,7 +214,7 @@ async def test_after_a_restart_pods_are_looked_for_only_where_the_policy_was_bro
             return bench.unguarded == frozenset()
 
         await until(is_guarded)
-    assert len(bench.waiting.looked_for) == times
+    assert len(bench.waiting.checked_for) == times
 
 
 @pytest.mark.parametrize(
@@ -222,40 +224,40 @@ async def test_after_a_restart_pods_are_looked_for_only_where_the_policy_was_bro
         pytest.param(True, False, "required-plugins policy is off", id="switched off"),
     ],
 )
-async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_says_what_to_do(
+async def test_nothing_is_waited_for_where_there_is_no_policy_and_the_log_reports_what_to_do(
     is_served: bool, is_on: bool, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
-    def told() -> list[logging.LogRecord]:
+    def reported() -> list[logging.LogRecord]:
         return [record for record in caplog.records if record.message.startswith(why)]
 
     bench = Bench(Objects(is_served=is_served), is_on=is_on)
     async with running(bench):
-        await until(lambda: bench.unguarded == frozenset() and bool(told()))
+        await until(lambda: bench.unguarded == frozenset() and bool(reported()))
         for _ in range(3):
             bench.keeper.wake()
             await asyncio.sleep(0)
         assert bench.keeper.lacks_policies is not is_served
-        assert ("node-a" in bench.touched) is not is_served
+        assert ("node-a" in bench.enqueued) is not is_served
     assert bench.objects.specs == {}
-    assert ["docs/install.md" in str(record.__dict__["remedy"]) for record in told()] == [True]
+    assert ["docs/install.md" in str(record.__dict__["remedy"]) for record in reported()] == [True]
 
 
-async def test_refused_is_told_once_and_the_name_goes_on_waiting(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_is_reported_once_and_the_name_goes_on_waiting(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(Objects(refuses=True))
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [record.message for record in caplog.records if "cannot be written" in record.message]
 
     async with running(bench):
-        await until(lambda: bool(told()))
+        await until(lambda: bool(reported()))
         for _ in range(3):
             bench.keeper.wake()
             await asyncio.sleep(0)
         bench.now += 1000
         assert bench.unguarded == {GPU}
-        assert len(told()) == 1
+        assert len(reported()) == 1
         bench.objects.refuses = False
         bench.keeper.wake()
         await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
@@ -276,7 +278,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
         Unavailable("GET", POLICIES, "what is stored cannot be decoded", 500),
     ],
 )
-async def test_what_cannot_be_read_is_told_once_and_the_name_goes_on_waiting(
+async def test_what_cannot_be_read_is_reported_once_and_the_name_goes_on_waiting(
     why: ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -284,22 +286,25 @@ async def test_what_cannot_be_read_is_told_once_and_the_name_goes_on_waiting(
     async with running(bench):
         await until(lambda: bench.objects.reads >= 6)
         assert bench.unguarded == {GPU}
-        told = [record for record in caplog.records if record.message.startswith("policy cannot be read")]
-        assert {record.__dict__["kind"]: record.levelname for record in told} == {POLICIES: "ERROR", BINDINGS: "ERROR"}
-        assert len(told) == 2
-        assert all(why.problem in record.__dict__["error"] for record in told)
-        assert all("docs/security.md" in record.__dict__["remedy"] for record in told)
+        reported = [record for record in caplog.records if record.message.startswith("policy cannot be read")]
+        assert {record.__dict__["kind"]: record.levelname for record in reported} == {
+            POLICIES: "ERROR",
+            BINDINGS: "ERROR",
+        }
+        assert len(reported) == 2
+        assert all(why.problem in record.__dict__["error"] for record in reported)
+        assert all("docs/security.md" in record.__dict__["remedy"] for record in reported)
         bench.objects.hides = None
         await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
         assert [record.message for record in caplog.records].count("policy can be read again") == 2
-        # what works and fails again is told again
+        # what works and fails again is reported again
         bench.objects.hides = why
         bench.objects.cut.set()
         await until(lambda: sum(record.message.startswith("policy cannot be read") for record in caplog.records) == 4)
 
 
 @pytest.mark.usefixtures("no_pause")
-async def test_whether_there_are_policies_is_told_where_it_cannot_be_found_out(
+async def test_whether_there_are_policies_is_reported_where_it_cannot_be_found_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -311,8 +316,8 @@ async def test_whether_there_are_policies_is_told_where_it_cannot_be_found_out(
         assert bench.unguarded == {GPU}
         objects.hides_all = None
         await until(lambda: bench.objects.specs.keys() == {POLICIES, BINDINGS})
-    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert (told.message.partition(";")[0], told.__dict__["kind"]) == ("policy cannot be read", "apis")
+    (reported,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (reported.message.partition(";")[0], reported.__dict__["kind"]) == ("policy cannot be read", "apis")
     assert [record.message for record in caplog.records].count("policy can be read again") == 1
 
 
@@ -327,8 +332,10 @@ async def test_what_can_no_longer_be_read_is_a_warning_and_names_stay(caplog: py
         before = bench.objects.reads
         await until(lambda: bench.objects.reads >= before + 4)
         assert bench.unguarded == frozenset()
-    told = [(r.levelname, r.__dict__["kind"]) for r in caplog.records if r.message.startswith("policy cannot be read")]
-    assert sorted(told) == [("WARNING", POLICIES), ("WARNING", BINDINGS)]
+    reported = [
+        (r.levelname, r.__dict__["kind"]) for r in caplog.records if r.message.startswith("policy cannot be read")
+    ]
+    assert sorted(reported) == [("WARNING", POLICIES), ("WARNING", BINDINGS)]
 
 
 @pytest.mark.usefixtures("no_pause")

@@ -128,7 +128,7 @@ class _Checks:
         now = LeaseRecord(lease.renewed, lease.duration_seconds)
         self._first_leader = self._first_leader or now
         if not is_renewed(now, self._first_leader, _now()):
-            return CheckResult("operator", lease.holder, False, f"last renewed its Lease at {lease.renewed}")
+            return CheckResult("operator", lease.holder, False, f"renewed its Lease at {lease.renewed}, and not since")
         return CheckResult("operator", lease.holder, True, "leads")
 
     async def _agents(self) -> list[CheckResult]:

@@ -11,7 +11,7 @@ from nodedevice_operator.events.transitions import EventReason
 
 from docs.transcripts import BEGIN, END, PageError, Part, Shown, Story, commands, described, page_with, steady
 
-ROOT: Final = Path(__file__).parents[3]
+ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "operations.md").read_text()
 
 # What kubectl has, as far as it is used: verbs with their flags, and kinds of Kubernetes itself by any of their names.

@@ -1,8 +1,8 @@
 """Composes the agent of one node: the device manager, its plugin host, the publisher, and the backend of the runtime."""
 
 import asyncio
-import logging
 import platform
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -10,9 +10,10 @@ from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
 
 from nodedevice_agent import __version__, metrics
 from nodedevice_agent.checkpoint.files import restore
+from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.state import PluginSocket
+from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
@@ -33,8 +34,6 @@ from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.injector import NoopHandler
 from nodedevice_agent.settings import Settings
 
-log = logging.getLogger(__name__)
-
 _BEAT_SECONDS = 5.0
 
 
@@ -44,20 +43,21 @@ class Agent:
     def __init__(
         self, settings: Settings, state_dir: Path, directory: PluginDirectory, cluster: KubeClient, health: Health
     ) -> None:
+        """Raises SettingsError."""
         self._settings = settings
         self._state_dir = state_dir
         self._health = health
-        self._notes = ""
-        self._were_connected: tuple[PluginSocket, ...] = ()
-        self._manager = self._restored_manager()
         node_name = settings.node_name
-        self._publisher = Publisher(cluster, node_name, health, settings.runtime, self._notes)
+        topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
+        restored = restore(state_dir)
+        self._manager = _device_manager(settings, topology, restored.checkpoint)
+        self._publisher = Publisher(cluster, node_name, health, settings.runtime, restored.note)
         self._host = PluginHost(
             self._manager,
             state_dir,
             directory,
             self._publisher.publish,
-            self._were_connected,
+            restored.checkpoint.sockets if restored.checkpoint is not None else (),
             self._report_plugin_directory,
         )
         self.is_serving = self._host.is_serving
@@ -152,26 +152,18 @@ class Agent:
         else:
             await NriPlugin(NoopHandler(), Path(self._settings.nri_socket), self._settings.nri_index).run()
 
-    def _restored_manager(self) -> DeviceManager:
-        """From the checkpoint; without a valid one, allocations are recovered from the API.
 
-        Raises SettingsError for NUMA nodes that cannot be aligned.
-        """
-        now = asyncio.get_running_loop().time()
-        settings = self._settings
-        topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
-        flapping = FlapDampingLimits(
+def _device_manager(settings: Settings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:
+    """From the checkpoint; without one, allocations are recovered from the API."""
+    new: Callable[..., DeviceManager] = Mirror
+    if settings.runtime != RUNTIME_KUBELET:
+        new = partial(DeviceManager, waits_for_cordons=True, waits_for_runtime=settings.runtime == RUNTIME_NRI)
+    return new(
+        asyncio.get_running_loop().time(),
+        with_edits(checkpoint) if checkpoint is not None else None,
+        is_recovering=checkpoint is None,
+        topology=topology,
+        flapping=FlapDampingLimits(
             settings.flapping_changes, settings.flapping_window_seconds, settings.flapping_quiet_seconds
-        )
-        mirrors = settings.runtime == RUNTIME_KUBELET
-        waits_for_runtime = settings.runtime == RUNTIME_NRI
-        kind = (
-            Mirror if mirrors else partial(DeviceManager, waits_for_cordons=True, waits_for_runtime=waits_for_runtime)
-        )
-        new = partial(kind, now, topology=topology, flapping=flapping)
-        restored = restore(self._state_dir)
-        self._notes = restored.note
-        if restored.checkpoint is None:
-            return new(is_recovering=True)
-        self._were_connected = restored.checkpoint.sockets
-        return new(with_edits(restored.checkpoint))
+        ),
+    )

@@ -149,7 +149,7 @@ async def test_rejected_registrations_are_annotated_until_they_are_old(
 
 
 async def test_a_new_rejection_renews_the_lease_early(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_NEWS_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "_REJECTION_SECONDS", 0.1)
     cluster = KubeClient.connect(await asyncio.to_thread(agent_node.kubeconfig))
     beating = Beating(agent_node)
     keeping = asyncio.create_task(beating.keeper(cluster).run())

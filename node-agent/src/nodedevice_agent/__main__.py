@@ -24,7 +24,7 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.lib import probes as http
-from nodedevice_agent.lib.probes import Health
+from nodedevice_agent.lib.probes import AgentHealth
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import Runtime, Settings, TopologyPolicy, TopologyScope, load
@@ -176,7 +176,7 @@ async def _run(settings: Settings) -> None:
     state_dir, plugin_dir = Path(settings.state_dir), Path(settings.plugin_dir)
     make_state_dir(state_dir)
     cluster = KubeClient.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
-    health = Health("plugin directory", "node", "api server", "pods")
+    health = AgentHealth("plugin directory", "node", "api server", "pods")
     server = http.serve(settings.http_address, health)
     try:
         with ExitStack() as stack:
@@ -202,7 +202,7 @@ async def _built_in_plugins(agent: Agent, settings: Settings, plugin_dir: Path, 
     await run_plugins(settings.plugins, plugin_dir, state_dir)
 
 
-async def _wait_for(take: Callable[[], _T], health: Health) -> _T:
+async def _wait_for(take: Callable[[], _T], health: AgentHealth) -> _T:
     """Retry while another agent or device manager uses the directory: one that is being replaced still does for a moment."""
     is_logged = False
     while True:
@@ -217,7 +217,7 @@ async def _wait_for(take: Callable[[], _T], health: Health) -> _T:
             await asyncio.sleep(_DIRECTORY_RETRY_SECONDS)
 
 
-async def _check_node(node_name: str, cluster: KubeClient, health: Health) -> None:
+async def _check_node(node_name: str, cluster: KubeClient, health: AgentHealth) -> None:
     """Report a missing Node: nothing can be published for it."""
     is_logged = False
     while True:

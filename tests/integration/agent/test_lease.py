@@ -13,14 +13,14 @@ from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
-from nodedevice_agent.lib.probes import Health
+from nodedevice_agent.lib.probes import AgentHealth
 from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 
 from hack.cluster.errors import CommandError
 from tests.integration.agent_process import AgentNode, until
 
 
-class RecordedHealth(Health):
+class RecordedHealth(AgentHealth):
     """`renewals`: whether each renewal reached the API server."""
 
     def __init__(self) -> None:

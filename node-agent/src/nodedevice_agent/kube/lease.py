@@ -19,7 +19,7 @@ from nodedevice_common.jitter import jittered
 from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import ApiError, ApiForbidden, ApiNotFound
 from nodedevice_agent.kube.client import KubeClient, log_failure
-from nodedevice_agent.lib.probes import Health
+from nodedevice_agent.lib.probes import AgentHealth
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,13 @@ class LeaseKeeper:
     """Renews one agent's Lease. run() until cancelled."""
 
     def __init__(
-        self, cluster: KubeClient, namespace: str, node_name: str, identity: str, rejections: Rejections, health: Health
+        self,
+        cluster: KubeClient,
+        namespace: str,
+        node_name: str,
+        identity: str,
+        rejections: Rejections,
+        health: AgentHealth,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace

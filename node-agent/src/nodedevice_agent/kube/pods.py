@@ -19,7 +19,7 @@ from nodedevice_agent.kube.client import KubeClient, KubeObject, api_info
 from nodedevice_agent.kube.informer import ObjectInformer
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.rebuild import recover_checkpoint
-from nodedevice_agent.lib.probes import Health
+from nodedevice_agent.lib.probes import AgentHealth
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class PodWatch:
     """Feeds the device manager with this node's pods. run() until cancelled."""
 
     def __init__(
-        self, cluster: KubeClient, node_name: str, host: PluginHost, publisher: Publisher, health: Health
+        self, cluster: KubeClient, node_name: str, host: PluginHost, publisher: Publisher, health: AgentHealth
     ) -> None:
         self._cluster = cluster
         self._node_name = node_name

@@ -13,7 +13,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.status import node_device_status
-from nodedevice_agent.lib.probes import Health
+from nodedevice_agent.lib.probes import AgentHealth
 
 
 class Backend(Protocol):
@@ -63,7 +63,7 @@ class Publisher:
     notes: a problem of the start that the condition Registered shows, such as an unreadable checkpoint.
     """
 
-    def __init__(self, cluster: KubeClient, node_name: str, health: Health, runtime: str, notes: str = "") -> None:
+    def __init__(self, cluster: KubeClient, node_name: str, health: AgentHealth, runtime: str, notes: str = "") -> None:
         self._cluster = cluster
         self._node_name = node_name
         self._health = health

@@ -13,7 +13,7 @@ from nodedevice_agent.errors import SettingsError
 log = logging.getLogger(__name__)
 
 
-class Health:
+class AgentHealth:
     """What the probes answer. beat() at least every few seconds from the event loop."""
 
     def __init__(self, *waits_for: str) -> None:
@@ -39,7 +39,7 @@ class Health:
         return not missing, "; ".join(f"{what}: {why}" for what, why in missing) or "ok"
 
 
-def serve(address: str, health: Health) -> probes.ProbeServer:
+def serve(address: str, health: AgentHealth) -> probes.ProbeServer:
     """Start serving on HOST:PORT (port 0: any; no host: loopback). Raises SettingsError."""
     try:
         host, port = probes.parse_address(address)

@@ -18,7 +18,7 @@ from nodedevice_agent.kube.informer import ObjectInformer
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodObject
-from nodedevice_agent.lib.probes import Health
+from nodedevice_agent.lib.probes import AgentHealth
 
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
@@ -90,7 +90,7 @@ async def every_request(cluster: KubeClient) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(until_done(lambda: cluster.node_uid("n1")))
         tasks.create_task(ObjectInformer(cluster, PodObject, {}, IgnoredEvents()).run())
-        tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Rejections(), Health()).run())
+        tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Rejections(), AgentHealth()).run())
         for name in ("example.com/a", "example.com/b"):
             tasks.create_task(NodeDeviceSync(cluster, "n1", name, FixedStatus()).run())
 

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 import pytest
 from nodedevice_agent.errors import SettingsError
 from nodedevice_agent.lib import probes as http
-from nodedevice_agent.lib.probes import Health
+from nodedevice_agent.lib.probes import AgentHealth
 from nodedevice_common.probes import HANG_SECONDS
 
 
 @pytest.fixture
-def health() -> Health:
-    return Health("node", "api server")
+def health() -> AgentHealth:
+    return AgentHealth("node", "api server")
 
 
 @pytest.fixture
-def port(health: Health) -> Iterator[int]:
+def port(health: AgentHealth) -> Iterator[int]:
     server = http.serve("127.0.0.1:0", health)
     yield server.server_port
     server.shutdown()
@@ -36,7 +36,7 @@ def get(port: int, path: str) -> tuple[int, str]:
             return refused.code, refused.read().decode()
 
 
-def test_ready_when_nothing_is_missing(health: Health, port: int) -> None:
+def test_ready_when_nothing_is_missing(health: AgentHealth, port: int) -> None:
     assert get(port, "/readyz") == (503, "api server: not yet; node: not yet\n")
     health.is_there("node")
     health.is_missing("api server", "the lease cannot be renewed")
@@ -47,7 +47,7 @@ def test_ready_when_nothing_is_missing(health: Health, port: int) -> None:
     assert health.is_ready("node")
 
 
-def test_healthy_while_the_event_loop_turns(health: Health, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_healthy_while_the_event_loop_turns(health: AgentHealth, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert get(port, "/healthz") == (200, "ok\n")
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + HANG_SECONDS + 5)
@@ -77,12 +77,12 @@ def test_metrics_and_unknown_paths(port: int) -> None:
         pytest.param("203.0.113.1:9808", id="an address of another machine"),
     ],
 )
-def test_an_unusable_address_is_an_error(address: str, health: Health) -> None:
+def test_an_unusable_address_is_an_error(address: str, health: AgentHealth) -> None:
     with pytest.raises(SettingsError, match="--http-address"):
         http.serve(address, health)
 
 
-def test_a_port_in_use_is_an_error(port: int, health: Health) -> None:
+def test_a_port_in_use_is_an_error(port: int, health: AgentHealth) -> None:
     with pytest.raises(SettingsError, match=rf"--http-address 127\.0\.0\.1:{port}: Address already in use"):
         http.serve(f"127.0.0.1:{port}", health)
 
@@ -97,7 +97,7 @@ def has_ipv6() -> bool:
 @pytest.mark.parametrize(
     "address", [":0", pytest.param("[::1]:0", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here"))]
 )
-def test_other_forms_of_a_local_address(address: str, health: Health) -> None:
+def test_other_forms_of_a_local_address(address: str, health: AgentHealth) -> None:
     server = http.serve(address, health)
     assert server.server_port > 0
     server.shutdown()

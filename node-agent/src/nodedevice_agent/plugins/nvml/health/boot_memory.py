@@ -32,7 +32,7 @@ class MemoryCorrupt(MemoryUnreadable):
         self.path = path
 
 
-class _File(Struct):
+class _RememberedFile(Struct):
     boot_id: str
     gpus: list[Remembered] = field(default_factory=list)
 
@@ -51,7 +51,7 @@ def read(state_dir: Path) -> tuple[Remembered, ...]:
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES)
-        found = msgspec.json.decode(content, type=_File)
+        found = msgspec.json.decode(content, type=_RememberedFile)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
@@ -94,7 +94,7 @@ class Memory:
         temporary = folder / f".remembered.json.{os.getpid()}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(msgspec.json.encode(_File(_boot_id(), list(remembered))))
+            temporary.write_bytes(msgspec.json.encode(_RememberedFile(_boot_id(), list(remembered))))
             temporary.replace(folder / "remembered.json")
         except OSError as error:
             self._log("cannot save which GPUs need a reset", str(error))

@@ -24,7 +24,7 @@ _WITHOUT = (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTE
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class GpuEvent:
     """kind: XID or DOUBLE_BIT_ECC. data: the Xid."""
 
     uuid: str
@@ -36,7 +36,7 @@ class Event:
 class Taken:
     """Events since the last time. should_poll: the GPUs should be read now."""
 
-    counts: Counter[Event] = field(default_factory=Counter)
+    counts: Counter[GpuEvent] = field(default_factory=Counter)
     should_poll: bool = False
 
 
@@ -113,9 +113,9 @@ class EventWatch:
                 self._count(None)
                 time.sleep(_AFTER_ERROR_SECONDS)
                 continue
-            self._count(Event(self._uuids.get(_key(event.device), ""), int(event.eventType), int(event.eventData)))
+            self._count(GpuEvent(self._uuids.get(_key(event.device), ""), int(event.eventType), int(event.eventData)))
 
-    def _count(self, event: Event | None) -> None:
+    def _count(self, event: GpuEvent | None) -> None:
         with self._lock:
             if event is None or event.kind & _POLL:
                 self._taken.should_poll = True

@@ -6,12 +6,17 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import reach_loopback_directly
 from tests.conformance.report import KubeletRows
+
+# how long an example takes depends on what else the machine does, which says nothing about the code
+settings.register_profile("nodedevice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("nodedevice")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from nodedevice_api import names
 from nodedevice_operator.agents.liveness import ALIVE, AgentState
 from nodedevice_operator.capacity.decide import Apply, CapacityDecision, decide
-from nodedevice_operator.capacity.history import NodeHistory
+from nodedevice_operator.capacity.ownership import NodeHistory
 from nodedevice_operator.conditions import conditions
 from nodedevice_operator.conditions.conditions import agent_events
 from nodedevice_operator.events.transitions import Event

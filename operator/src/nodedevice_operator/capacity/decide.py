@@ -9,6 +9,10 @@ A name is ours on a Node when it was advertised for this very Node before; a for
 writer set before us, or keeps changing, is not written. One whose NodeDevice is gone keeps its number for some seconds: its agent
 recreates the object, and the number must not fall below what is in use meanwhile. Source: server-side apply's ownership rules,
 measured on nodes/status of Kubernetes 1.37.
+
+While the API server rejects the write of a Node, the status of its resources says so: UpdateRefused for a name that was advertised
+there before, WriteRefused for one that never was. The ownership of a name must not be lost with the status that stores it, as a
+later operator takes back only what was ours.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,22 +23,20 @@ from nodedevice_api import names
 
 from nodedevice_operator.agents.liveness import ALIVE, AgentState
 from nodedevice_operator.capacity.desired import Desired, desired, desired_count, is_injectable, is_withdrawn
-from nodedevice_operator.capacity.history import (
+from nodedevice_operator.capacity.ownership import (
+    DesiredResource,
     NodeHistory,
+    OwnershipDecision,
+    decide_ownership,
     given_up_at,
     history_of,
+    hold,
     next_backoff,
+    ownership_events,
     with_conflict,
     with_lost,
     with_repair,
     without_conflict,
-)
-from nodedevice_operator.capacity.ownership import (
-    DesiredResource,
-    OwnershipDecision,
-    decide_ownership,
-    hold,
-    ownership_events,
 )
 from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.objects.node import NO_RESOURCE, NodeRecord
@@ -42,6 +44,8 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondi
 
 # The Node shows what it should: all devices that can be had, or those in use.
 _SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})
+# Reasons of an Advertised that is False, of names that are ours: only such a name is taken back after contention.
+_STILL_OURS: Final = frozenset({names.Reason.UPDATE_REFUSED, names.Reason.CHANGED_REPEATEDLY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +234,58 @@ def _status(node: NodeRecord, decision: OwnershipDecision) -> ResourceStatus:
         return ResourceStatus(is_advertised, decision.reason, not_before=node.made)
     reason = names.Reason.CHANGED_REPEATEDLY if decision.is_contention else names.Reason.FOREIGN_OWNER
     return ResourceStatus(False, reason, decision.conflict.writer, reason, node.made)
+
+
+def statuses_when_rejected(
+    node: NodeRecord, records: Iterable[NodeDeviceRecord], decision: CapacityDecision
+) -> Mapping[str, ResourceStatus | None]:
+    """The status of each resource while `decision` cannot be carried out; None: what is stored of it holds."""
+    by_resource = {record.resource: record for record in records}
+    return {
+        resource: _rejected_status(node, by_resource[resource], status, decision)
+        for resource, status in decision.statuses.items()
+    }
+
+
+def as_before_rejection(record: NodeDeviceRecord) -> NodeDeviceRecord:
+    """`record` as it is decided on: a name that was advertised is still ours while its write is rejected or it is contended."""
+    stored = record.conditions.get(names.Condition.ADVERTISED)
+    if stored is None or stored.reason not in _STILL_OURS:
+        return record
+    return replace(record, conditions={**record.conditions, names.Condition.ADVERTISED: replace(stored, status="True")})
+
+
+def _rejected_status(
+    node: NodeRecord, record: NodeDeviceRecord, status: ResourceStatus, decision: CapacityDecision
+) -> ResourceStatus | None:
+    if status.conflict_with is not None or not _differs(node, record.resource, status, decision):
+        return status
+    stored = record.conditions.get(names.Condition.ADVERTISED)
+    if (
+        status.reason == names.Reason.FREE_WITHDRAWN
+        and stored is not None
+        and stored.reason == names.Reason.FREE_WITHDRAWN
+    ):
+        # only this condition tells a later operator that the free devices were withdrawn
+        return None
+    reason = names.Reason.UPDATE_REFUSED if _was_ours(node, record) else names.Reason.WRITE_REFUSED
+    return replace(status, is_advertised=False, reason=reason)
+
+
+def _differs(node: NodeRecord, resource: str, status: ResourceStatus, decision: CapacityDecision) -> bool:
+    """Whether the Node shows another number than it would after the writes, whoever owns it."""
+    if decision.apply is None:
+        return False
+    seen = node.resources.get(resource, NO_RESOURCE)
+    number = decision.apply.numbers.get(resource)
+    if number is not None:
+        return (seen.capacity, seen.allocatable) != (number, number)
+    # left out of this apply: a new name comes with the next one, any other is removed from the Node
+    is_to_come = status.is_advertised and status.reason != names.Reason.BY_KUBELET
+    return is_to_come or seen.is_capacity_ours or seen.is_allocatable_ours
+
+
+def _was_ours(node: NodeRecord, record: NodeDeviceRecord) -> bool:
+    seen = node.resources.get(record.resource, NO_RESOURCE)
+    is_stored = was_advertised(node, as_before_rejection(record))
+    return is_stored or seen.is_capacity_ours or seen.is_allocatable_ours

@@ -11,10 +11,16 @@ from typing import Final
 
 from nodedevice_operator.agents.liveness import AgentState
 from nodedevice_operator.capacity.api import CapacityApi
-from nodedevice_operator.capacity.decide import Apply, CapacityDecision, ResourceStatus, decide
+from nodedevice_operator.capacity.decide import (
+    Apply,
+    CapacityDecision,
+    ResourceStatus,
+    as_before_rejection,
+    decide,
+    statuses_when_rejected,
+)
 from nodedevice_operator.capacity.desired import contradictions
-from nodedevice_operator.capacity.history import NodeHistory, history_of, with_conflicts
-from nodedevice_operator.capacity.rejected_writes import as_before_rejection, statuses_when_rejected
+from nodedevice_operator.capacity.ownership import NodeHistory, history_of, with_conflicts
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_node_device

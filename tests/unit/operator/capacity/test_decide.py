@@ -7,7 +7,7 @@ import pytest
 from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_common.quantity import count
 from nodedevice_operator.capacity.decide import decide
-from nodedevice_operator.capacity.history import LOST_GRACE_SECONDS
+from nodedevice_operator.capacity.ownership import LOST_GRACE_SECONDS
 from nodedevice_operator.objects.shared import OURS
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY

@@ -6,8 +6,8 @@ import pytest
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
 from nodedevice_operator.agents.liveness import ALIVE, expired
-from nodedevice_operator.capacity.decide import ResourceStatus, decide
-from nodedevice_operator.capacity.history import (
+from nodedevice_operator.capacity.decide import ResourceStatus, as_before_rejection, decide, statuses_when_rejected
+from nodedevice_operator.capacity.ownership import (
     ContentionBackoff,
     NodeHistory,
     OwnershipConflict,
@@ -15,7 +15,6 @@ from nodedevice_operator.capacity.history import (
     with_conflicts,
     with_repair,
 )
-from nodedevice_operator.capacity.rejected_writes import as_before_rejection, statuses_when_rejected
 from nodedevice_operator.conditions import conditions
 from nodedevice_operator.conditions.conditions import agent_events
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.agents.liveness import LeaseTable
-from nodedevice_operator.capacity.history import FIRST_BACKOFF_SECONDS, LOST_GRACE_SECONDS
+from nodedevice_operator.capacity.ownership import FIRST_BACKOFF_SECONDS, LOST_GRACE_SECONDS
 from nodedevice_operator.errors import (
     ApiError,
     Denied,

@@ -224,7 +224,7 @@ class Operator:
             "leases": self._agents.work(),
             "policy": self._required_plugins.work(),
             "evictions": self._evictions.work(),
-            "marks": self._node_labels.work(),
+            "node-labels": self._node_labels.work(),
             **{f"watch-{kind}": informer.work() for kind, informer in self._informers.items()},
             **{f"watch-{kind}": self._required_plugins.watch(kind) for kind in (POLICIES, BINDINGS)},
             **{f"reconcile-{number}": self._queue.work(self._nodes.reconcile) for number in range(CONCURRENT_REQUESTS)},

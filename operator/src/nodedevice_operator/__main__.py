@@ -17,7 +17,7 @@ from nodedevice_operator.errors import CredentialsError, SettingsError, StaleWat
 from nodedevice_operator.operator import Operator
 
 _USAGE_ERROR = 2
-_START_ANEW = 1
+_RESTART = 1
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -91,7 +91,7 @@ def run(config_file: Path | None, **flags: Any) -> None:
         sys.exit(_USAGE_ERROR)
     except (StaleWatch, TaskEnded) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
-        sys.exit(_START_ANEW)
+        sys.exit(_RESTART)
 
 
 def _set_up_log(chosen: settings.Settings) -> None:

@@ -60,7 +60,7 @@ _SETTLE_SECONDS: Final = 0.3
 
 
 class Operator:
-    """All edges of one process, and how they hang together."""
+    """All parts of one process, and how they are connected."""
 
     def __init__(self, settings: Settings) -> None:
         """Starts nothing. Raises CredentialsError when there is nothing to log in with."""

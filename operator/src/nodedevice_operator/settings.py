@@ -20,7 +20,7 @@ from nodedevice_operator.errors import SettingsError
 from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
 
-# What the API server takes for the name of a namespace: anything else would be a path of its own.
+# What the API server accepts as the name of a namespace: anything else could change the path of a request.
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -29,16 +29,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     kubeconfig: file with the API server and credentials; None: the pod's service account, or ~/.kube/config outside of one.
     http_address: where /healthz, /readyz and /metrics are served; port 0 lets the system choose one.
-    leases_namespace: where the agents' Leases are; the agents must be told the same.
-    agent_poll_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: oftener only tells a dead
-        agent sooner.
-    agent_grace_seconds: how long after its Lease ran out a silent agent's free devices are still offered; as long as a kubelet
-        keeps the devices of a plugin that has gone.
-    leader_elect: only the operator that holds the Lease nodedevice-operator writes; False for one that is alone for sure.
+    leases_namespace: where the agents' Leases are; the agents need the same setting.
+    agent_poll_seconds: how often the agents' Leases are listed. They last 60 s and are renewed every 20: a shorter interval only
+        detects a dead agent sooner.
+    agent_grace_seconds: how long after its Lease has expired the free devices of a silent agent are still offered; as long as
+        a kubelet keeps the devices of a plugin that has gone.
+    leader_elect: only the operator that holds the Lease nodedevice-operator writes; False if there is certainly no other one.
     namespace: where that Lease is; None: the namespace of the pod, or of the kubeconfig's context, or nodedevice-system.
-    leader_lease_seconds: how long that Lease lasts. Another operator takes over so long after a crash, and an eighth more; its
-        holder renews it four times in that time, and stops to write after three quarters of it without.
-    watchdog_seconds: how often it is checked that the watch brings what the API server has; 0: never. A check reads the
+    leader_lease_seconds: how long that Lease lasts. After a crash another operator takes over when it has expired, and an eighth
+        later at most; the holder renews it four times in that time, and stops writing after three quarters of it without a renewal.
+    watchdog_seconds: how often it is checked that the watches deliver what the API server has; 0: never. A check reads the
         metadata of every object: for 10,000 some 0.7 s of the API server's CPU and 0.1 s of ours, 0.7 % of a core in two minutes.
     required_plugins: keep the policy that makes pods wait for their node's agent, for nodes of the runtime nri.
     mark_waiting_pods: before a resource is advertised for the first time, have that policy mark the pods that wait for it already;

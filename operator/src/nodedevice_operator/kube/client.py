@@ -152,8 +152,6 @@ class Client:
             unreachable = Unreachable("watch", kind, _problem(exc))
             self._health.failed(unreachable)
             raise unreachable from exc
-        except WatchInterrupted:
-            raise
         except ApiError as error:
             if not is_open:
                 self._health.failed(error)

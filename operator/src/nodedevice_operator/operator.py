@@ -10,6 +10,7 @@ import signal
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
+import aiohttp
 import kopf
 from nodedevice_api import names
 
@@ -55,6 +56,7 @@ log = logging.getLogger(__name__)
 # Our name among kopf's peers, of which there are none. Unnamed it would ask for its user's name, and an image's number has none.
 _PEER: Final[Any] = "nodedevice-operator"
 _BEAT_SECONDS: Final = 1.0
+_KOPF_END_SECONDS: Final = 0.2
 # Longer than nearly every write takes; whoever takes over need not wait for longer ones.
 _SETTLE_SECONDS: Final = 0.3
 
@@ -136,6 +138,7 @@ class Operator:
         self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
         self._running: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
+        self._kopf: asyncio.Task[None] | None = None
         self._is_cleaned_up = False
 
     async def run(self) -> None:
@@ -149,21 +152,30 @@ class Operator:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         host, port = http.serve(self._settings.http_endpoint, self._health, self._metrics.registry)
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
+        life = kopf.operator(
+            registry=self._registry(),
+            settings=kopf_settings(),
+            identity=_PEER,
+            clusterwide=True,
+            standalone=True,
+            stop_flag=self._stop,
+        )
+        self._kopf = asyncio.create_task(life, name="kopf")
         try:
-            await kopf.operator(
-                registry=self._registry(),
-                settings=kopf_settings(),
-                identity=_PEER,
-                clusterwide=True,
-                standalone=True,
-                stop_flag=self._stop,
-            )
+            await self._kopf
+        except (asyncio.CancelledError, aiohttp.ClientError):
+            # its own requests, which it retries without end, can only fail at the end, when it closes its session
+            if not self._is_cleaned_up:
+                raise
         except Exception as exc:
             log.error("background task ended unexpectedly", extra={"task": "kopf"}, exc_info=exc)
             raise TaskEnded("kopf", f"{type(exc).__name__}: {exc}") from exc
         finally:
             # again, for a signal that came before kopf had started everything
             await self._clean_up()
+            # not sooner: a request of kopf that is still running would fail, and that would look like a failure of kopf
+            for client in self._clients:
+                await client.close()
         for task in self._running:
             _raise_failure(task)
         log.info("stopped")
@@ -196,10 +208,10 @@ class Operator:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        for client in self._clients:
-            await client.close()
-        # kopf would wait 5 s for its own task that waits for this
+        # kopf would wait 5 s for its own task that waits for this, and as long for requests with which it is not done
         self._stop.set()
+        if self._kopf is not None:
+            asyncio.get_running_loop().call_later(_KOPF_END_SECONDS, self._kopf.cancel)
 
     def _candidacy(self, login: credentials.Credentials) -> Election | None:
         """Our part in the election, with connections of its own: a crowd of other requests must not hold it up."""

@@ -125,7 +125,7 @@ _defaults = Settings()
 )
 @_setting(
     "--flapping-quiet-seconds",
-    f"How long a damped device must not change before it counts again.  [default: {_defaults.flapping_quiet_seconds:g}]",
+    f"How long a damped device must stay unchanged before it counts again.  [default: {_defaults.flapping_quiet_seconds:g}]",
     type=click.FloatRange(0, 3600, min_open=True),
 )
 @_setting("--log-level", "[default: info]", type=click.Choice(["debug", "info", "warning", "error"]))

@@ -157,15 +157,26 @@ class KubeClient:
         with _counted(names.NODE_DEVICE), self._request(f"writing the status of nodedevice {name}"):
             return await self._client.patch(NodeDeviceStatusObject, name, body, patch_type=PatchType.APPLY, force=True)
 
-    async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str]:
-        """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces."""
+    async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str | None]:
+        """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces.
+
+        The version is None in the response of a proxy that drops it: the objects are used all the same.
+        """
         with self._request(f"listing {_plural(kind)}"):
             listing: Any = self._client.list(kind, fields=dict(fields), **_scope(kind))
-            return [found async for found in listing], listing.resourceVersion
+            found = [one async for one in listing]
+        try:
+            return found, listing.resourceVersion
+        except NotReadyError:
+            return found, None
 
-    async def watch(self, kind: type[R], fields: Mapping[str, str], version: str) -> AsyncIterator[tuple[str, R]]:
+    async def watch(
+        self, kind: type[R], fields: Mapping[str, str], version: str | None
+    ) -> AsyncIterator[tuple[str, R]]:
         """Each change since that version: ADDED, MODIFIED or DELETED, and the object. Ends when the server closes it."""
         what = f"watching {_plural(kind)}"
+        if version is None:
+            raise ApiUnreachable(what, "cannot decode the response: the list has no resource version")
         with _translated(what):
             changes: AsyncIterator[Any] = aiter(
                 self._client.watch(

@@ -11,6 +11,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
 from nodedevice_agent.deviceplugin.rejections import Rejections
+from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import KubeClient, until_done
@@ -33,6 +34,7 @@ class Transport(httpx2.AsyncBaseTransport):
     """Responds with a status, or raises an error; `asked`: how often."""
 
     def __init__(self) -> None:
+        self.version = {"resourceVersion": "1"}
         self.tell(httpx2.ConnectError("All connection attempts failed"))
 
     def tell(self, answer: Exception | int) -> None:
@@ -43,7 +45,7 @@ class Transport(httpx2.AsyncBaseTransport):
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer
-        body = {"metadata": {"name": "n1", "uid": "u", "resourceVersion": "1"}, "items": []}
+        body = {"metadata": {"name": "n1", "uid": "u", **self.version}, "items": []}
         return httpx2.Response(self.answer, json=body, request=request)
 
     async def until_asked(self, times: int) -> None:
@@ -137,3 +139,14 @@ async def test_any_answer_is_a_connection(
         with suppress(Exception):
             await cluster.node_uid("n1")
     assert logged(caplog) == [LOST, BACK, LOST, BACK]
+
+
+async def test_a_list_without_a_resource_version_is_used_and_not_watched(
+    cluster: KubeClient, transport: Transport
+) -> None:
+    transport.version = {}
+    transport.tell(200)
+    objects, version = await cluster.list(PodObject, {})
+    assert (objects, version) == ([], None)
+    with pytest.raises(ApiUnreachable, match="the list has no resource version"):
+        await anext(cluster.watch(PodObject, {}, version))

@@ -77,7 +77,7 @@ class _Stories:
 
     def _broken_free(self) -> Story:
         self._set_health("gpu-3", healthy=False)
-        self._until_told("DeviceUnhealthy", _GPU_A)
+        self._until_reported("DeviceUnhealthy", _GPU_A)
         self._until_capacity(NODE_A, 3)
         broken = self._part(
             f"`gpu-3` of {NODE_A}, which no pod holds, breaks. It leaves the Node's capacity at once; the others go on:",
@@ -87,7 +87,7 @@ class _Stories:
             _capacity(NODE_A),
         )
         self._set_health("gpu-3", healthy=True)
-        self._until_told("DeviceRecovered", _GPU_A)
+        self._until_reported("DeviceRecovered", _GPU_A)
         self._until_capacity(NODE_A, 4)
         recovered = self._part("It recovers:", _events("nodedevice", _GPU_A), _capacity(NODE_A))
         return Story("A free device breaks", (broken, recovered))
@@ -95,7 +95,7 @@ class _Stories:
     def _broken_held(self) -> Story:
         device = self._give("train", NODE_A, 2)[0]
         self._set_health(device, healthy=False)
-        self._until_told("DeviceUnhealthy", "train")
+        self._until_reported("DeviceUnhealthy", "train")
         wait_until(lambda: "Unhealthy" in self._kubectl("get", "poddevices"), "it shows", _SOON_SECONDS)
         broken = self._part(
             f"`{device}` breaks while the pod `train` holds it. The pod keeps it, and the capacity stays:",
@@ -106,14 +106,14 @@ class _Stories:
         )
         delete = self._type("kubectl delete pod train --now")
         self._until_capacity(NODE_A, 3)
-        ended = Part("Without its pod it is offered no more:", (delete, self._type(_capacity(NODE_A))))
+        ended = Part("When its pod ends, it is no longer advertised:", (delete, self._type(_capacity(NODE_A))))
         self._set_health(device, healthy=True)
         self._until_capacity(NODE_A, 4)
         return Story("A device breaks while a pod holds it", (broken, ended))
 
     def _repair(self) -> Story:
         overwrite = self._type(_patch(NODE_A, GPU, "1", writer="some-script"))
-        self._until_told("CapacityRepaired", _GPU_A)
+        self._until_reported("CapacityRepaired", _GPU_A)
         self._until_capacity(NODE_A, 4)
         words = f"A script overwrites the number of {NODE_A}. It is put back within a second; Node and NodeDevice tell of it:"
         reason = "kubectl get events --field-selector reason=CapacityRepaired --sort-by=.involvedObject.kind"
@@ -124,7 +124,7 @@ class _Stories:
         self._give("infer", NODE_B, 1)
         agent.process.kill()
         self._until_reason(_GPU_B, "AgentReady", "LeaseExpired", _SILENT_SECONDS)
-        self._until_told("LeaseExpired", _GPU_B)
+        self._until_reported("LeaseExpired", _GPU_B)
         silent = self._part(
             f"The agent of {NODE_B} is killed. 60 s after it renewed its Lease for the last time:",
             "kubectl get nodedevices -o wide",
@@ -132,16 +132,16 @@ class _Stories:
             f"kubectl get lease {NODE_B} -n nodedevice-agents -o custom-columns=NODE:.metadata.name,RENEWED:.spec.renewTime",
             _capacity(NODE_B),
         )
-        self._until_told("FreeDevicesWithdrawn", _GPU_B)
+        self._until_reported("FreeDevicesWithdrawn", _GPU_B)
         self._until_capacity(NODE_B, 1)
         withdrawn = self._part(
-            "Another 5 minutes later what nobody holds is offered no more; the pod `infer` keeps its device:",
+            "Another 5 minutes later the free devices are withdrawn; the pod `infer` keeps its device:",
             f"kubectl describe nodedevice {_GPU_B}",
             _capacity(NODE_B),
             "kubectl get poddevices",
         )
         agent.start()
-        self._until_told("LeaseRenewed", _GPU_B)
+        self._until_reported("LeaseRenewed", _GPU_B)
         self._until_capacity(NODE_B, 2)
         back = self._part("The agent is started again:", _events("nodedevice", _GPU_B), _capacity(NODE_B))
         return Story("An agent dies", (silent, withdrawn, back))
@@ -155,7 +155,7 @@ class _Stories:
         changed["plugins"]["simulated"].append({"resourceName": _NIC, "count": 2})
         settings.write_text(yaml.safe_dump(changed))
         agent.start()
-        self._until_told("CapacityConflict", _NIC_B)
+        self._until_reported("CapacityConflict", _NIC_B)
         self._until_reason(_NIC_B, "Ready", "ForeignOwner", _SOON_SECONDS)
         get = f"kubectl get nodedevice {_NIC_B} -o wide"
         words = f"When a device plugin registers for `{_NIC}` on {NODE_B}, something else has set it there. It is left alone:"
@@ -163,7 +163,7 @@ class _Stories:
         path = _NIC.replace("/", "~1")
         steps = [{"op": "remove", "path": f"/status/{field}/{path}"} for field in ("capacity", "allocatable")]
         left = self._type(f"kubectl patch node {NODE_B} --subresource=status --type=json -p '{json.dumps(steps)}'")
-        self._until_told("CapacityConflictEnded", _NIC_B)
+        self._until_reported("CapacityConflictEnded", _NIC_B)
         self._until_reason(_NIC_B, "Ready", "Ready", _SOON_SECONDS)
         gone = self._part(
             "The other one is stopped for good, and its number taken off the Node by hand:",
@@ -194,10 +194,10 @@ class _Stories:
         wait_until(lambda: self._kubectl(*find) != "", f"{pod} holds devices", _SOON_SECONDS)
         return self._kubectl(*find).split(",")
 
-    def _until_told(self, reason: str, name: str) -> None:
+    def _until_reported(self, reason: str, name: str) -> None:
         only = f"--field-selector=reason={reason},involvedObject.name={name}"
         find = ("get", "events", only, "-o", "name")
-        wait_until(lambda: self._kubectl(*find) != "", f"{reason} is told of {name}", _SOON_SECONDS + _GRACE_SECONDS)
+        wait_until(lambda: self._kubectl(*find) != "", f"{reason} is reported for {name}", _SOON_SECONDS + _GRACE_SECONDS)
 
     def _until_reason(self, name: str, kind: str, reason: str, seconds: float) -> None:
         path = f'jsonpath={{.items[?(@.metadata.name=="{name}")].status.conditions[?(@.type=="{kind}")].reason}}'

@@ -96,8 +96,8 @@ def described(output: str) -> str:
     name = next(line for line in lines if line.startswith("Name:"))
     events = next(index for index, line in enumerate(lines) if line.startswith("Events:"))
     table = lines[events + 1 :]
-    told = [lines[events], *_table(table)] if table else [lines[events]]
-    return "\n".join([name, *_conditions(lines[:events]), *told])
+    reported = [lines[events], *_table(table)] if table else [lines[events]]
+    return "\n".join([name, *_conditions(lines[:events]), *reported])
 
 
 def _story(story: Story) -> str:
@@ -135,7 +135,7 @@ def _is_well(entry: list[str]) -> bool:
 
 
 def _table(lines: list[str]) -> Iterator[str]:
-    """The lines of a table with its ages replaced, and padded anew."""
+    """The lines of a table with its ages replaced, and padded again."""
     begins = [found.start() for found in re.finditer(r"\S+(?: \S+)*", lines[0])]
     rows = [[line[a:b].strip() for a, b in zip(begins, [*begins[1:], None], strict=True)] for line in lines]
     for index, title in enumerate(rows[0]):

@@ -149,7 +149,7 @@ def _trouble(board: dashboard.Dashboard) -> None:
     board.with_panel(
         over_time(
             "Repaired drift",
-            "Foreign changes of advertised capacity that were put right, by what had happened to the number.",
+            "Foreign changes of advertised capacity that were repaired, by what had happened to the number.",
             {"{{cause}}": q.count_in_range("nodedevice_operator_drift_repairs_total", "cause")},
             width=8,
         )

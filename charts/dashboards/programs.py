@@ -22,7 +22,7 @@ def operator(board: dashboard.Dashboard) -> None:
     board.with_panel(
         over_time(
             "Look at a node",
-            "How long one look takes, writes included.",
+            "How long one reconcile takes, writes included.",
             {
                 "median": q.quantile(0.5, "nodedevice_operator_reconcile_duration_seconds"),
                 "99 %": q.quantile(0.99, "nodedevice_operator_reconcile_duration_seconds"),

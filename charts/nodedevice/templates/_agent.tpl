@@ -35,7 +35,7 @@ Defaults stand here a second time; a test holds them to the agent's own.
 {{- $paths = append $paths (merge $devicePlugins $ofKubelet) -}}
 {{- end -}}
 {{- if $asPlugin -}}
-{{- /* who holds what is asked here */ -}}
+{{- /* the kubelet's PodResources */ -}}
 {{- $podResources := dict "name" "kubelet-pod-resources" "path" (printf "%s/pod-resources" $kubelet) "readOnly" true -}}
 {{- $paths = append $paths (merge $podResources $ofKubelet) -}}
 {{- end -}}

@@ -197,7 +197,9 @@ class _Stories:
     def _until_reported(self, reason: str, name: str) -> None:
         only = f"--field-selector=reason={reason},involvedObject.name={name}"
         find = ("get", "events", only, "-o", "name")
-        wait_until(lambda: self._kubectl(*find) != "", f"{reason} is reported for {name}", _SOON_SECONDS + _GRACE_SECONDS)
+        wait_until(
+            lambda: self._kubectl(*find) != "", f"{reason} is reported for {name}", _SOON_SECONDS + _GRACE_SECONDS
+        )
 
     def _until_reason(self, name: str, kind: str, reason: str, seconds: float) -> None:
         path = f'jsonpath={{.items[?(@.metadata.name=="{name}")].status.conditions[?(@.type=="{kind}")].reason}}'

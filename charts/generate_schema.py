@@ -16,10 +16,10 @@ import yaml
 from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES
 from nodedevice_agent.plugins.nvml.settings import CDI_KIND, LIBRARY_DIR
 from nodedevice_agent.plugins.settings import ENV_NAME, ID_PREFIX, MAX_PATH
-from nodedevice_agent.settings import Settings as AgentSettings
+from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import resource_names
 from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
-from nodedevice_operator.settings import Settings as OperatorSettings
+from nodedevice_operator.settings import OperatorSettings
 
 _HERE = Path(__file__).parent
 SOURCE = _HERE / "values.schema.yaml"
@@ -123,9 +123,10 @@ def _definitions(program: str, settings: type[msgspec.Struct]) -> dict[str, Any]
     prefix = program.capitalize()
     _, found = msgspec.json.schema_components([settings], ref_template=f"#/$defs/{prefix}{{name}}")
     made = {
-        f"{prefix}{name}": {key: value for key, value in each.items() if key != "title"} for name, each in found.items()
+        f"{prefix}{name.removeprefix(prefix)}": {key: value for key, value in each.items() if key != "title"}
+        for name, each in found.items()
     }
-    top = made[f"{prefix}{settings.__name__}"]
+    top = made[settings.__name__]
     top["description"] = f"Settings of the {program}."
     top["properties"] = {key: value for key, value in top["properties"].items() if key not in DECIDED[program]}
     for definition, keys in _CHECKED_IN_CODE.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from nodedevice_agent.settings import Settings as AgentSettings
+from nodedevice_agent.settings import AgentSettings
 
 from hack.cluster.chart import CHART, HOOK, SYSTEM_NAMESPACE, is_hook, render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 from nodedevice_agent import settings as agent_settings
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.numa import read_topology
 from nodedevice_operator import settings as operator_settings
-from nodedevice_operator.errors import SettingsError as OperatorSettingsError
+from nodedevice_operator.errors import OperatorSettingsError
 
 from hack.cluster.chart import render_chart
 from hack.cluster.errors import CommandError
@@ -118,7 +118,7 @@ REFUSED = {
 }
 
 
-def read(config: Values, folder: Path) -> agent_settings.Settings:
+def read(config: Values, folder: Path) -> agent_settings.AgentSettings:
     """What the agent reads of the file that the chart makes of this."""
     file = folder / "agent.yaml"
     file.write_text(rendered({"agents": {"config": config}}, "nodedevice-agent")["agent.yaml"], encoding="utf-8")
@@ -130,9 +130,9 @@ def rendered(values: Values, name: str) -> dict[str, str]:
     return dict(found["data"])
 
 
-def meant(config: Values) -> agent_settings.Settings:
+def meant(config: Values) -> agent_settings.AgentSettings:
     """The settings, without any file in between; with what the chart says where nothing else is said."""
-    return msgspec.convert({"nodeName": "node-a", "runtime": "auto", **config}, agent_settings.Settings)
+    return msgspec.convert({"nodeName": "node-a", "runtime": "auto", **config}, agent_settings.AgentSettings)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -140,7 +140,7 @@ def test_what_the_agent_refuses_helm_refuses(name: str, tmp_path: Path) -> None:
     config, sentence = REFUSED[name]
     file = tmp_path / "agent.yaml"
     file.write_bytes(msgspec.json.encode(config))
-    with pytest.raises(SettingsError):
+    with pytest.raises(AgentSettingsError):
         agent_settings.load(file, {"node_name": "node-a"})
     with pytest.raises(CommandError) as refused:
         render_chart({"agents": {"config": config}})
@@ -180,7 +180,7 @@ def test_what_the_agent_takes_helm_takes(config: Values, tmp_path: Path) -> None
     ],
 )
 def test_numa_nodes_that_the_agent_refuses_helm_refuses(nodes: str, sentence: str) -> None:
-    with pytest.raises(SettingsError):
+    with pytest.raises(AgentSettingsError):
         read_topology("none", "container", nodes)
     with pytest.raises(CommandError) as refused:
         render_chart({"agents": {"config": {"numaNodes": nodes}}})
@@ -228,4 +228,4 @@ def test_numbers_arrive_as_they_are(seconds: float, tmp_path: Path) -> None:
     file.write_text(
         rendered({"operator": {"config": config}}, "nodedevice-operator")["operator.yaml"], encoding="utf-8"
     )
-    assert operator_settings.load(file, {}) == msgspec.convert(config, operator_settings.Settings)
+    assert operator_settings.load(file, {}) == msgspec.convert(config, operator_settings.OperatorSettings)

@@ -21,13 +21,13 @@ from nodedevice_agent.cli.gpu import gpu
 from nodedevice_agent.cli.runtime import runtime
 from nodedevice_agent.cli.simulate import simulate
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.errors import AgentError, ApiNotFound, DirectoryServed, SettingsError, StateDirectoryUsed
+from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.lib import probes as http
 from nodedevice_agent.lib.probes import AgentHealth
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
-from nodedevice_agent.settings import Runtime, Settings, TopologyPolicy, TopologyScope, load
+from nodedevice_agent.settings import AgentSettings, Runtime, TopologyPolicy, TopologyScope, load
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def _setting(name: str, text: str, **options: Any) -> Callable[[Any], Any]:
     )
 
 
-_defaults = Settings()
+_defaults = AgentSettings()
 
 
 @main.command()
@@ -141,10 +141,10 @@ def run(config: Path | None, **flags: Any) -> None:
         asyncio.run(_until_stopped(settings))
     except AgentError as exc:
         click.echo(f"nodedevice-agent: {exc}", err=True)
-        sys.exit(2 if isinstance(exc, SettingsError) else 1)
+        sys.exit(2 if isinstance(exc, AgentSettingsError) else 1)
 
 
-async def _until_stopped(settings: Settings) -> None:
+async def _until_stopped(settings: AgentSettings) -> None:
     """Run until the first signal; a second one ends the process immediately, by its default action."""
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(_run(settings))
@@ -172,7 +172,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: AgentSettings) -> None:
     state_dir, plugin_dir = Path(settings.state_dir), Path(settings.plugin_dir)
     make_state_dir(state_dir)
     cluster = KubeClient.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
@@ -196,7 +196,7 @@ async def _run(settings: Settings) -> None:
         await cluster.close()
 
 
-async def _built_in_plugins(agent: Agent, settings: Settings, plugin_dir: Path, state_dir: Path) -> None:
+async def _built_in_plugins(agent: Agent, settings: AgentSettings, plugin_dir: Path, state_dir: Path) -> None:
     # sockets that are in the directory before that are stale, and are removed
     await agent.is_serving.wait()
     await run_plugins(settings.plugins, plugin_dir, state_dir)

@@ -18,7 +18,7 @@ from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.pods import PodWatch
@@ -32,7 +32,7 @@ from nodedevice_agent.numa import read_topology
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.injector import NoopHandler
-from nodedevice_agent.settings import Settings
+from nodedevice_agent.settings import AgentSettings
 
 _BEAT_SECONDS = 5.0
 
@@ -41,9 +41,14 @@ class Agent:
     """One node's agent: builds the collaborators, starts their tasks and stops them. run() until cancelled."""
 
     def __init__(
-        self, settings: Settings, state_dir: Path, directory: PluginDirectory, cluster: KubeClient, health: AgentHealth
+        self,
+        settings: AgentSettings,
+        state_dir: Path,
+        directory: PluginDirectory,
+        cluster: KubeClient,
+        health: AgentHealth,
     ) -> None:
-        """Raises SettingsError."""
+        """Raises AgentSettingsError."""
         self._settings = settings
         self._state_dir = state_dir
         self._health = health
@@ -118,14 +123,14 @@ class Agent:
         if not registry_dir:
             return None
         if directory.path.resolve().is_relative_to(Path(registry_dir).resolve()):
-            raise SettingsError(
+            raise AgentSettingsError(
                 f"--plugins-registry-dir {registry_dir} contains --plugin-dir {directory.path}, which has no registration sockets; "
                 "use separate directories"
             )
         return PluginWatcher(Path(registry_dir), self._host)
 
     def _kubelet_backend(self, directory: PluginDirectory) -> KubeletBackend | None:
-        """Raises SettingsError."""
+        """Raises AgentSettingsError."""
         if not isinstance(self._manager, Mirror):
             return None
         kubelet = KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
@@ -153,7 +158,7 @@ class Agent:
             await NriPlugin(NoopHandler(), Path(self._settings.nri_socket), self._settings.nri_index).run()
 
 
-def _device_manager(settings: Settings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:
+def _device_manager(settings: AgentSettings, topology: Topology, checkpoint: Checkpoint | None) -> DeviceManager:
     """From the checkpoint; without one, allocations are recovered from the API."""
     new: Callable[..., DeviceManager] = Mirror
     if settings.runtime != RUNTIME_KUBELET:

@@ -1,9 +1,9 @@
 # AgentError
-# ├── SettingsError            a flag, an environment variable or the config file is wrong
+# ├── AgentSettingsError            a flag, an environment variable or the config file is wrong
 # ├── DirectoryServed          another device manager serves this plugin directory
 # ├── StateDirectoryUsed       another agent writes its checkpoint there
 # ├── PluginFailed             a call to a device plugin failed, timed out or returned an invalid response
-# └── ApiError                 the API server
+# └── ApiRequestError                 the API server
 #     ├── ApiUnreachable       no usable response: a timeout, a server error (5xx)
 #     │   └── ApiDisconnected  no connection
 #     ├── ApiForbidden         401 or 403
@@ -17,7 +17,7 @@ class AgentError(Exception):
     """The text names the thing and the remedy."""
 
 
-class SettingsError(AgentError):
+class AgentSettingsError(AgentError):
     """A setting is wrong."""
 
 
@@ -52,7 +52,7 @@ class PluginFailed(AgentError):
         self.call = call
 
 
-class ApiError(AgentError):
+class ApiRequestError(AgentError):
     """status: the HTTP status, 0 where there was none."""
 
     def __init__(self, what: str, detail: str, status: int = 0) -> None:
@@ -60,7 +60,7 @@ class ApiError(AgentError):
         self.status = status
 
 
-class ApiUnreachable(ApiError):
+class ApiUnreachable(ApiRequestError):
     """A retry may succeed."""
 
 
@@ -68,17 +68,17 @@ class ApiDisconnected(ApiUnreachable):
     """No connection. The client has logged it, once for all requests."""
 
 
-class ApiForbidden(ApiError):
+class ApiForbidden(ApiRequestError):
     """The credentials or the role do not allow the request; a retry succeeds once an administrator has fixed that."""
 
 
-class ApiNotFound(ApiError):
+class ApiNotFound(ApiRequestError):
     """The object does not exist."""
 
 
-class ApiGone(ApiError):
+class ApiGone(ApiRequestError):
     """The objects have to be listed again before a watch."""
 
 
-class ApiRefused(ApiError):
+class ApiRefused(ApiRequestError):
     """The server rejects this object; a retry without a change would fail again."""

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from nodedevice_agent.devicemanager.allocation.topology import MAX_NUMA_NODES, Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 
 ONLINE = Path("/sys/devices/system/node/online")
 # the kernel's own limit
@@ -18,12 +18,12 @@ _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 def read_topology(policy: str, scope: str, numa_nodes: str = "", online: Path = ONLINE) -> Topology:
     """The topology to align devices by. numa_nodes: a list in the kernel's format; empty: the kernel's list.
 
-    Raises SettingsError for an invalid list, and for a policy on a machine with more nodes than it can align.
+    Raises AgentSettingsError for an invalid list, and for a policy on a machine with more nodes than it can align.
     """
     nodes = _parse(numa_nodes) if numa_nodes.strip() else _online_nodes(online)
     chosen = TopologyPolicy(policy)
     if chosen is not TopologyPolicy.NONE and len(nodes) > MAX_NUMA_NODES:
-        raise SettingsError(
+        raise AgentSettingsError(
             f"--topology-policy {policy} takes at most {MAX_NUMA_NODES} NUMA nodes and this machine has {len(nodes)}; "
             "set --topology-policy none, or name the nodes that have devices with --numa-nodes"
         )
@@ -37,7 +37,7 @@ def _online_nodes(online: Path) -> tuple[int, ...]:
         # a kernel without NUMA support has one node
         return (0,)
     except (OSError, UnicodeDecodeError) as exc:
-        raise SettingsError(f"{online} cannot be read ({exc}); set --numa-nodes, such as 0") from exc
+        raise AgentSettingsError(f"{online} cannot be read ({exc}); set --numa-nodes, such as 0") from exc
 
 
 def _parse(text: str) -> tuple[int, ...]:
@@ -46,6 +46,6 @@ def _parse(text: str) -> tuple[int, ...]:
         found = _RANGE.fullmatch(part.strip())
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if first > last or last > _MAX_NODE:
-            raise SettingsError(f"NUMA nodes {text.strip()[:80]!r}: must be a list such as 0 or 0-1,4")
+            raise AgentSettingsError(f"NUMA nodes {text.strip()[:80]!r}: must be a list such as 0 or 0-1,4")
         nodes.update(range(first, last + 1))
     return tuple(sorted(nodes))

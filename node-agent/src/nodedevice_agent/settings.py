@@ -13,7 +13,7 @@ from nodedevice_api import names
 from nodedevice_common import settings_loader
 from nodedevice_common.logs import LogFormat, LogLevel
 
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
 
 Runtime = Literal["none", "nri", "kubelet", "auto"]
@@ -23,7 +23,7 @@ TopologyScope = Literal["container", "pod"]
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One field for each flag, with its unit, and the reason for its default."""
 
     # the name of the Node this agent runs on; a DaemonSet sets it from spec.nodeName
@@ -72,28 +72,28 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     plugins: PluginSettings = msgspec.field(default_factory=PluginSettings)
 
 
-def load(file: Path | None, given: Mapping[str, Any]) -> Settings:
-    """Valid settings of one node's agent. Raises SettingsError that names the key."""
+def load(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
+    """Valid settings of one node's agent. Raises AgentSettingsError that names the key."""
     settings = combined(file, given)
     if not settings.node_name:
-        raise SettingsError("--node-name is missing: set it to the name of the Node this agent runs on")
+        raise AgentSettingsError("--node-name is missing: set it to the name of the Node this agent runs on")
     if len(settings.node_name) > 253 or not _NODE_NAME.fullmatch(settings.node_name):
-        raise SettingsError(
+        raise AgentSettingsError(
             f"--node-name {settings.node_name[:80]!r} is not the name of a Node: lower-case letters, digits, - and ."
         )
     for flag, directory in (("--plugin-dir", settings.plugin_dir), ("--state-dir", settings.state_dir)):
         # it would be the working directory, and every socket there would be removed
         if not directory:
-            raise SettingsError(f"{flag} is empty: set a directory, or omit the flag for the default")
+            raise AgentSettingsError(f"{flag} is empty: set a directory, or omit the flag for the default")
     return settings
 
 
-def combined(file: Path | None, given: Mapping[str, Any]) -> Settings:
+def combined(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
     """Settings of the file, with flags and environment (by field name) on top; --node-name may be missing.
 
-    Raises SettingsError that names the key.
+    Raises AgentSettingsError that names the key.
     """
     try:
-        return settings_loader.load(Settings, file, given)
+        return settings_loader.load(AgentSettings, file, given)
     except settings_loader.SettingProblem as exc:
-        raise SettingsError(str(exc)) from exc
+        raise AgentSettingsError(str(exc)) from exc

@@ -13,7 +13,7 @@ from nodedevice_operator import __version__, settings
 from nodedevice_operator.cli.check import check
 from nodedevice_operator.cli.cleanup import cleanup
 from nodedevice_operator.cli.crds import crds
-from nodedevice_operator.errors import CredentialsError, SettingsError, StaleWatch, TaskEnded
+from nodedevice_operator.errors import CredentialsError, OperatorSettingsError, StaleWatch, TaskEnded
 from nodedevice_operator.operator import Operator
 
 _USAGE_ERROR = 2
@@ -86,7 +86,7 @@ def run(config_file: Path | None, **flags: Any) -> None:
         chosen = settings.load(config_file, flags)
         _set_up_log(chosen)
         asyncio.run(_run(chosen))
-    except (SettingsError, CredentialsError) as error:
+    except (OperatorSettingsError, CredentialsError) as error:
         click.echo(f"nodedevice-operator: {error}", err=True)
         sys.exit(_USAGE_ERROR)
     except (StaleWatch, TaskEnded) as error:
@@ -94,7 +94,7 @@ def run(config_file: Path | None, **flags: Any) -> None:
         sys.exit(_RESTART)
 
 
-def _set_up_log(chosen: settings.Settings) -> None:
+def _set_up_log(chosen: settings.OperatorSettings) -> None:
     # these log each attempt of each request; what matters of it is logged once, by kube.health
     requests = logging.WARNING if chosen.log_level == "debug" else logging.CRITICAL
     libraries = {"kopf": requests, "asyncio": logging.WARNING}
@@ -109,7 +109,7 @@ def _policies(given: tuple[str, ...]) -> dict[str, str] | None:
     return dict(pair.split("=", 1) for pair in given) or None
 
 
-async def _run(chosen: settings.Settings) -> None:
+async def _run(chosen: settings.OperatorSettings) -> None:
     await Operator(chosen).run()
 
 

@@ -1,7 +1,7 @@
 """What can go wrong, as values with fields.
 
 OperatorError
-├── SettingsError      a flag, an environment variable or the configuration file is not usable
+├── OperatorSettingsError      a flag, an environment variable or the configuration file is not usable
 ├── CredentialsError   no usable kubeconfig or service account
 ├── StaleWatch         a watch does not deliver what the API server has
 ├── TaskEnded          a bug: a background task that never ends has ended
@@ -31,7 +31,7 @@ class OperatorError(Exception):
     """Root of all errors that the operator raises on purpose."""
 
 
-class SettingsError(OperatorError):
+class OperatorSettingsError(OperatorError):
     """A setting that cannot be used. `setting` names it as the person wrote it; the text says what to do."""
 
     def __init__(self, setting: str, problem: str) -> None:

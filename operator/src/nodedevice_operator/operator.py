@@ -48,7 +48,7 @@ from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, Unbo
 from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
-from nodedevice_operator.settings import Settings
+from nodedevice_operator.settings import OperatorSettings
 from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ _SETTLE_SECONDS: Final = 0.3
 class Operator:
     """All parts of one process, and how they are connected."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: OperatorSettings) -> None:
         """Starts nothing. Raises CredentialsError when there is nothing to log in with."""
         self._settings = settings
         login = credentials.load(settings.kubeconfig)
@@ -144,7 +144,7 @@ class Operator:
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, which kopf takes.
 
-        Raises SettingsError when the HTTP address cannot be had, StaleWatch for a watch that
+        Raises OperatorSettingsError when the HTTP address cannot be had, StaleWatch for a watch that
         does not deliver what the API server has, and TaskEnded for what can only be a bug.
         """
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -5,19 +5,21 @@ from collections.abc import Callable
 from nodedevice_common import probes
 from prometheus_client import CollectorRegistry
 
-from nodedevice_operator.errors import SettingsError
+from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.kube.health import Health
 
 
 def serve(address: tuple[str, int], health: Health, registry: CollectorRegistry) -> tuple[str, int]:
     """Begin to answer, until the process ends; the address in use.
 
-    Raises SettingsError when the address cannot be used.
+    Raises OperatorSettingsError when the address cannot be used.
     """
     try:
         server = probes.serve(address, {"/healthz": _check(health.live), "/readyz": _check(health.ready)}, registry)
     except OSError as exc:
-        raise SettingsError("httpAddress", f"{address[0]}:{address[1]} cannot be used ({exc.strerror or exc})") from exc
+        raise OperatorSettingsError(
+            "httpAddress", f"{address[0]}:{address[1]} cannot be used ({exc.strerror or exc})"
+        ) from exc
     host, port = server.server_address[:2]
     return str(host), int(port)
 

@@ -16,7 +16,7 @@ from nodedevice_common import settings_loader
 from nodedevice_common.logs import LogFormat, LogLevel
 from nodedevice_common.probes import parse_address
 
-from nodedevice_operator.errors import SettingsError
+from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
 
@@ -24,7 +24,7 @@ from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, SHORTEST_
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Everything that can be set.
 
     kubeconfig: file with the API server and credentials; None: the pod's service account, or ~/.kube/config outside of one.
@@ -72,35 +72,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def http_endpoint(self) -> tuple[str, int]:
-        """Host and port of http_address. Raises SettingsError where it is not host:port."""
+        """Host and port of http_address. Raises OperatorSettingsError where it is not host:port."""
         try:
             return parse_address(self.http_address)
         except ValueError as exc:
-            raise SettingsError("httpAddress", f"{self.http_address!r} is not host:port, such as 0.0.0.0:8080") from exc
+            raise OperatorSettingsError(
+                "httpAddress", f"{self.http_address!r} is not host:port, such as 0.0.0.0:8080"
+            ) from exc
 
 
-def load(file: Path | None, given: Mapping[str, Any]) -> Settings:
+def load(file: Path | None, given: Mapping[str, Any]) -> OperatorSettings:
     """Settings from the file, with `given` (flags and environment by field name; None: not given) on top.
 
-    Raises SettingsError where the file cannot be read, has an unknown key or a value of the wrong kind.
+    Raises OperatorSettingsError where the file cannot be read, has an unknown key or a value of the wrong kind.
     """
     try:
-        settings = settings_loader.load(Settings, file, given)
+        settings = settings_loader.load(OperatorSettings, file, given)
     except settings_loader.SettingProblem as exc:
-        raise SettingsError(exc.source, exc.problem) from exc
+        raise OperatorSettingsError(exc.source, exc.problem) from exc
     _check(settings)
     return settings
 
 
-def _check(settings: Settings) -> None:
-    """Refuse now what would be refused, or never match anything, when it is used. Raises SettingsError."""
+def _check(settings: OperatorSettings) -> None:
+    """Refuse now what would be refused, or never match anything, when it is used. Raises OperatorSettingsError."""
     _ = settings.http_endpoint
     for key, namespace in (("leasesNamespace", settings.leases_namespace), ("namespace", settings.namespace)):
         if namespace is not None and not NAMESPACE.fullmatch(namespace):
-            raise SettingsError(
+            raise OperatorSettingsError(
                 key, f"{namespace!r} is no namespace: 1 to 63 of a-z, 0-9 and -, such as nodedevice-system"
             )
     for resource in settings.held_device_policy.keys() - {ANY_RESOURCE}:
         problem = resource_name_problem(resource)
         if problem:
-            raise SettingsError("heldDevicePolicy", f"{resource!r}: {problem}; * is every other resource")
+            raise OperatorSettingsError("heldDevicePolicy", f"{resource!r}: {problem}; * is every other resource")

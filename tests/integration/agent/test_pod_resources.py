@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import json_format
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as alpha_pb2
@@ -217,7 +217,7 @@ async def test_a_socket_that_another_process_serves_is_kept(manager: HostedManag
     path = tmp_path / "kubelet.sock"
     async with monitored(manager, path) as monitor:
         other = PodResourcesServer(path, manager.manager, are_pods_known=lambda: True, clock=Clock())
-        with pytest.raises(SettingsError, match="another process serves it"):
+        with pytest.raises(AgentSettingsError, match="another process serves it"):
             await other.start()
         await other.stop()
         assert await monitor.pods() == {}
@@ -234,7 +234,7 @@ async def test_a_socket_that_another_process_serves_is_kept(manager: HostedManag
 async def test_an_unusable_path_is_an_error(manager: HostedManager, tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("kept")
     server = PodResourcesServer(tmp_path / name, manager.manager, are_pods_known=lambda: True, clock=Clock())
-    with pytest.raises(SettingsError, match=why):
+    with pytest.raises(AgentSettingsError, match=why):
         await server.start()
     await server.stop()
     assert (tmp_path / "file").read_text() == "kept"

@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet import proxy_service as service
 from nodedevice_agent.kubelet.directory import KubeletDirectory, endpoint_name
 from nodedevice_api.names import Reason
@@ -217,6 +217,6 @@ def test_our_plugin_directory_is_not_the_kubelets(tmp_path: Path) -> None:
     (tmp_path / "device-plugins").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "device-plugins")
     for plugin_dir in (tmp_path / "device-plugins", tmp_path / "link"):
-        with pytest.raises(SettingsError, match="is the kubelet's plugin directory"):
+        with pytest.raises(AgentSettingsError, match="is the kubelet's plugin directory"):
             KubeletDirectory(tmp_path, plugin_dir)
     KubeletDirectory(tmp_path, tmp_path / "p")

@@ -1,4 +1,4 @@
-"""Whatever an API server answers: ApiError or a value from every call, and who reads NodeDevices and pods goes on.
+"""Whatever an API server answers: ApiRequestError or a value from every call, and who reads NodeDevices and pods goes on.
 
 The transport is exchanged for one that answers as told, so that all of the agent's own reading is under test.
 """
@@ -18,7 +18,7 @@ from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.errors import ApiError
+from nodedevice_agent.errors import ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
 from nodedevice_agent.kube.informer import ObjectInformer
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
@@ -219,7 +219,7 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
             ObjectInformer(cluster, NodeDeviceObject, {}, IgnoredEvents()).list_and_watch,
         ):
             answers.tell(body, lines, status, headers)
-            with contextlib.suppress(ApiError):
+            with contextlib.suppress(ApiRequestError):
                 await call()
 
     seeds = [
@@ -247,7 +247,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
 
         lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
         answers.tell(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiRequestError):
             await ObjectInformer(cluster, PodObject, {}, PodsOf(manager)).list_and_watch()
         status_of(manager, GPU, {})
 
@@ -262,7 +262,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
         answers.tell(as_json({"items": objects}))
         try:
             await cluster.node_devices_of("node-a")
-        except ApiError:
+        except ApiRequestError:
             # it would be asked for again until the API server has an answer that can be read
             return
         manager = manager_with_devices(is_recovering=True)
@@ -282,7 +282,7 @@ def test_any_observed_node_device(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         answers.tell(as_json({**found, "items": [found]}))
         try:
             await cluster.node_devices_of("node-a")
-        except ApiError:
+        except ApiRequestError:
             return
         manager = manager_with_devices(waits_for_cordons=True)
         node_device = NodeDeviceSync(cluster, "node-a", GPU, StatusOf(manager))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import yaml
 from hypothesis import strategies as st
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.deviceplugin_server.server import device_to_wire
 from nodedevice_agent.plugins.nvml.devices import devices_of
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
@@ -23,7 +23,7 @@ from nodedevice_agent.plugins.simulated.state_file import (
     simulated_dir,
     write_listing,
 )
-from nodedevice_agent.settings import Settings, load
+from nodedevice_agent.settings import AgentSettings, load
 
 from tests.robustness.fuzz.budget import Fuzzer
 from tests.robustness.fuzz.inputs import as_json, mostly, nearly, shaped, some, texts, values
@@ -96,10 +96,10 @@ def test_any_config_file(fuzz: Fuzzer, tmp_path: Path) -> None:
         file.write_bytes(content)
         try:
             found = load(file, {})
-        except SettingsError as wrong:
+        except AgentSettingsError as wrong:
             _say(str(wrong))
             return
-        assert isinstance(found, Settings)
+        assert isinstance(found, AgentSettings)
         for generic in found.plugins.generic:
             generic.device_groups()
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from nodedevice_agent import __main__
 from nodedevice_agent.__main__ import main
-from nodedevice_agent.errors import SettingsError
-from nodedevice_agent.settings import Runtime, Settings, load
+from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.settings import AgentSettings, Runtime, load
 from nodedevice_common import logs
 
 PATIENCE_SECONDS = 60
@@ -25,11 +25,11 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def started_with(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+def started_with(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
     """The settings that the program would run with; it does not run."""
-    seen: list[Settings] = []
+    seen: list[AgentSettings] = []
 
-    async def note(settings: Settings) -> None:
+    async def note(settings: AgentSettings) -> None:
         seen.append(settings)
 
     monkeypatch.setattr(__main__, "_until_stopped", note)
@@ -52,7 +52,7 @@ def run(*args: str, **environment: str) -> Result:
     ],
 )
 def test_precedence(
-    tmp_path: Path, started_with: list[Settings], flag: str, environment: str, file: str, expected: str
+    tmp_path: Path, started_with: list[AgentSettings], flag: str, environment: str, file: str, expected: str
 ) -> None:
     args = ["--http-address", flag] if flag else []
     if file:
@@ -63,7 +63,7 @@ def test_precedence(
     assert [settings.http_address for settings in started_with] == [expected]
 
 
-def test_everything_may_come_from_the_file_alone(tmp_path: Path, started_with: list[Settings]) -> None:
+def test_everything_may_come_from_the_file_alone(tmp_path: Path, started_with: list[AgentSettings]) -> None:
     file = written(tmp_path, "nodeName: n1\npluginDir: /p\nstateDir: /s\nlogLevel: debug\nruntime: none\n")
     assert run("--config", str(file)).exit_code == 0
     (settings,) = started_with
@@ -85,7 +85,7 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
     assert settings.plugins.host_root == "/\u2028"
 
 
-def test_the_file_may_be_named_by_the_environment(tmp_path: Path, started_with: list[Settings]) -> None:
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path, started_with: list[AgentSettings]) -> None:
     file = written(tmp_path, "nodeName: from-file\n")
     assert run(NODEDEVICE_CONFIG=str(file)).exit_code == 0
     assert started_with[0].node_name == "from-file"
@@ -93,7 +93,7 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path, started_with: 
 
 def test_every_setting_but_the_plugins_has_a_flag_whose_help_has_the_default() -> None:
     flags = {option.name: option for option in main.commands["run"].params}
-    for field in msgspec.structs.fields(Settings):
+    for field in msgspec.structs.fields(AgentSettings):
         if field.name == "plugins":
             continue
         assert field.name in flags
@@ -109,7 +109,7 @@ def test_names_that_a_node_may_have(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "Node", "node_1", "-n", "n-", "n..m", "a/b", "a" * 254, "n\n", "ñ"])
 def test_names_that_no_node_has(name: str) -> None:
-    with pytest.raises(SettingsError, match="--node-name"):
+    with pytest.raises(AgentSettingsError, match="--node-name"):
         load(None, {"node_name": name})
 
 
@@ -180,9 +180,9 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, make: Any, said: str) ->
     assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
 
 
-def test_an_empty_file_sets_nothing(tmp_path: Path, started_with: list[Settings]) -> None:
+def test_an_empty_file_sets_nothing(tmp_path: Path, started_with: list[AgentSettings]) -> None:
     assert run("--config", str(written(tmp_path, "")), "--node-name", "n1").exit_code == 0
-    assert started_with == [Settings(node_name="n1")]
+    assert started_with == [AgentSettings(node_name="n1")]
 
 
 def test_the_node_name_is_asked_for() -> None:

@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from nodedevice_common import probes
 from nodedevice_operator import probes as http
-from nodedevice_operator.errors import SettingsError, Unreachable
+from nodedevice_operator.errors import OperatorSettingsError, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.metrics.metrics import Metrics
@@ -45,7 +45,7 @@ def test_pages_tell_what_is_wrong_and_only_a_hang_ends_the_process(monkeypatch: 
 
 
 def test_an_address_that_is_taken_is_an_error_of_ours() -> None:
-    with socket.create_server(LOOPBACK) as taken, pytest.raises(SettingsError, match="cannot be used"):
+    with socket.create_server(LOOPBACK) as taken, pytest.raises(OperatorSettingsError, match="cannot be used"):
         http.serve(taken.getsockname(), Health(ApiHealth(""), tuple), Metrics().registry)
 
 

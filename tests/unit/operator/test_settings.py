@@ -12,14 +12,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from nodedevice_api import names
 from nodedevice_operator import __main__, settings
-from nodedevice_operator.errors import SettingsError
-from nodedevice_operator.settings import Settings
+from nodedevice_operator.errors import OperatorSettingsError
+from nodedevice_operator.settings import OperatorSettings
 
 
 def test_defaults() -> None:
-    assert settings.load(None, {}) == Settings()
-    assert Settings().leases_namespace == names.AGENTS_NAMESPACE
-    assert Settings().http_endpoint == ("0.0.0.0", 8080)
+    assert settings.load(None, {}) == OperatorSettings()
+    assert OperatorSettings().leases_namespace == names.AGENTS_NAMESPACE
+    assert OperatorSettings().http_endpoint == ("0.0.0.0", 8080)
 
 
 def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_settings(tmp_path: Path) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text("# nothing yet\n")
-    assert settings.load(file, {}) == Settings()
+    assert settings.load(file, {}) == OperatorSettings()
 
 
 def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
 def test_errors_name_the_key(tmp_path: Path, content: str, said: str) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text(content)
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(OperatorSettingsError) as refused:
         settings.load(file, {})
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -105,7 +105,9 @@ def test_errors_name_the_flag_also_where_there_is_a_file(given: list[str], said:
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(SettingsError, match=r"/nowhere/operator.yaml: cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        OperatorSettingsError, match=r"/nowhere/operator.yaml: cannot be read \(No such file or directory\)"
+    ):
         settings.load(Path("/nowhere/operator.yaml"), {})
 
 
@@ -126,13 +128,13 @@ def test_names_that_are_some(tmp_path: Path) -> None:
 def test_any_file_is_settings_or_one_error(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
     file = tmp_path_factory.getbasetemp() / "any.yaml"
     file.write_bytes(msgspec.json.encode(content))
-    with contextlib.suppress(SettingsError):
-        assert isinstance(settings.load(file, {}), Settings)
+    with contextlib.suppress(OperatorSettingsError):
+        assert isinstance(settings.load(file, {}), OperatorSettings)
 
 
 def test_help_names_every_setting_and_the_environment() -> None:
     text = CliRunner().invoke(__main__.main, ["run", "--help"]).output
-    for field in msgspec.structs.fields(Settings):
+    for field in msgspec.structs.fields(OperatorSettings):
         assert f"--{field.name.replace('_', '-')}" in text
     assert "NODEDEVICE_LOG_LEVEL" in text
     assert CliRunner().invoke(__main__.main, ["--version"]).output.startswith("nodedevice-operator, version 0.")

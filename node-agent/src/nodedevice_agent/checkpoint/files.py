@@ -19,7 +19,7 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import replayed
 from nodedevice_agent.checkpoint.validation import check_possible
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.errors import SettingsError, StateDirectoryUsed
+from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _ATTEMPTS = 5
 
 
 def make_state_dir(state_dir: Path) -> None:
-    """Create the state directory with mode 0750 if it is missing. Raises SettingsError."""
+    """Create the state directory with mode 0750 if it is missing. Raises AgentSettingsError."""
     try:
         state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     except OSError as exc:
@@ -45,8 +45,8 @@ def make_state_dir(state_dir: Path) -> None:
 def locked_state_dir(state_dir: Path) -> Iterator[None]:
     """Lock the state directory for this process: of two that wrote the same checkpoint each would lose what the other wrote.
 
-    Readers, such as `nodedevice-agent checkpoint`, need no lock. Raises StateDirectoryUsed, and SettingsError where no file can be
-    created in it.
+    Readers, such as `nodedevice-agent checkpoint`, need no lock. Raises StateDirectoryUsed, and AgentSettingsError where no
+    file can be created in it.
     """
     try:
         # never removed: that would race with the next process that locks it
@@ -63,8 +63,10 @@ def locked_state_dir(state_dir: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _unusable(state_dir: Path, error: OSError) -> SettingsError:
-    return SettingsError(f"--state-dir {state_dir} cannot be used: {error.strerror}; make it writable or give another")
+def _unusable(state_dir: Path, error: OSError) -> AgentSettingsError:
+    return AgentSettingsError(
+        f"--state-dir {state_dir} cannot be used: {error.strerror}; make it writable or give another"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Restored:
 
 
 def restore(state_dir: Path) -> Restored:
-    """The state to start from. An invalid checkpoint is kept aside and logged. Raises SettingsError where it cannot be moved."""
+    """The state to start from. An invalid checkpoint is kept aside and logged. Raises AgentSettingsError if it cannot be moved."""
     path = state_dir / FILE_NAME
     try:
         checkpoint = read(state_dir)
@@ -186,7 +188,7 @@ def journal_path(checkpoint: Path) -> Path:
 def set_aside(state_dir: Path) -> Path:
     """Keep an invalid checkpoint for inspection, under a name of its own, its journal beside it.
 
-    Returns its new path. Raises SettingsError where it cannot be moved.
+    Returns its new path. Raises AgentSettingsError where it cannot be moved.
     """
     path = state_dir / FILE_NAME
     aside = state_dir / f"{FILE_NAME}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
@@ -196,7 +198,7 @@ def set_aside(state_dir: Path) -> Path:
         if journal_path(path).exists():
             os.replace(journal_path(path), journal_path(aside))
     except OSError as exc:
-        raise SettingsError(
+        raise AgentSettingsError(
             f"--state-dir {state_dir}: {exc.filename} is invalid and cannot be moved aside: {exc.strerror}; "
             "make the directory writable, or move the file away"
         ) from exc

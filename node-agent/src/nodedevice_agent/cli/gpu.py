@@ -7,7 +7,7 @@ import click
 from nodedevice_agent.cli.options import takes_settings
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml.health import boot_memory as memory
-from nodedevice_agent.settings import Settings
+from nodedevice_agent.settings import AgentSettings
 
 _node_settings = takes_settings("state_dir")
 
@@ -19,7 +19,7 @@ def gpu() -> None:
 
 @gpu.command()
 @_node_settings
-def show(settings: Settings) -> None:
+def show(settings: AgentSettings) -> None:
     """List the GPUs seen since the node booted, and what each one needs."""
     for known in _known(Path(settings.state_dir)).values():
         state = known.mark.message if known.mark else "gone" if known.is_away else "no mark"
@@ -29,7 +29,7 @@ def show(settings: Settings) -> None:
 @gpu.command()
 @_node_settings
 @click.argument("uuid")
-def clear(settings: Settings, uuid: str) -> None:
+def clear(settings: AgentSettings, uuid: str) -> None:
     """Mark the GPU UUID as healthy although no reset was detected, or forget a GPU that was removed for good."""
     state_dir = Path(settings.state_dir)
     known = _known(state_dir)

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from nodedevice_agent.errors import SettingsError
-from nodedevice_agent.settings import Settings, combined
+from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.settings import AgentSettings, combined
 
-_defaults = Settings()
+_defaults = AgentSettings()
 
 
 def takes_settings(*fields: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -29,7 +29,7 @@ def takes_settings(*fields: str) -> Callable[[Callable[..., None]], Callable[...
             flags = {field: given.pop(field) for field in fields}
             try:
                 settings = combined(config, flags)
-            except SettingsError as exc:
+            except AgentSettingsError as exc:
                 raise click.ClickException(str(exc)) from exc
             command(settings=settings, **given)
 

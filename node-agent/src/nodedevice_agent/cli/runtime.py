@@ -11,21 +11,21 @@ from nodedevice_api.names import RUNTIME_KUBELET
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.cli.options import takes_settings
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.runtime import selected_runtime
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
-from nodedevice_agent.settings import Settings
+from nodedevice_agent.settings import AgentSettings
 
 _node_settings = takes_settings("state_dir", "kubelet_dir", "nri_socket")
 
 
 class _RuntimeGroup(click.Group):
-    """Reports SettingsError as one line on standard error, exit status 1."""
+    """Reports AgentSettingsError as one line on standard error, exit status 1."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except SettingsError as exc:
+        except AgentSettingsError as exc:
             raise click.ClickException(str(exc)) from exc
 
 
@@ -36,7 +36,7 @@ def runtime() -> None:
 
 @runtime.command()
 @_node_settings
-def show(settings: Settings) -> None:
+def show(settings: AgentSettings) -> None:
     """Print the selected runtime, or the one that the next start would select, and why."""
     found = _evidence(settings)
     choice = choose(found)
@@ -57,7 +57,7 @@ def show(settings: Settings) -> None:
 @click.option(
     "--even-if-held", is_flag=True, help="Even if pods hold devices, which may then be allocated a second time."
 )
-def move(settings: Settings, to: str, even_if_held: bool) -> None:
+def move(settings: AgentSettings, to: str, even_if_held: bool) -> None:
     """Select another runtime for the agent's next start. Drain the node of pods with devices first."""
     state_dir = Path(settings.state_dir)
     held = 0 if even_if_held else _held(state_dir)
@@ -77,8 +77,8 @@ def move(settings: Settings, to: str, even_if_held: bool) -> None:
         )
 
 
-def _evidence(settings: Settings) -> Evidence:
-    """What the agent's next start bases its selection on. Raises SettingsError."""
+def _evidence(settings: AgentSettings) -> Evidence:
+    """What the agent's next start bases its selection on. Raises AgentSettingsError."""
     return selected_runtime.evidence(
         Path(settings.state_dir),
         Path(settings.kubelet_dir),

@@ -7,7 +7,7 @@ import click
 from nodedevice_agent.cli.options import takes_settings
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_agent.plugins.simulated.control import SimulateError
-from nodedevice_agent.settings import Settings
+from nodedevice_agent.settings import AgentSettings
 
 _node_settings = takes_settings("state_dir")
 _resource = click.argument("resource")
@@ -33,7 +33,7 @@ def simulate() -> None:
 @_node_settings
 @_resource
 @_device
-def break_(settings: Settings, resource: str, device: str) -> None:
+def break_(settings: AgentSettings, resource: str, device: str) -> None:
     """Make DEVICE unhealthy."""
     control.set_health(Path(settings.state_dir), resource, device, healthy=False)
 
@@ -42,7 +42,7 @@ def break_(settings: Settings, resource: str, device: str) -> None:
 @_node_settings
 @_resource
 @_device
-def mend(settings: Settings, resource: str, device: str) -> None:
+def mend(settings: AgentSettings, resource: str, device: str) -> None:
     """Make DEVICE healthy again."""
     control.set_health(Path(settings.state_dir), resource, device, healthy=True)
 
@@ -51,7 +51,7 @@ def mend(settings: Settings, resource: str, device: str) -> None:
 @_node_settings
 @_resource
 @_device
-def remove(settings: Settings, resource: str, device: str) -> None:
+def remove(settings: AgentSettings, resource: str, device: str) -> None:
     """Remove DEVICE: it is no longer listed."""
     control.set_missing(Path(settings.state_dir), resource, device, missing=True)
 
@@ -60,7 +60,7 @@ def remove(settings: Settings, resource: str, device: str) -> None:
 @_node_settings
 @_resource
 @_device
-def return_(settings: Settings, resource: str, device: str) -> None:
+def return_(settings: AgentSettings, resource: str, device: str) -> None:
     """Add a removed DEVICE back."""
     control.set_missing(Path(settings.state_dir), resource, device, missing=False)
 
@@ -68,7 +68,7 @@ def return_(settings: Settings, resource: str, device: str) -> None:
 @simulate.command()
 @_node_settings
 @_resource
-def show(settings: Settings, resource: str) -> None:
+def show(settings: AgentSettings, resource: str) -> None:
     """List the devices of RESOURCE and their state."""
     for device in control.show(Path(settings.state_dir), resource):
         state = "missing" if device.is_missing else "healthy" if device.is_healthy else "unhealthy"

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from nodedevice_agent.errors import DirectoryServed, SettingsError
+from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, is_served, is_too_long
 
 REGISTRATION_SOCKET = "kubelet.sock"
@@ -35,10 +35,12 @@ class PluginDirectory:
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Create and lock the directory; its files stay until clear(). Raises DirectoryServed, SettingsError."""
+        """Create and lock the directory; its files stay until clear(). Raises DirectoryServed, AgentSettingsError."""
         directory = cls(path)
         if is_too_long(directory.registration_socket):
-            raise SettingsError(f"--plugin-dir {path} is too long: a socket's path has at most {MAX_PATH_BYTES} bytes")
+            raise AgentSettingsError(
+                f"--plugin-dir {path} is too long: a socket's path has at most {MAX_PATH_BYTES} bytes"
+            )
         directory.hold()
         if is_served(directory.registration_socket):
             directory.close()
@@ -48,7 +50,7 @@ class PluginDirectory:
     def hold(self) -> None:
         """Create the directory (0750) and lock it, if it is not: it may have been removed.
 
-        Raises DirectoryServed, SettingsError.
+        Raises DirectoryServed, AgentSettingsError.
         """
         if self._is_held():
             return
@@ -59,7 +61,7 @@ class PluginDirectory:
         except OSError as exc:
             # in a mount whose directory was removed on the host nothing can be created any more
             remedy = "; it was removed where it is mounted from: restart this pod" if exc.errno == errno.ENOENT else ""
-            raise SettingsError(f"--plugin-dir {self.path} cannot be used: {exc.strerror}{remedy}") from exc
+            raise AgentSettingsError(f"--plugin-dir {self.path} cannot be used: {exc.strerror}{remedy}") from exc
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -75,7 +77,7 @@ class PluginDirectory:
             return False
 
     def clear(self, but: Collection[str] = ()) -> None:
-        """Remove every socket except those with these file names. Raises SettingsError."""
+        """Remove every socket except those with these file names. Raises AgentSettingsError."""
         try:
             for entry in os.scandir(self.path):
                 # a plugin may remove its own socket meanwhile
@@ -83,7 +85,7 @@ class PluginDirectory:
                     if entry.name not in but and stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
                         os.unlink(entry.path)
         except OSError as exc:
-            raise SettingsError(
+            raise AgentSettingsError(
                 f"--plugin-dir {self.path}: an old socket cannot be removed: {exc.strerror} ({exc.filename})"
             ) from exc
 

@@ -20,7 +20,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.rejections import Rejections
-from nodedevice_agent.errors import DirectoryServed, PluginFailed, SettingsError
+from nodedevice_agent.errors import AgentSettingsError, DirectoryServed, PluginFailed
 from nodedevice_agent.lib.unix_sockets import grpc_target, is_served
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class RegistrationServer:
         self._file: os.stat_result | None = None
 
     async def start(self) -> None:
-        """Serve on a new socket instead of an earlier one. Raises SettingsError if it cannot be created, DirectoryServed."""
+        """Serve on a new socket instead of an earlier one. Raises AgentSettingsError if it cannot be created, DirectoryServed."""
         _remove_stale(self._socket)
         bound = self._socket.with_name(_BOUND_AS)
         server = self._new_server()
@@ -90,7 +90,7 @@ class RegistrationServer:
             if not self._exists():
                 await self.start()
                 log.warning("registration socket was removed; created it again", extra={"socket": str(self._socket)})
-        except (DirectoryServed, SettingsError) as exc:
+        except (DirectoryServed, AgentSettingsError) as exc:
             return str(exc)
         return ""
 
@@ -141,7 +141,7 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
 
 
 def _remove_stale(socket: Path) -> None:
-    """Remove the socket if nothing listens on it, and it is one. Raises SettingsError, DirectoryServed."""
+    """Remove the socket if nothing listens on it, and it is one. Raises AgentSettingsError, DirectoryServed."""
     if os.path.lexists(socket) and not socket.is_socket():
         raise _unusable(socket, "the path is not a socket")
     if is_served(socket):
@@ -162,8 +162,8 @@ def _rename(bound: Path, socket: Path) -> None:
         os.unlink(bound)
 
 
-def _unusable(socket: Path, why: str) -> SettingsError:
-    return SettingsError(
+def _unusable(socket: Path, why: str) -> AgentSettingsError:
+    return AgentSettingsError(
         f"--plugin-dir {socket.parent}: cannot create {socket.name}: {why}; remove it, or set another directory"
     )
 

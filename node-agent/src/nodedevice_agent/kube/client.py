@@ -28,11 +28,11 @@ from nodedevice_common.backoff import exponential_seconds
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (
     ApiDisconnected,
-    ApiError,
     ApiForbidden,
     ApiGone,
     ApiNotFound,
     ApiRefused,
+    ApiRequestError,
     ApiUnreachable,
 )
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
@@ -93,7 +93,7 @@ class NodeDeviceStatusObject(NodeDeviceObject, res.GlobalSubResource):
 
 
 class KubeClient:
-    """One client for the whole agent. Every method raises ApiError and nothing else."""
+    """One client for the whole agent. Every method raises ApiRequestError and nothing else."""
 
     def __init__(self, client: AsyncClient, server: str) -> None:
         self._client = client
@@ -102,7 +102,7 @@ class KubeClient:
 
     @classmethod
     def connect(cls, kubeconfig: Path | None) -> Self:
-        """From a kubeconfig file, else from the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises SettingsError."""
+        """From a kubeconfig file, else from the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises AgentSettingsError."""
         config = kubeconfigs.read(kubeconfig)
         assert config.user is not None
         try:
@@ -215,7 +215,7 @@ class KubeClient:
                 log.warning("API server unreachable; retrying", extra=extra)
             self._is_disconnected = True
             raise
-        except ApiError as exc:
+        except ApiRequestError as exc:
             if exc.status:
                 self._connected()
             raise
@@ -241,7 +241,7 @@ def _counted(kind: str) -> Iterator[None]:
     """Count one write of that kind by its outcome; a cancelled one is not counted."""
     try:
         yield
-    except ApiError as exc:
+    except ApiRequestError as exc:
         outcome = ApiUnreachable if isinstance(exc, ApiDisconnected) else type(exc)
         metrics.API_WRITES.labels(kind, outcome.__name__).inc()
         raise
@@ -275,7 +275,7 @@ def _translated(what: str) -> Iterator[None]:
         raise ApiUnreachable(what, f"cannot decode the response: {exc!r:.200}") from exc
 
 
-def _by_status(what: str, detail: str, status: int) -> ApiError:
+def _by_status(what: str, detail: str, status: int) -> ApiRequestError:
     if status in (_UNAUTHORIZED, _FORBIDDEN):
         return ApiForbidden(what, detail, status)
     if status == _NOT_FOUND:
@@ -305,7 +305,7 @@ def pause_seconds(failures: int) -> float:
     )
 
 
-def log_failure(event: str, error: ApiError, **fields: str) -> bool:
+def log_failure(event: str, error: ApiRequestError, **fields: str) -> bool:
     """Warn, and return whether that was done. A lost connection is logged by the client, once for all requests."""
     is_warned = not isinstance(error, ApiDisconnected)
     log.log(logging.WARNING if is_warned else logging.DEBUG, event, extra={**fields, "error": str(error)})
@@ -313,7 +313,7 @@ def log_failure(event: str, error: ApiError, **fields: str) -> bool:
 
 
 async def forever(once: Callable[[], Awaitable[None]]) -> None:
-    """Call `once` again and again until cancelled: immediately after it returns, after a pause when it raises ApiError.
+    """Call `once` again and again until cancelled: immediately after it returns, after a pause when it raises ApiRequestError.
 
     What worked for longer than the longest pause starts with the shortest pause again.
     """
@@ -325,7 +325,7 @@ async def forever(once: Callable[[], Awaitable[None]]) -> None:
             failures, is_logged = 0, False
         except ApiGone:
             failures, is_logged = 0, False
-        except ApiError as exc:
+        except ApiRequestError as exc:
             if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
                 failures, is_logged = 0, False
             failures += 1
@@ -333,15 +333,15 @@ async def forever(once: Callable[[], Awaitable[None]]) -> None:
             await asyncio.sleep(pause_seconds(failures))
 
 
-async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiError] | tuple[()] = ()) -> T:
-    """Call `once` until it does not raise ApiError, with the same pauses. Returns its result. but: an error to raise."""
+async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError] | tuple[()] = ()) -> T:
+    """Call `once` until it does not raise ApiRequestError, with the same pauses. Returns its result. but: an error to raise."""
     failures, is_logged = 0, False
     while True:
         try:
             return await once()
         except but:
             raise
-        except ApiError as exc:
+        except ApiRequestError as exc:
             failures += 1
             is_logged = is_logged or log_failure("API request failed; retrying", exc)
             await asyncio.sleep(pause_seconds(failures))

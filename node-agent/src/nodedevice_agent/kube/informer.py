@@ -33,7 +33,7 @@ class ObjectInformer(Generic[T]):
         await forever(self.list_and_watch)
 
     async def list_and_watch(self) -> None:
-        """Until the watch ends (returns) or breaks (raises ApiError)."""
+        """Until the watch ends (returns) or breaks (raises ApiRequestError)."""
         objects, version = await self._cluster.list(self._kind, self._fields)
         self._handler.synced(objects)
         async for event, found in self._cluster.watch(self._kind, self._fields, version):

@@ -13,13 +13,13 @@ from lightkube.core.exceptions import ConfigError
 from nodedevice_common import kubeconfig as kubeconfigs
 from nodedevice_common.kubeconfig import KubeconfigProblem
 
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 
 _REMEDY = "correct it, or name another one with --kubeconfig"
 
 
 def read(kubeconfig: Path | None) -> SingleConfig:
-    """The current context of that file, else of the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises SettingsError."""
+    """The current context of that file, else of the ServiceAccount, $KUBECONFIG or ~/.kube/config. Raises AgentSettingsError."""
     if kubeconfig is None and Path(SERVICE_ACCOUNT, "token").exists():
         return _of_pod()
     file = (kubeconfig or Path(os.environ.get("KUBECONFIG") or "~/.kube/config")).expanduser()
@@ -39,10 +39,10 @@ def read(kubeconfig: Path | None) -> SingleConfig:
     return config
 
 
-def unusable(file: Path | None, why: str) -> SettingsError:
+def unusable(file: Path | None, why: str) -> AgentSettingsError:
     """file: None for the pod's ServiceAccount."""
     where = file or "(from the environment)"
-    return SettingsError(f"cannot use kubeconfig {where}: {' '.join(why.split())}; {_REMEDY}")
+    return AgentSettingsError(f"cannot use kubeconfig {where}: {' '.join(why.split())}; {_REMEDY}")
 
 
 def _of_pod() -> SingleConfig:
@@ -58,7 +58,7 @@ def _of_pod() -> SingleConfig:
 
 
 def _check(file: Path, config: SingleConfig) -> None:
-    """Raises SettingsError for an invalid address, and for a file that cannot be read."""
+    """Raises AgentSettingsError for an invalid address, and for a file that cannot be read."""
     if not config.cluster.server.startswith(("https://", "http://")):
         raise unusable(file, "the server of its cluster must begin with https:// or http://")
     assert config.user is not None

@@ -17,7 +17,7 @@ from nodedevice_api import names
 from nodedevice_common.jitter import jittered
 
 from nodedevice_agent.deviceplugin.rejections import Rejections
-from nodedevice_agent.errors import ApiError, ApiForbidden, ApiNotFound
+from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, log_failure
 from nodedevice_agent.lib.probes import AgentHealth
 
@@ -60,7 +60,7 @@ class LeaseKeeper:
             try:
                 self._lease = await self._renewed(reported)
                 self._succeeded()
-            except ApiError as exc:
+            except ApiRequestError as exc:
                 if reported and isinstance(exc, ApiForbidden):
                     # by an admission policy older than this agent: the renewal matters more than the annotation
                     log.warning(
@@ -78,7 +78,7 @@ class LeaseKeeper:
         self._is_failing = self._is_logged = False
         self._health.is_there("api server")
 
-    def _failed(self, exc: ApiError) -> None:
+    def _failed(self, exc: ApiRequestError) -> None:
         self._is_logged = self._is_logged or log_failure("lease renewal failed; retrying", exc, lease=self._node_name)
         self._is_failing = True
         if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):

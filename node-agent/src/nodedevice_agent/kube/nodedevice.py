@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from nodedevice_api.names import node_device_name
 
 from nodedevice_agent import metrics
-from nodedevice_agent.errors import ApiError, ApiNotFound, ApiRefused
+from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
 from nodedevice_agent.kube.informer import ObjectInformer
 from nodedevice_agent.kube.status import cordoned_ids, well_formed
@@ -187,7 +187,7 @@ class NodeDeviceSync:
                 )
                 pause = _REFUSED_PAUSE_SECONDS
                 self._touch_again(touched_at)
-            except ApiError as exc:
+            except ApiRequestError as exc:
                 failures += 1
                 is_logged = is_logged or log_failure("status write failed; retrying", exc, nodedevice=self.name)
                 pause = pause_seconds(failures)

@@ -9,7 +9,7 @@ from pathlib import Path
 from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 
 PLUGIN_DIR = "device-plugins"
@@ -21,13 +21,13 @@ class KubeletDirectory:
     """Paths below --kubelet-dir, as this process sees them."""
 
     def __init__(self, path: Path, plugin_dir: Path) -> None:
-        """Raises SettingsError where our own plugin directory is the kubelet's: each would remove the other's sockets."""
+        """Raises AgentSettingsError where our own plugin directory is the kubelet's: each would remove the other's sockets."""
         self.path = path
         self.device_plugins = path / PLUGIN_DIR
         self.checkpoint = self.device_plugins / CHECKPOINT
         self.pod_resources = path / "pod-resources" / "kubelet.sock"
         if plugin_dir.resolve() == self.device_plugins.resolve():
-            raise SettingsError(
+            raise AgentSettingsError(
                 f"--plugin-dir {plugin_dir} is the kubelet's plugin directory, and --runtime kubelet needs another one: "
                 "set --plugin-dir to a directory of this agent and register the device plugins there"
             )

@@ -8,7 +8,7 @@ import logging
 from nodedevice_common import probes
 from prometheus_client import REGISTRY
 
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ class AgentHealth:
 
 
 def serve(address: str, health: AgentHealth) -> probes.ProbeServer:
-    """Start serving on HOST:PORT (port 0: any; no host: loopback). Raises SettingsError."""
+    """Start serving on HOST:PORT (port 0: any; no host: loopback). Raises AgentSettingsError."""
     try:
         host, port = probes.parse_address(address)
         checks = {"/healthz": health.live, "/readyz": health.ready}
         server = probes.serve((host or "127.0.0.1", port), checks, REGISTRY)
     except OSError as exc:
-        raise SettingsError(f"--http-address {address}: {exc.strerror}") from exc
+        raise AgentSettingsError(f"--http-address {address}: {exc.strerror}") from exc
     except ValueError as exc:
-        raise SettingsError(f"--http-address {address!r}: must be HOST:PORT, such as 127.0.0.1:9808") from exc
+        raise AgentSettingsError(f"--http-address {address!r}: must be HOST:PORT, such as 127.0.0.1:9808") from exc
     log.info("serving http", extra={"address": f"{host}:{server.server_port}"})
     return server

@@ -21,7 +21,7 @@ from nodedevice_common.token_bucket import TokenBucket
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, grpc_target, is_served, is_too_long
 from nodedevice_agent.podresources import view
 from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode, PodDevices
@@ -49,7 +49,7 @@ class PodResourcesServer:
         alpha_pb2_grpc.add_PodResourcesListerServicer_to_server(_AlphaLister(manager, guard), self._server)
 
     async def start(self) -> None:
-        """Raises SettingsError when the socket cannot be created, or another process serves it."""
+        """Raises AgentSettingsError when the socket cannot be created, or another process serves it."""
         _prepare_socket_path(self._path)
         try:
             self._server.add_insecure_port(grpc_target(self._path))
@@ -176,7 +176,7 @@ def _prepare_socket_path(path: Path) -> None:
         raise _unusable(path, f"{exc.strerror} ({exc.filename})") from exc
 
 
-def _unusable(path: Path, why: str) -> SettingsError:
-    return SettingsError(
+def _unusable(path: Path, why: str) -> AgentSettingsError:
+    return AgentSettingsError(
         f"--pod-resources-socket {path} cannot be used: {why}; give another path, or an empty one to disable the service"
     )

@@ -12,10 +12,10 @@ import msgspec
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.directory import read_checkpoint
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
-from nodedevice_agent.settings import Settings
+from nodedevice_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _MAX_SHOWN = 80
 
 
 def read(state_dir: Path) -> str:
-    """The stored runtime; "" where there is none. Raises SettingsError for anything but a runtime's name."""
+    """The stored runtime; "" where there is none. Raises AgentSettingsError for anything but a runtime's name."""
     path = state_dir / FILE_NAME
     try:
         found = path.read_text(encoding="utf-8").strip()
@@ -34,10 +34,12 @@ def read(state_dir: Path) -> str:
     except IsADirectoryError as exc:
         raise _is_a_directory(path) from exc
     except (OSError, UnicodeDecodeError) as exc:
-        raise SettingsError(f"{path} cannot be read: {exc}; replace it with nodedevice-agent runtime move") from exc
+        raise AgentSettingsError(
+            f"{path} cannot be read: {exc}; replace it with nodedevice-agent runtime move"
+        ) from exc
     if found not in CHOICES:
         known = " or ".join(CHOICES)
-        raise SettingsError(
+        raise AgentSettingsError(
             f"{path} contains {found[:_MAX_SHOWN]!a}, which is not {known}; "
             "replace it with nodedevice-agent runtime move --to …"
         )
@@ -45,18 +47,18 @@ def read(state_dir: Path) -> str:
 
 
 def write(state_dir: Path, runtime: str) -> None:
-    """Raises SettingsError."""
+    """Raises AgentSettingsError."""
     path = state_dir / FILE_NAME
     try:
         checkpoint_file.write(path, f"{runtime}\n")
     except IsADirectoryError as exc:
         raise _is_a_directory(path) from exc
     except OSError as exc:
-        raise SettingsError(f"{path} cannot be written: {exc.strerror}") from exc
+        raise AgentSettingsError(f"{path} cannot be written: {exc.strerror}") from exc
 
 
-def with_selected_runtime(settings: Settings) -> Settings:
-    """The settings with a runtime by name. The state directory must exist. Raises SettingsError."""
+def with_selected_runtime(settings: AgentSettings) -> AgentSettings:
+    """The settings with a runtime by name. The state directory must exist. Raises AgentSettingsError."""
     runtime = select(
         settings.runtime,
         Path(settings.state_dir),
@@ -70,7 +72,7 @@ def with_selected_runtime(settings: Settings) -> Settings:
 def select(runtime: str, state_dir: Path, kubelet_dir: Path, nri_socket: Path, own_names: Iterable[str]) -> str:
     """The runtime to run with, stored for the next start. runtime: the setting, `auto` or one by name.
 
-    own_names: resources of the built-in plugins. Raises SettingsError.
+    own_names: resources of the built-in plugins. Raises AgentSettingsError.
     """
     if runtime not in (AUTO, *CHOICES):
         return runtime
@@ -89,7 +91,7 @@ def select(runtime: str, state_dir: Path, kubelet_dir: Path, nri_socket: Path, o
 
 
 def evidence(state_dir: Path, kubelet_dir: Path, nri_socket: Path, own_names: Iterable[str]) -> Evidence:
-    """What the choice depends on. Raises SettingsError."""
+    """What the choice depends on. Raises AgentSettingsError."""
     kubelet: Checkpoint | None = None
     try:
         kubelet = read_checkpoint(kubelet_dir)
@@ -102,8 +104,8 @@ def evidence(state_dir: Path, kubelet_dir: Path, nri_socket: Path, own_names: It
     return Evidence(read(state_dir), nri_socket.is_socket(), {*own_names, *_names(own)}, _names(kubelet))
 
 
-def _is_a_directory(path: Path) -> SettingsError:
-    return SettingsError(f"{path} is a directory, but must be a file with one word: remove it")
+def _is_a_directory(path: Path) -> AgentSettingsError:
+    return AgentSettingsError(f"{path} is a directory, but must be a file with one word: remove it")
 
 
 def _names(checkpoint: Checkpoint | None) -> set[str]:

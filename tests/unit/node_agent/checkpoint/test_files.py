@@ -12,7 +12,7 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
-from nodedevice_agent.errors import SettingsError, StateDirectoryUsed
+from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 
 JOURNAL = f"{FILE_NAME}.journal"
 
@@ -90,7 +90,8 @@ class TestReading:
 
         monkeypatch.setattr(os, "replace", read_only)
         with pytest.raises(
-            SettingsError, match=rf"--state-dir .*{FILE_NAME} is invalid and cannot be moved.*Read-only.*move the file"
+            AgentSettingsError,
+            match=rf"--state-dir .*{FILE_NAME} is invalid and cannot be moved.*Read-only.*move the file",
         ):
             checkpoint_file.set_aside(tmp_path)
 
@@ -252,7 +253,7 @@ class TestStateDirectory:
 
     def test_a_path_below_a_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(SettingsError, match=r"--state-dir .*file/x cannot be used: Not a directory"):
+        with pytest.raises(AgentSettingsError, match=r"--state-dir .*file/x cannot be used: Not a directory"):
             make_state_dir(tmp_path / "file/x")
 
     def test_a_read_only_file_system_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +262,7 @@ class TestStateDirectory:
 
         monkeypatch.setattr(os, "open", read_only)
         with (
-            pytest.raises(SettingsError, match="cannot be used: Read-only file system; make it writable"),
+            pytest.raises(AgentSettingsError, match="cannot be used: Read-only file system; make it writable"),
             locked_state_dir(tmp_path),
         ):
             pass

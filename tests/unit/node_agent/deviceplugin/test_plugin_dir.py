@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.errors import DirectoryServed, SettingsError
+from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 
 
 @pytest.fixture
@@ -150,13 +150,13 @@ def test_a_manager_that_is_too_busy_to_accept_counts(tmp_path: Path, sockets: Ex
 def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path, make: object, error: str) -> None:
     (tmp_path / "file").touch()
     assert callable(make)
-    with pytest.raises(SettingsError, match=rf"--plugin-dir .*{error}"):
+    with pytest.raises(AgentSettingsError, match=rf"--plugin-dir .*{error}"):
         PluginDirectory.take(make(tmp_path))
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     # /proc takes no new files, not even from root
-    with pytest.raises(SettingsError, match=r"--plugin-dir /proc/self cannot be used"):
+    with pytest.raises(AgentSettingsError, match=r"--plugin-dir /proc/self cannot be used"):
         PluginDirectory.take(Path("/proc/self"))
 
 
@@ -171,7 +171,9 @@ def test_a_directory_removed_below_its_mount_has_a_remedy(tmp_path: Path, monkey
 
         with monkeypatch.context() as mounted:
             mounted.setattr(os, "open", gone)
-            with pytest.raises(SettingsError, match=r"--plugin-dir .*No such file or directory; .*restart this pod"):
+            with pytest.raises(
+                AgentSettingsError, match=r"--plugin-dir .*No such file or directory; .*restart this pod"
+            ):
                 directory.hold()
         directory.hold()
         with pytest.raises(DirectoryServed):

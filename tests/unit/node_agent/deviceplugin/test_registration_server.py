@@ -18,7 +18,7 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
 from nodedevice_agent.deviceplugin.rejections import Rejections
-from nodedevice_agent.errors import DirectoryServed, SettingsError
+from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
@@ -190,7 +190,7 @@ class TestSocketPath:
     ) -> None:
         make(tmp_path / "kubelet.sock")
         with pytest.raises(
-            SettingsError, match=r"--plugin-dir .*cannot create kubelet\.sock: .*not a socket.*remove it"
+            AgentSettingsError, match=r"--plugin-dir .*cannot create kubelet\.sock: .*not a socket.*remove it"
         ):
             await server.start()
         await server.stop()
@@ -198,7 +198,7 @@ class TestSocketPath:
 
     async def test_a_missing_directory_is_an_error(self, tmp_path: Path) -> None:
         server = RegistrationServer(PluginDirectory(tmp_path / "gone"), Manager(tmp_path).connect, Rejections())
-        with pytest.raises(SettingsError, match=r"--plugin-dir .*gone: cannot create kubelet\.sock"):
+        with pytest.raises(AgentSettingsError, match=r"--plugin-dir .*gone: cannot create kubelet\.sock"):
             await server.start()
         await server.stop()
 
@@ -216,7 +216,7 @@ class TestSocketPath:
     ) -> None:
         (tmp_path / "kubelet.sock").touch()
         monkeypatch.setattr(registration_server, "_remove_stale", lambda socket: None)
-        with pytest.raises(SettingsError, match="File exists"):
+        with pytest.raises(AgentSettingsError, match="File exists"):
             await server.start()
         await server.stop()
         assert os.listdir(tmp_path) == ["kubelet.sock"]

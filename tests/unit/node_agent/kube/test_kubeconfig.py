@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kube import kubeconfig as kubeconfigs
 from nodedevice_agent.kube.client import KubeClient
 
@@ -73,7 +73,7 @@ async def test_a_right_one(tmp_path: Path) -> None:
 )
 async def test_a_wrong_one(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "kc").write_text(text, encoding="utf-8")
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(AgentSettingsError) as refused:
         KubeClient.connect(tmp_path / "kc")
     words = str(refused.value)
     assert words.startswith(f"cannot use kubeconfig {tmp_path / 'kc'}: ")
@@ -85,5 +85,5 @@ async def test_a_wrong_one(tmp_path: Path, text: str, said: str) -> None:
 async def test_a_missing_kubeconfig_names_the_default_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setattr(kubeconfigs, "SERVICE_ACCOUNT", str(tmp_path))
-    with pytest.raises(SettingsError, match=r"nowhere: No such file or directory; .* --kubeconfig"):
+    with pytest.raises(AgentSettingsError, match=r"nowhere: No such file or directory; .* --kubeconfig"):
         KubeClient.connect(None)

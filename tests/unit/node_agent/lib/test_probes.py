@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib import probes as http
 from nodedevice_agent.lib.probes import AgentHealth
 from nodedevice_common.probes import HANG_SECONDS
@@ -78,12 +78,12 @@ def test_metrics_and_unknown_paths(port: int) -> None:
     ],
 )
 def test_an_unusable_address_is_an_error(address: str, health: AgentHealth) -> None:
-    with pytest.raises(SettingsError, match="--http-address"):
+    with pytest.raises(AgentSettingsError, match="--http-address"):
         http.serve(address, health)
 
 
 def test_a_port_in_use_is_an_error(port: int, health: AgentHealth) -> None:
-    with pytest.raises(SettingsError, match=rf"--http-address 127\.0\.0\.1:{port}: Address already in use"):
+    with pytest.raises(AgentSettingsError, match=rf"--http-address 127\.0\.0\.1:{port}: Address already in use"):
         http.serve(f"127.0.0.1:{port}", health)
 
 

@@ -14,11 +14,11 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.errors import SettingsError
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime import selected_runtime
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
-from nodedevice_agent.settings import Settings
+from nodedevice_agent.settings import AgentSettings
 
 GPU = "example.com/gpu"
 HELD = Allocation("uid", "main", GPU, {-1: ("d0",)}, b"")
@@ -95,7 +95,7 @@ def test_a_name_in_the_kubelets_checkpoint_selects_the_kubelet(
 )
 def test_names_of_every_built_in_plugin_count(node: Path, nri: Path, plugins: dict[str, object], name: str) -> None:
     kubelet_knows(node, name)
-    settings = Settings(
+    settings = AgentSettings(
         runtime="auto",
         state_dir=str(node / "s"),
         kubelet_dir=str(node / "k"),
@@ -128,7 +128,7 @@ def test_none_is_not_stored(node: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"docker\n", b"\xff", b"x" * 10_000])
 def test_an_invalid_runtime_is_an_error_with_a_remedy(node: Path, content: bytes) -> None:
     (node / "s/runtime").write_bytes(content)
-    with pytest.raises(SettingsError, match="nodedevice-agent runtime move") as caught:
+    with pytest.raises(AgentSettingsError, match="nodedevice-agent runtime move") as caught:
         select(node)
     assert len(str(caught.value)) < 600
 
@@ -139,14 +139,14 @@ def test_a_directory_in_its_place_must_be_removed(node: Path) -> None:
         assert result.exit_code == 1
         assert f"{node / 's/runtime'} is a directory" in result.output
         assert "remove it" in result.output
-    with pytest.raises(SettingsError, match="remove it"):
+    with pytest.raises(AgentSettingsError, match="remove it"):
         select(node)
     (node / "s/runtime").rmdir()
     assert command(node, "move", "--to", "nri").exit_code == 0
 
 
 def test_a_state_directory_that_cannot_be_written_is_an_error(node: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot be written"):
+    with pytest.raises(AgentSettingsError, match="cannot be written"):
         selected_runtime.select("auto", node / "none", node / "k", node / "nri.sock", ())
 
 

@@ -15,17 +15,12 @@ import kopf
 from nodedevice_api import names
 
 from nodedevice_operator import probes as http
-from nodedevice_operator.agents.api import AgentsApi
-from nodedevice_operator.agents.monitor import AgentMonitor
-from nodedevice_operator.capacity.api import CapacityApi
-from nodedevice_operator.capacity.reconciler import CapacityReconciler
-from nodedevice_operator.conditions.api import ConditionsApi
-from nodedevice_operator.conditions.reconciler import ConditionsReconciler
+from nodedevice_operator.agents.monitor import AgentMonitor, AgentsApi
+from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
+from nodedevice_operator.conditions.reconciler import ConditionsApi, ConditionsReconciler
 from nodedevice_operator.errors import OperatorError, TaskEnded
-from nodedevice_operator.events.api import EventsApi
-from nodedevice_operator.events.recorder import EventRecorder
-from nodedevice_operator.evictions.api import EvictionsApi
-from nodedevice_operator.evictions.controller import EvictionController
+from nodedevice_operator.events.recorder import EventRecorder, EventsApi
+from nodedevice_operator.evictions.controller import EvictionController, EvictionsApi
 from nodedevice_operator.informers.informer import KINDS, Informer
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
@@ -39,8 +34,7 @@ from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.nodelabels.api import NodeLabelsApi
-from nodedevice_operator.nodelabels.controller import NodeLabelController
+from nodedevice_operator.nodelabels.controller import NodeLabelController, NodeLabelsApi
 from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler
 from nodedevice_operator.reconcile.node import NodeReconciler

@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nodedevice_operator.agents.api import AgentsApi
-from nodedevice_operator.capacity.api import CapacityApi
-from nodedevice_operator.conditions.api import ConditionsApi
+from nodedevice_operator.agents.monitor import AgentsApi
+from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.conditions.conditions import ConditionValue
+from nodedevice_operator.conditions.reconciler import ConditionsApi
 from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
-from nodedevice_operator.events.api import EventsApi
+from nodedevice_operator.events.recorder import EventsApi
 from nodedevice_operator.events.transitions import Event
-from nodedevice_operator.evictions.api import EvictionsApi
+from nodedevice_operator.evictions.controller import EvictionsApi
 from nodedevice_operator.kube.api import Cluster, Listed
-from nodedevice_operator.nodelabels.api import NodeLabelsApi
+from nodedevice_operator.nodelabels.controller import NodeLabelsApi
 from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition

@@ -12,17 +12,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from nodedevice_operator.agents.api import AgentsApi
-from nodedevice_operator.agents.liveness import ALIVE, GRACE_SECONDS, MISSING, AgentState, LeaseTable
-from nodedevice_operator.agents.stored_state import stored_agents, stored_state
+from nodedevice_operator.agents.liveness import (
+    ALIVE,
+    GRACE_SECONDS,
+    MISSING,
+    AgentState,
+    LeaseTable,
+    stored_agents,
+    stored_state,
+)
 from nodedevice_operator.errors import ApiError, Unavailable
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, EventReason, about_node
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.api import PAGE, Requests, path_segment
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.lease import LeaseList, LeaseRecord, lease_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.workqueue import WorkQueue
 
@@ -35,6 +45,28 @@ _CLOSE_POLLS: Final = 20
 
 _OUTAGE: Final = "ManyAgentLeasesExpired"
 _OUTAGE_ENDED: Final = "ManyAgentLeasesExpiredEnded"
+
+
+class AgentsApi(Requests):
+    """Reads Leases in one namespace, which holds nothing but the agents'."""
+
+    def __init__(self, client: Client, leases_namespace: str) -> None:
+        super().__init__(client)
+        self.leases_namespace = leases_namespace
+
+    async def list_leases(self) -> dict[str, LeaseRecord]:
+        """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing."""
+        found: dict[str, LeaseRecord] = {}
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(self.leases_namespace)}/leases"
+        query: dict[str, str | int] = {"limit": PAGE, "resourceVersion": "0"}
+        while True:
+            data = await self._client.request("GET", "leases", path, query=query)
+            page = decode("GET", "leases", data, LeaseList)
+            for lease in page.items:
+                found[lease.metadata.name] = lease_record(lease, names.AGENT_LEASE_SECONDS)
+            if not page.metadata.continue_:
+                return found
+            query = {"limit": PAGE, "continue": page.metadata.continue_}
 
 
 class AgentMonitor:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nodedevice_operator.agents.liveness import AgentState
-from nodedevice_operator.capacity.api import CapacityApi
 from nodedevice_operator.capacity.decide import (
     Apply,
     CapacityDecision,
@@ -25,8 +24,10 @@ from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_node_device
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.api import CORE, Requests, path_segment
+from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 
@@ -65,6 +66,34 @@ class CapacityOutcome:
 
 
 _NOTHING: Final = CapacityOutcome({})
+
+
+class CapacityApi(Requests):
+    """Reads and writes capacity and allocatable of Nodes."""
+
+    async def read_node(self, name: str) -> NodeRecord:
+        """The Node as it is now. Raises NotFound."""
+        data = await self._client.request("GET", "nodes", f"{CORE}/nodes/{path_segment(name)}")
+        return decode_record("GET", "nodes", data, NodeSchema, node_record)
+
+    async def apply_capacity(self, node: NodeRecord, numbers: Mapping[str, int], *, force: bool) -> NodeRecord:
+        """Apply exactly these extended resources to this version of the Node; return the Node after the write.
+
+        Server-side apply removes those of ours that are not in `numbers`.
+        Raises Conflict when the Node has changed since, or when others own a field that must change and force is False;
+        Invalid when the Node has another uid.
+        """
+        quantities = {resource: str(number) for resource, number in sorted(numbers.items())}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            # The API server rejects the apply if the uid or the version differs: the Node was recreated under this name,
+            # or another client, in particular another operator, has written it since the decision.
+            "metadata": {"name": node.name, "uid": node.uid, "resourceVersion": str(node.resource_version)},
+            "status": {"capacity": quantities, "allocatable": quantities},
+        }
+        data = await self._apply("nodes/status", f"{CORE}/nodes/{path_segment(node.name)}/status", body, force=force)
+        return decode_record("PATCH", "nodes", data, NodeSchema, node_record)
 
 
 class CapacityReconciler:

@@ -8,7 +8,7 @@ from typing import Final
 import click
 from nodedevice_api import names
 
-from nodedevice_operator.agents.api import AgentsApi
+from nodedevice_operator.agents.monitor import AgentsApi
 from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.api import WorkloadsApi
 from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_agents, of_node_devices, table

@@ -14,7 +14,7 @@ from typing import Final
 import click
 from nodedevice_api import names
 
-from nodedevice_operator.capacity.api import CapacityApi
+from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.api import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, Leftover, LeftoversApi, WorkloadsApi
 from nodedevice_operator.cli.crds import NAMES, CrdApi
@@ -27,7 +27,7 @@ from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, Timing
 from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
-from nodedevice_operator.nodelabels.api import NodeLabelsApi
+from nodedevice_operator.nodelabels.controller import NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.requiredplugins.api import RequiredPluginsApi

@@ -1,9 +1,9 @@
 """Writes the operator's conditions of a node's NodeDevices, where they are not stored like that yet."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from nodedevice_api import names
 from nodedevice_api.names import Reason
@@ -12,12 +12,13 @@ from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.capacity.reconciler import CapacityOutcome
 from nodedevice_operator.conditions import conditions
-from nodedevice_operator.conditions.api import ConditionsApi
+from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import now_text
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.kube.api import OWN, Requests, now_text, path_segment
+from nodedevice_operator.kube.decode import decode_record
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, is_real, node_device_record
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 
 # A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
@@ -32,6 +33,47 @@ class ConditionsMemory:
     """What is remembered of a node. node_missing_since: when a NodeDevice was first seen without its Node (monotonic seconds)."""
 
     node_missing_since: float | None = None
+
+
+class ConditionsApi(Requests):
+    """Writes conditions of NodeDevices."""
+
+    async def apply_conditions(
+        self, record: NodeDeviceRecord, conditions: Sequence[ConditionValue]
+    ) -> NodeDeviceRecord:
+        """Write all the operator's conditions of this NodeDevice; return the object after the write. Nobody else owns these types.
+
+        Raises NotFound when it is gone, also when another object has its name by now.
+        """
+        written = await self._apply_by_name(record.name, conditions)
+        if written.uid != record.uid:
+            # The API server ignores a uid in the status of a custom resource (1.37). Conditions decided for the deleted object
+            # are removed from its successor; the watch brings the successor, and it gets conditions of its own.
+            await self._apply_by_name(record.name, ())
+            raise NotFound("PATCH", f"{names.NODE_DEVICES}/status", f"{record.name} is another object by now")
+        return written
+
+    async def _apply_by_name(self, name: str, conditions: Sequence[ConditionValue]) -> NodeDeviceRecord:
+        path = f"{OWN}/{names.NODE_DEVICES}/{path_segment(name)}/status"
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.NODE_DEVICE,
+            "metadata": {"name": name},
+            "status": {"conditions": [_encode(condition) for condition in conditions]},
+        }
+        data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
+        return decode_record("PATCH", names.NODE_DEVICES, data, NodeDeviceSchema, node_device_record)
+
+
+def _encode(value: ConditionValue) -> dict[str, Any]:
+    return {
+        "type": value.type,
+        "status": value.status,
+        "reason": value.reason,
+        "message": value.message,
+        "lastTransitionTime": value.since,
+        "observedGeneration": value.observed_generation,
+    }
 
 
 class ConditionsReconciler:

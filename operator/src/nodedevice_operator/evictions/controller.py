@@ -13,15 +13,33 @@ from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading,
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_pod
 from nodedevice_operator.evictions import policy as evictions
-from nodedevice_operator.evictions.api import EvictionsApi
 from nodedevice_operator.evictions.policy import EvictionCandidate, PendingEvictions, Policy
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.api import CORE, Requests, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import is_real
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 2.0
+
+
+class EvictionsApi(Requests):
+    """Evicts pods by the Eviction API."""
+
+    async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Evict the pod of that uid, if its PodDisruptionBudgets allow it.
+
+        Raises Unavailable while they do not, NotFound when it is gone, Conflict when another pod has its name.
+        """
+        path = f"{CORE}/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}/eviction"
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._client.request("POST", "pods/eviction", path, body=body)
 
 
 class EvictionController:

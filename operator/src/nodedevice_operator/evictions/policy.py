@@ -11,7 +11,7 @@ from typing import Final, Literal
 from nodedevice_common.backoff import exponential_seconds
 from nodedevice_common.token_bucket import refilled
 
-from nodedevice_operator.events.aggregate import some
+from nodedevice_operator.events.transitions import some
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
 
 Policy = Literal["report", "evict"]

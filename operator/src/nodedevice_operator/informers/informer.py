@@ -175,8 +175,9 @@ class Informer:
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
                     position.version = self._take(line)
-                    position.backoff.reset()
-                    has_brought = True
+                    if not has_brought:
+                        position.backoff.reset()
+                        has_brought = True
         except InvalidResponse as error:
             # the same line again would be no better
             position.version = None

@@ -2,8 +2,7 @@
 
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
-from nodedevice_operator.agents.liveness import AgentState, StoredAgent
-from nodedevice_operator.agents.stored_state import stored_agents, stored_state
+from nodedevice_operator.agents.liveness import AgentState, StoredAgent, stored_agents, stored_state
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device

@@ -9,9 +9,8 @@ from itertools import count
 import pytest
 from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
 from nodedevice_operator.events import recorder as module
-from nodedevice_operator.events.aggregate import DeviceAggregate
 from nodedevice_operator.events.recorder import EventRecorder
-from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, about_pod
+from nodedevice_operator.events.transitions import NORMAL, WARNING, About, DeviceAggregate, Event, about_pod
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.pod import PodRecord
 

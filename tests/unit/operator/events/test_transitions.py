@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_operator.events.aggregate import some
-from nodedevice_operator.events.transitions import merged, transitions
+from nodedevice_operator.events.transitions import merged, some, transitions
 from nodedevice_operator.objects.nodedevice import (
     AllocationRecord,
     DeviceRecord,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.capacity.api import CapacityApi
-from nodedevice_operator.conditions.api import ConditionsApi
+from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.conditions.conditions import ConditionValue
+from nodedevice_operator.conditions.reconciler import ConditionsApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.api import Cluster
@@ -17,7 +17,7 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.leader.election import LeaderLease
 from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.nodelabels.api import NodeLabelsApi
+from nodedevice_operator.nodelabels.controller import NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
 
 from tests.fakes.operator.operator_model import node_device

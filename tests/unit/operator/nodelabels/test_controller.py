@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.nodelabels.api import NodeLabelsApi
-from nodedevice_operator.nodelabels.controller import NodeLabelController
+from nodedevice_operator.nodelabels.controller import NodeLabelController, NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import DeviceRecord
 

@@ -85,9 +85,9 @@ def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) 
     [
         ("nodedevice", "A NodeDevice is one resource on one node"),
         ("nodedevice.spec.cordonedDevices", "Device ID, or * (or the word all) for every device of the resource."),
-        ("nodedevice.status", "Devices that are healthy, not cordoned, and held by nobody."),
+        ("nodedevice.status", "Devices that are healthy, not cordoned and not held."),
         ("nodedevice.status.devices", "Missing means that a container holds it"),
-        ("nodedevice.status.allocations", "The pod is over or gone; its container"),
+        ("nodedevice.status.allocations", "The pod is over or gone, and its container"),
         ("poddevice.status.containers.resources", "Its devices, sorted by id."),
     ],
 )

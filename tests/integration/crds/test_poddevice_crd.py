@@ -119,7 +119,7 @@ def test_identity_cannot_change(client: Client, namespace: str, field: str) -> N
     client.create(pod_device(namespace))
     change = {"spec": {field: "another"}}
     said = refusal(lambda: client.patch(PodDevice, "pod-a", change, namespace=namespace, patch_type=PatchType.MERGE))
-    assert "cannot change; delete this object and the operator makes it anew" in said
+    assert "cannot change; delete this object and the operator creates it again" in said
 
 
 def test_has_no_status_door(client: Client, namespace: str) -> None:

@@ -81,7 +81,7 @@ async def test_registration_that_is_refused_harms_nobody(stack: Stack) -> None:
     finally:
         await plugin.stop()
     assert gpus(stack, NODE_B) == 2
-    stack.wait_for("an Event tells of it", lambda: "RegistrationRejected" in _event_reasons(stack, NODE_B))
+    stack.wait_for("an Event tells of it", lambda: "RegistrationRefused" in _event_reasons(stack, NODE_B))
 
 
 @pytest.mark.kubelet("scenario 85")

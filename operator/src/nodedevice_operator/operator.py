@@ -131,6 +131,7 @@ class Operator:
         self._subscribe()
         self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
         self._running: list[asyncio.Task[None]] = []
+        self._failed: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._kopf: asyncio.Task[None] | None = None
         self._is_cleaned_up = False
@@ -170,8 +171,8 @@ class Operator:
             # not sooner: a request of kopf that is still running would fail, and that would look like a failure of kopf
             for client in self._clients:
                 await client.close()
-        for task in self._running:
-            _raise_failure(task)
+        if self._failed is not None:
+            _raise_failure(self._failed)
         log.info("stopped")
 
     def _registry(self) -> kopf.OperatorRegistry:
@@ -185,9 +186,14 @@ class Operator:
     async def _start(self, **_: Any) -> None:
         for name, work in self._tasks().items():
             task = asyncio.create_task(work, name=name)
-            # none of them ever ends
-            task.add_done_callback(lambda _: self._stop.set())
+            task.add_done_callback(self._task_ended)
             self._running.append(task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """None of them ever ends by itself; at the clean-up all do, the election's as soon as it has given up the lead."""
+        if not self._is_cleaned_up and self._failed is None:
+            self._failed = task
+        self._stop.set()
 
     async def _log_in(self, **_: Any) -> kopf.AiohttpSession:
         return kopf.AiohttpSession(server=self._api_health.server, aiohttp_session=self._client.lend_session())

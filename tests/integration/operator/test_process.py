@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,6 +155,23 @@ def test_an_account_without_rights_is_told_which(
     assert len(told) == len(set(told))
     assert operator.get("/readyz")[0] == 503
     assert operator.stop() == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01, 0.02, 0.04, 0.06, 0.1])
+def test_a_stop_at_any_moment_of_the_start_is_no_failure(
+    installed: ControlPlane, tmp_path: Path, seconds: float
+) -> None:
+    """Parts of it have not begun then, and others end by themselves when the lead is given up."""
+    kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-operator", tmp_path / "kubeconfig")
+    program = Path(sys.executable).with_name("nodedevice-operator")
+    command = [str(program), "run", "--kubeconfig", str(kubeconfig), "--http-address", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert "serving" in running.stderr.readline()
+        time.sleep(seconds)
+        running.send_signal(signal.SIGTERM)
+        rest = running.stderr.read()
+        assert running.wait(30) == 0, rest
 
 
 def test_its_log_is_text_for_people(installed: ControlPlane, tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ _MOST_ROUNDS: Final = 5
 _REPORT_AFTER: Final = 3
 
 
+# What the log says of each Event.
+_LOGGED: Final = {
+    EventReason.CAPACITY_REPAIRED: "drift: another client changed an extended resource; restored it",
+    EventReason.CAPACITY_CONFLICT: "conflict: an extended resource is owned by another field manager",
+    EventReason.CAPACITY_CONFLICT_ENDED: "conflict over an extended resource has ended",
+}
+
+
 @dataclass(slots=True)
 class CapacityMemory:
     """What is remembered of a Node between two reconciles.
@@ -235,6 +243,7 @@ class CapacityReconciler:
 
     def _report(self, name: str, events: Iterable[Event]) -> None:
         for event in events:
-            fields = {"node": name, "reason": event.reason, "detail": event.message}
-            log.warning("extended resource is owned by another field manager", extra=fields)
+            # each is on the Node and on the NodeDevice
+            if event.about.kind == "Node":
+                log.warning(_LOGGED[event.reason], extra={"node": name, "detail": event.message})
             self._recorder.post(event)

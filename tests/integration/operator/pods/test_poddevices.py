@@ -78,6 +78,8 @@ def test_two_resources_are_one_poddevice_and_each_is_told(node: PlayedNode, pods
     uid = pods.run("pod-a", node.name)
     node.make(NIC)
     node.publish(healthy=4, allocations=[pods.holds("pod-a", uid, "gpu-1")])
+    # before the other one: two that are allocated within one reconcile are one Event
+    node.wait_events("DevicesAllocated", 1, about="pod-a", namespace=pods.namespace)
     node.publish(NIC, healthy=1, broken=1, allocations=[pods.holds("pod-a", uid, "gpu-1", container="side")])
     pods.wait("pod-a", lambda s: s is not None and s["resources"] == f"{GPU}=1,{NIC}=1", "shows both")
     status = pods.shown("pod-a")

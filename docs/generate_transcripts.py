@@ -158,7 +158,7 @@ class _Stories:
         self._until_reported("CapacityConflict", _NIC_B)
         self._until_reason(_NIC_B, "Ready", "ForeignOwner", _SOON_SECONDS)
         get = f"kubectl get nodedevice {_NIC_B} -o wide"
-        words = f"When a device plugin registers for `{_NIC}` on {NODE_B}, something else has set it there. It is left alone:"
+        words = f"When a device plugin registers for `{_NIC}` on {NODE_B}, another writer has set it. The name is not written:"
         held = self._part(words, taken, get, f"kubectl describe nodedevice {_NIC_B}")
         path = _NIC.replace("/", "~1")
         steps = [{"op": "remove", "path": f"/status/{field}/{path}"} for field in ("capacity", "allocatable")]

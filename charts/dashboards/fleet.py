@@ -51,7 +51,7 @@ def _now(board: dashboard.Dashboard) -> None:
         ),
         number(
             "Conflicts",
-            "Resources that somebody else sets on the Node: they are left alone, and not offered.",
+            "Resources that another field manager owns on the Node: the operator does not write them.",
             f"sum({q.once('nodedevice_operator_conflicts')})",
             thresholds=any_is_bad(),
         ),

@@ -62,6 +62,7 @@ class Store(Generic[K2, R]):
 
     def update(self, record: R) -> None:
         """Store a watched object, and call the handlers if that changed what is known."""
+        # the key's type is that of the store, as in put()
         before = self._by_key.get(record.key)  # type: ignore[arg-type]
         if self.put(record):
             self._notify(record.node, before, record)

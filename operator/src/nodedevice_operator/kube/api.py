@@ -112,7 +112,7 @@ class Cluster(Requests):
         """Uid and resource version of every object of that kind (its plural), by its key in the cache, page by page."""
         path = f"{_FORMS[kind][0]}/{kind}"
         async for page, _ in self._pages(kind, path, PartialObjectList, accept=_METADATA_ONLY):
-            # a version that is none is that of an object that is left alone
+            # an object without a valid version is skipped
             metadata = [item.metadata for item in page.items or () if item.metadata.resource_version.isdecimal()]
             yield {(m.namespace, m.name) if m.namespace else m.name: (m.uid, int(m.resource_version)) for m in metadata}
 
@@ -127,7 +127,7 @@ class Cluster(Requests):
             return frozenset()
 
     async def _list(self, what: str, path: str, form: type[ListOf], make: Callable[[Any], R]) -> Listed[R]:
-        """A whole list as records. One of which no record can be made is told, and holds up no other."""
+        """A whole list as records. An object that cannot be decoded is logged, and delays no other."""
         records: list[R] = []
         undecoded: set[Key] = set()
         version = ""

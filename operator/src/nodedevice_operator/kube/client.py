@@ -1,6 +1,6 @@
 """Requests to the API server, on one aiohttp session: sent, counted, and every failure turned into an error of ours.
 
-Knows no kinds of objects. Errors are told apart by status code and causes, never by their text. No request runs in a thread; only
+Knows no kinds of objects. Errors are classified by status code and causes, never by their text. No request runs in a thread; only
 a host name that has to be resolved does.
 """
 

@@ -19,7 +19,7 @@ from nodedevice_common.kubeconfig import KubeconfigProblem, read
 
 from nodedevice_operator.errors import CredentialsError
 
-# As often as the kubernetes package reads the service account's token anew.
+# As often as the kubernetes package reads the service account's token again.
 _TOKEN_LIFE_SECONDS: Final = 60.0
 _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # What the package lets out for a file that is no kubeconfig.
@@ -57,7 +57,7 @@ class Credentials:
         return str(value) if value else None
 
     def refused(self) -> None:
-        """The API server did not accept the token: read it anew for the next request."""
+        """The API server did not accept the token: read it again for the next request."""
         self._read_at = float("-inf")
 
     def transport_options(self) -> dict[str, Any]:

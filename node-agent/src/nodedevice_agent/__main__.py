@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
-from nodedevice_common import logs
+from nodedevice_common import observability
 
 from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
@@ -23,8 +23,7 @@ from nodedevice_agent.cli.simulate import simulate
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient, until_done
-from nodedevice_agent.lib import probes as http
-from nodedevice_agent.lib.probes import AgentHealth
+from nodedevice_agent.metrics import AgentHealth, serve
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import AgentSettings, Runtime, TopologyPolicy, TopologyScope, load
@@ -134,7 +133,7 @@ def run(config: Path | None, **flags: Any) -> None:
     """Run the agent until SIGTERM or SIGINT."""
     try:
         settings = load(config, {field: value for field, value in flags.items() if value is not None})
-        logs.set_up(settings.log_level, settings.log_format, _LIBRARIES)
+        observability.set_up_logs(settings.log_level, settings.log_format, _LIBRARIES)
         # Imported objects live as long as the process. Without them (47,000), a full collection no longer pauses it for 50 ms.
         gc.collect()
         gc.freeze()
@@ -177,7 +176,7 @@ async def _run(settings: AgentSettings) -> None:
     make_state_dir(state_dir)
     cluster = KubeClient.connect(Path(settings.kubeconfig) if settings.kubeconfig else None)
     health = AgentHealth("plugin directory", "node", "api server", "pods")
-    server = http.serve(settings.http_address, health)
+    server = serve(settings.http_address, health)
     try:
         with ExitStack() as stack:
             directory = await _wait_for(lambda: stack.enter_context(PluginDirectory.take(plugin_dir)), health)

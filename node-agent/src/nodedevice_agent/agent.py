@@ -26,7 +26,7 @@ from nodedevice_agent.kube.publisher import Publisher, RecordOnly
 from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.lib.probes import AgentHealth
+from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.numa import read_topology
 from nodedevice_agent.podresources.server import PodResourcesServer

@@ -1,17 +1,22 @@
-"""The agent's Prometheus metrics. Labels are bounded: resource names are few on a node, reasons are a fixed list.
+"""The agent's Prometheus metrics, and its health, which is served beside them.
 
-They cover this node alone and do not name it: the scraper adds the node to every series. Allocations are labelled by pod, as a
-node has a few hundred at most.
+Labels are bounded: resource names are few on a node, reasons are a fixed list. They cover this node alone and do
+not name it: the scraper adds the node to every series. Allocations are labelled by pod, as a node has a few hundred at most.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Final
 
+from nodedevice_common import observability
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import Snapshot
+from nodedevice_agent.errors import AgentSettingsError
+
+log = logging.getLogger(__name__)
 
 # a second series for each counter, which is not needed: at thousands of nodes they add up
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -169,3 +174,45 @@ def observe(now: Snapshot) -> None:
     PODS_WAITING.labels(now.resource_name).set(len(now.pending))
     ENDPOINT_RUNNING.labels(now.resource_name).set(now.state is EndpointState.RUNNING)
     ALLOCATIONS.update(now)
+
+
+class AgentHealth:
+    """What /healthz and /readyz answer: the event loop still turns (beat() every few seconds from it); and what is missing, if
+    anything, of what the agent waits for: plugins that are served, the API server reached.
+    """
+
+    def __init__(self, *waits_for: str) -> None:
+        self._heartbeat = observability.Heartbeat()
+        self.beat = self._heartbeat.beat
+        self._missing = dict.fromkeys(waits_for, "not yet")
+
+    def is_there(self, what: str) -> None:
+        self._missing.pop(what, None)
+
+    def is_missing(self, what: str, why: str) -> None:
+        self._missing[what] = why
+
+    def is_ready(self, what: str) -> bool:
+        return what not in self._missing
+
+    def live(self) -> tuple[bool, str]:
+        problem = self._heartbeat.problem()
+        return not problem, problem or "ok"
+
+    def ready(self) -> tuple[bool, str]:
+        missing = sorted(self._missing.items())
+        return not missing, "; ".join(f"{what}: {why}" for what, why in missing) or "ok"
+
+
+def serve(address: str, health: AgentHealth) -> observability.ProbeServer:
+    """Start serving on HOST:PORT (port 0: any; no host: loopback). Raises AgentSettingsError."""
+    try:
+        host, port = observability.parse_address(address)
+        checks = {"/healthz": health.live, "/readyz": health.ready}
+        server = observability.serve((host or "127.0.0.1", port), checks, REGISTRY)
+    except OSError as exc:
+        raise AgentSettingsError(f"--http-address {address}: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise AgentSettingsError(f"--http-address {address!r}: must be HOST:PORT, such as 127.0.0.1:9808") from exc
+    log.info("serving http", extra={"address": f"{host}:{server.server_port}"})
+    return server

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-from nodedevice_common import logs
+from nodedevice_common import observability
 
 from nodedevice_operator import __version__, settings
 from nodedevice_operator.cli.check import check
@@ -75,8 +75,8 @@ main.add_command(check)
     default=None,
     help="Have that policy mark pods too that wait for a resource before it is advertised (the default), or not.",
 )
-@click.option("--log-level", type=click.Choice(get_args(logs.LogLevel)), help="Least level that is logged.")
-@click.option("--log-format", type=click.Choice(get_args(logs.LogFormat)), help="For people or for machines.")
+@click.option("--log-level", type=click.Choice(get_args(observability.LogLevel)), help="Least level that is logged.")
+@click.option("--log-format", type=click.Choice(get_args(observability.LogFormat)), help="For people or for machines.")
 def run(config_file: Path | None, **flags: Any) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
@@ -98,7 +98,7 @@ def _set_up_log(chosen: settings.OperatorSettings) -> None:
     # these log each attempt of each request; what matters of it is logged once, by kube.health
     requests = logging.WARNING if chosen.log_level == "debug" else logging.CRITICAL
     libraries = {"kopf": requests, "asyncio": logging.WARNING}
-    logs.set_up(chosen.log_level, chosen.log_format, libraries)
+    observability.set_up_logs(chosen.log_level, chosen.log_format, libraries)
 
 
 def _policies(given: tuple[str, ...]) -> dict[str, str] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from nodedevice_common import probes
+from nodedevice_common import observability
 from prometheus_client import CollectorRegistry
 
 from nodedevice_operator.errors import OperatorSettingsError
@@ -15,7 +15,9 @@ def serve(address: tuple[str, int], health: Health, registry: CollectorRegistry)
     Raises OperatorSettingsError when the address cannot be used.
     """
     try:
-        server = probes.serve(address, {"/healthz": _check(health.live), "/readyz": _check(health.ready)}, registry)
+        server = observability.serve(
+            address, {"/healthz": _check(health.live), "/readyz": _check(health.ready)}, registry
+        )
     except OSError as exc:
         raise OperatorSettingsError(
             "httpAddress", f"{address[0]}:{address[1]} cannot be used ({exc.strerror or exc})"
@@ -24,7 +26,7 @@ def serve(address: tuple[str, int], health: Health, registry: CollectorRegistry)
     return str(host), int(port)
 
 
-def _check(question: Callable[[], tuple[bool, tuple[str, ...]]]) -> probes.Check:
+def _check(question: Callable[[], tuple[bool, tuple[str, ...]]]) -> observability.Check:
     def answer() -> tuple[bool, str]:
         is_good, problems = question()
         return is_good, "\n".join(["ok" if is_good else "not ok", *problems])

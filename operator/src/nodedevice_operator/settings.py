@@ -13,8 +13,7 @@ from msgspec import Meta
 from nodedevice_api import names
 from nodedevice_api.resource_names import resource_name_problem
 from nodedevice_common import settings_loader
-from nodedevice_common.logs import LogFormat, LogLevel
-from nodedevice_common.probes import parse_address
+from nodedevice_common.observability import LogFormat, LogLevel, parse_address
 
 from nodedevice_operator.errors import OperatorSettingsError
 from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy

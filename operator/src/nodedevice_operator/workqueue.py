@@ -7,11 +7,11 @@ reconciles, come after them. Deferred work comes last, so that it delays nothing
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from nodedevice_common.backoff import exponential_seconds
-from nodedevice_common.jitter import jittered
+from nodedevice_common.pacing import exponential_seconds, jittered
 
 from nodedevice_operator.errors import ApiError, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.metrics.metrics import Metrics
@@ -181,7 +181,7 @@ class WorkQueue:
         if isinstance(error, Unavailable) and error.retry_after_seconds:
             delay = max(delay, error.retry_after_seconds)
         # an outage of the API server ends for all nodes at once: spread the retries
-        delay = jittered(delay, 0.2)
+        delay = jittered(delay, 0.2, random.random())
         # A first failure is usually settled by the retry. Failures that all requests share are logged by ApiHealth.
         is_for_all = isinstance(error, Unreachable | Unauthorized)
         level = logging.WARNING if attempt == _WARN_AFTER_FAILURES and not is_for_all else logging.DEBUG

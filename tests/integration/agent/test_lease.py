@@ -13,7 +13,7 @@ from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
-from nodedevice_agent.lib.probes import AgentHealth
+from nodedevice_agent.metrics import AgentHealth
 from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 
 from hack.cluster.errors import CommandError

@@ -1,11 +1,22 @@
-"""Allocations as Prometheus metrics: the current ones alone."""
+"""/metrics, with the current allocations alone; /healthz and /readyz; errors for an unusable address."""
 
-from nodedevice_agent.metrics import MOST_CONTAINERS, AllocationCollector
+import errno
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from nodedevice_agent import metrics
+from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.metrics import MOST_CONTAINERS, AgentHealth, AllocationCollector
+from nodedevice_common.observability import HANG_SECONDS
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, pod
 
 
-def told(collector: AllocationCollector) -> dict[tuple[str, ...], float]:
+def held(collector: AllocationCollector) -> dict[tuple[str, ...], float]:
     (family,) = collector.collect()
     return {
         (s.labels["namespace"], s.labels["pod"], s.labels["container"], s.labels["resource_name"]): s.value
@@ -20,7 +31,7 @@ def test_by_pod_and_container_and_resource() -> None:
     scenario.run(pod("a", container("one", gpu=2, nic=1), container("two", gpu=1)), pod("b", nic=1))
     for name in (GPU, NIC):
         collector.update(scenario.snapshot(name))
-    assert told(collector) == {
+    assert held(collector) == {
         ("default", "a", "one", GPU): 2,
         ("default", "a", "two", GPU): 1,
         ("default", "a", "one", NIC): 1,
@@ -35,7 +46,7 @@ def test_allocations_of_a_deleted_pod_are_removed() -> None:
     collector.update(scenario.snapshot())
     scenario.gone("a")
     collector.update(scenario.snapshot())
-    assert told(collector) == {("default", "b", "main", GPU): 1}
+    assert held(collector) == {("default", "b", "main", GPU): 1}
 
 
 def test_an_update_replaces_one_resource_and_keeps_the_others() -> None:
@@ -46,7 +57,7 @@ def test_an_update_replaces_one_resource_and_keeps_the_others() -> None:
     collector.update(scenario.snapshot(GPU))
     collector.update(scenario.snapshot(NIC))
     collector.update(scenario.snapshot(GPU))
-    assert len(told(collector)) == 2
+    assert len(held(collector)) == 2
 
 
 def test_as_many_containers_as_were_promised() -> None:
@@ -55,8 +66,98 @@ def test_as_many_containers_as_were_promised() -> None:
     scenario.plugin(device_ids(count))
     scenario.run(*(pod(f"p{number:04}", gpu=1) for number in range(count)))
     collector.update(scenario.snapshot())
-    assert len(told(collector)) == MOST_CONTAINERS
+    assert len(held(collector)) == MOST_CONTAINERS
 
 
 def test_nothing_yet() -> None:
-    assert told(AllocationCollector()) == {}
+    assert held(AllocationCollector()) == {}
+
+
+@pytest.fixture
+def health() -> AgentHealth:
+    return AgentHealth("node", "api server")
+
+
+@pytest.fixture
+def port(health: AgentHealth) -> Iterator[int]:
+    server = metrics.serve("127.0.0.1:0", health)
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_ready_when_nothing_is_missing(health: AgentHealth, port: int) -> None:
+    assert get(port, "/readyz") == (503, "api server: not yet; node: not yet\n")
+    health.is_there("node")
+    health.is_missing("api server", "the lease cannot be renewed")
+    assert get(port, "/readyz") == (503, "api server: the lease cannot be renewed\n")
+    health.is_there("api server")
+    health.is_there("never missed")
+    assert get(port, "/readyz?verbose") == (200, "ok\n")
+    assert health.is_ready("node")
+
+
+def test_healthy_while_the_event_loop_turns(health: AgentHealth, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert get(port, "/healthz") == (200, "ok\n")
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + HANG_SECONDS + 5)
+    status, text = get(port, "/healthz")
+    assert (status, "has not turned for 35 s" in text) == (503, True)
+    health.beat()
+    assert get(port, "/healthz") == (200, "ok\n")
+
+
+def test_metrics_and_unknown_paths(port: int) -> None:
+    status, text = get(port, "/metrics")
+    assert status == 200
+    assert "# TYPE nodedevice_agent_devices gauge" in text
+    assert get(port, "/") == (404, "not found; known are /healthz, /readyz, /metrics\n")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("localhost:", id="no port"),
+        pytest.param("localhost:http", id="a service name"),
+        pytest.param("127.0.0.1:-1", id="negative"),
+        pytest.param("127.0.0.1:99999", id="too high"),
+        pytest.param("127.0.0.1:²", id="digits that are no number"),
+        pytest.param("not a host:9808", id="no host name"),
+        pytest.param("203.0.113.1:9808", id="an address of another machine"),
+    ],
+)
+def test_an_unusable_address_is_an_error(address: str, health: AgentHealth) -> None:
+    with pytest.raises(AgentSettingsError, match="--http-address"):
+        metrics.serve(address, health)
+
+
+def test_a_port_in_use_is_an_error(port: int, health: AgentHealth) -> None:
+    with pytest.raises(AgentSettingsError, match=rf"--http-address 127\.0\.0\.1:{port}: Address already in use"):
+        metrics.serve(f"127.0.0.1:{port}", health)
+
+
+def has_ipv6() -> bool:
+    if not socket.has_ipv6:
+        return False
+    with socket.socket(socket.AF_INET6) as probe:
+        return probe.connect_ex(("::1", 9)) in (0, errno.ECONNREFUSED)
+
+
+@pytest.mark.parametrize(
+    "address", [":0", pytest.param("[::1]:0", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here"))]
+)
+def test_other_forms_of_a_local_address(address: str, health: AgentHealth) -> None:
+    server = metrics.serve(address, health)
+    assert server.server_port > 0
+    server.shutdown()
+    server.server_close()

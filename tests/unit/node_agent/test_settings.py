@@ -13,7 +13,7 @@ from nodedevice_agent import __main__
 from nodedevice_agent.__main__ import main
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.settings import AgentSettings, Runtime, load
-from nodedevice_common import logs
+from nodedevice_common import observability
 
 PATIENCE_SECONDS = 60
 
@@ -33,7 +33,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         seen.append(settings)
 
     monkeypatch.setattr(__main__, "_until_stopped", note)
-    monkeypatch.setattr(logs, "set_up", lambda *_: None)
+    monkeypatch.setattr(observability, "set_up_logs", lambda *_: None)
     return seen
 
 

@@ -107,7 +107,7 @@ async def test_retry_after_is_honoured(
 ) -> None:
     delays: list[float] = []
     monkeypatch.setattr(queue, "enqueue_after", lambda _, seconds: delays.append(seconds))
-    monkeypatch.setattr(module, "jittered", lambda seconds, _: seconds)
+    monkeypatch.setattr(module, "jittered", lambda seconds, *_: seconds)
 
     async def refuse(_: str) -> float | None:
         error = Unavailable("patch", "nodes/status", "slow down", 429, 7.0)

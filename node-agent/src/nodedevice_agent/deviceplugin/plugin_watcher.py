@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_plugin_info
 from nodedevice_agent.deviceplugin.host import PluginHost

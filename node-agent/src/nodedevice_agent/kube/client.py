@@ -23,7 +23,7 @@ from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 from nodedevice_api import names
-from nodedevice_common.backoff import exponential_seconds
+from nodedevice_common.pacing import exponential_seconds
 
 from nodedevice_agent import metrics
 from nodedevice_agent.errors import (

@@ -7,6 +7,7 @@ here: the operator sees the Lease expire. An annotation carries the registration
 
 import asyncio
 import logging
+import random
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -14,12 +15,12 @@ from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
-from nodedevice_common.jitter import jittered
+from nodedevice_common.pacing import jittered
 
 from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, log_failure
-from nodedevice_agent.lib.probes import AgentHealth
+from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class LeaseKeeper:
                     self._lease, self._may_report = None, False
                     continue
                 self._failed(exc)
-            pause = _RETRY_SECONDS if self._is_failing else jittered(RENEW_SECONDS, _JITTER)
+            pause = _RETRY_SECONDS if self._is_failing else jittered(RENEW_SECONDS, _JITTER, random.random())
             await _pause(pause, self._rejections.changed)
 
     def _succeeded(self) -> None:

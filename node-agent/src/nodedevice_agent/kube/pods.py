@@ -19,7 +19,7 @@ from nodedevice_agent.kube.client import KubeClient, KubeObject, api_info
 from nodedevice_agent.kube.informer import ObjectInformer
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.rebuild import recover_checkpoint
-from nodedevice_agent.lib.probes import AgentHealth
+from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.status import node_device_status
-from nodedevice_agent.lib.probes import AgentHealth
+from nodedevice_agent.metrics import AgentHealth
 
 
 class Backend(Protocol):

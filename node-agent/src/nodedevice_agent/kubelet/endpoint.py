@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.advertised import Advertised

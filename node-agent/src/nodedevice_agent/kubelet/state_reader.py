@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.devicemanager.runtime import RuntimeHandler
 from nodedevice_agent.lib.file_watcher import FileWatcher

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket

@@ -16,7 +16,7 @@ import grpc.aio
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2 as alpha_pb2
 from nodedevice_api.upstream.kubelet.podresources.v1alpha1 import api_pb2_grpc as alpha_pb2_grpc
-from nodedevice_common.token_bucket import TokenBucket
+from nodedevice_common.pacing import TokenBucket
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager

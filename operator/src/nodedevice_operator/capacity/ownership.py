@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nodedevice_api import names
-from nodedevice_common.backoff import exponential_seconds
+from nodedevice_common.pacing import exponential_seconds
 
 from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node, about_node_device
 from nodedevice_operator.objects.node import UNKNOWN_WRITER, ExtendedResource, NodeRecord

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nodedevice_api import names
-from nodedevice_common.token_bucket import TokenBucket
+from nodedevice_common.pacing import TokenBucket
 from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable

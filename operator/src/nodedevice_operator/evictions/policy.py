@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from nodedevice_common.backoff import exponential_seconds
-from nodedevice_common.token_bucket import refilled
+from nodedevice_common.pacing import exponential_seconds, refilled
 
 from nodedevice_operator.events.transitions import some
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting

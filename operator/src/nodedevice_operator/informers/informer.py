@@ -8,6 +8,7 @@ nothing is lost whatever happened in between. Writes nothing.
 import asyncio
 import gc
 import logging
+import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -15,8 +16,7 @@ from typing import Any, Final
 
 import msgspec
 from nodedevice_api import names
-from nodedevice_common.backoff import Backoff
-from nodedevice_common.jitter import jittered
+from nodedevice_common.pacing import Backoff, jittered
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unavailable, Unreachable
@@ -96,7 +96,7 @@ class _Position:
 
     def delay_seconds(self, at_least_seconds: float = 0.0) -> float:
         """How long to wait before the next attempt; at_least_seconds: as long as the API server asks for."""
-        return max(jittered(self.backoff.next(), _SPREAD), at_least_seconds)
+        return max(jittered(self.backoff.next(), _SPREAD, random.random()), at_least_seconds)
 
 
 class Informer:

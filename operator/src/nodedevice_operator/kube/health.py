@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodedevice_common.probes import Heartbeat
+from nodedevice_common.observability import Heartbeat
 
 from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unauthorized, Unreachable
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from nodedevice_api import names
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodedevice_api import names
-from nodedevice_common.backoff import exponential_seconds
+from nodedevice_common.pacing import exponential_seconds
 
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.requiredplugins.policy import is_annotated

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable

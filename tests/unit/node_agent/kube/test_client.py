@@ -19,7 +19,7 @@ from nodedevice_agent.kube.informer import ObjectInformer
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodObject
-from nodedevice_agent.lib.probes import AgentHealth
+from nodedevice_agent.metrics import AgentHealth
 
 from tests.unit.node_agent.kube.status_source import FixedStatus
 

@@ -213,7 +213,7 @@ async def test_the_more_watches_brought_nothing_the_longer_the_pause_and_never_l
         return 0.0
 
     monkeypatch.setattr(_Position, "delay_seconds", delay)
-    monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
+    monkeypatch.setattr("random.random", lambda: 0.5)
     # one that ends in order, with nothing in it, is no better than one that is refused; one that is busy is waited for as it asks
     watched.server.answers = [503, 410, [ERROR], [], 503, 429, [event(205, 1)], 503, [LAST]]
     watched.start()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from nodedevice_api.names import Reason
-from nodedevice_common.backoff import exponential_seconds
+from nodedevice_common.pacing import exponential_seconds
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, by_numa
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse

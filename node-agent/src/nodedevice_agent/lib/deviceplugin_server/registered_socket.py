@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 import grpc
 import grpc.aio
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, Service, serving
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet

@@ -9,7 +9,7 @@ from nodedevice_agent.plugins.run import BuiltinPlugin
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
-from nodedevice_common.backoff import Backoff
+from nodedevice_common.pacing import Backoff
 
 
 def test_a_socket_moved_or_changed_is_the_same_one(tmp_path: Path) -> None:

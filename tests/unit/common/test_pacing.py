@@ -1,9 +1,26 @@
-"""The token bucket, with a clock that only the test moves."""
+"""Delays before the next attempt, and the token bucket, with a clock that only the test moves."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_common.token_bucket import TokenBucket
+from nodedevice_common.pacing import Backoff, TokenBucket, exponential_seconds, jittered
+
+
+def test_delays_double_up_to_the_limit_and_start_again_after_a_reset() -> None:
+    backoff = Backoff(1.0, 5.0)
+    assert [backoff.next() for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    backoff.reset()
+    assert backoff.next() == 1.0
+
+
+@pytest.mark.parametrize(("retries", "seconds"), [(0, 0.5), (1, 1.0), (5, 16.0), (6, 30.0), (10**6, 30.0)])
+def test_any_number_of_retries_has_a_delay(retries: int, seconds: float) -> None:
+    assert exponential_seconds(retries, 0.5, 30.0) == seconds
+
+
+@pytest.mark.parametrize(("random_number", "seconds"), [(0.0, 8.0), (0.5, 10.0), (1.0, 12.0)])
+def test_jitter_stays_within_the_spread(random_number: float, seconds: float) -> None:
+    assert jittered(10.0, 0.2, random_number) == pytest.approx(seconds)
 
 
 def test_a_burst_passes_and_then_as_many_as_time_brings() -> None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from nodedevice_common import logs
+from nodedevice_common.observability import LogFormat, set_up_logs
 
 OURS = logging.getLogger("nodedevice_common.test")
 LIBRARY = logging.getLogger("library_of_others")
@@ -22,7 +22,7 @@ def _restored() -> Iterator[None]:
 
 
 def test_json_has_time_level_logger_event_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up("info", "json", {})
+    set_up_logs("info", "json", {})
     OURS.info("event", extra={"node": "node-a", "number": 3, "device_ids": ("a", "b")})
     OURS.debug("below the level")
     LIBRARY.error("library", extra={"settings": "all of them"})
@@ -40,7 +40,7 @@ def test_json_has_time_level_logger_event_and_fields(capsys: pytest.CaptureFixtu
 
 
 def test_text_keeps_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up("debug", "text", {})
+    set_up_logs("debug", "text", {})
     OURS.warning("event", extra={"node": "node-a", "detail": 'two "words"', "none": "", "ids": ["a"], "error": "a\nb"})
     LIBRARY.error("library", extra={"settings": "all of them"})
     ours, library = capsys.readouterr().err.splitlines()
@@ -49,14 +49,14 @@ def test_text_keeps_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_libraries_have_levels_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up("debug", "text", {LIBRARY.name: logging.CRITICAL})
+    set_up_logs("debug", "text", {LIBRARY.name: logging.CRITICAL})
     LIBRARY.error("too noisy")
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_traceback_is_logged_once(capsys: pytest.CaptureFixture[str], log_format: logs.LogFormat) -> None:
-    logs.set_up("info", log_format, {})
+def test_a_traceback_is_logged_once(capsys: pytest.CaptureFixture[str], log_format: LogFormat) -> None:
+    set_up_logs("info", log_format, {})
     try:
         raise ValueError("broken")
     except ValueError:

@@ -1,0 +1,71 @@
+"""When to try again, and how often: exponential backoff, jitter, token bucket. Pure: time and random numbers are arguments."""
+
+from dataclasses import dataclass
+
+# 2 to this power exceeds every limit; beyond about 1,000 a float overflows
+_MAX_DOUBLINGS = 64
+
+
+def exponential_seconds(retries: int, first_seconds: float, limit_seconds: float) -> float:
+    """The delay after `retries` earlier retries: first_seconds, doubled for each of them, at most limit_seconds."""
+    return float(min(first_seconds * 2.0 ** min(retries, _MAX_DOUBLINGS), limit_seconds))
+
+
+def jittered(seconds: float, spread: float, random_number: float) -> float:
+    """`seconds`, give or take that share of it, so that many clients do not retry in step.
+
+    spread: 0.2 for a fifth. random_number: from 0 to 1, a new one for each delay.
+    """
+    return seconds * (1 - spread + 2 * spread * random_number)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Growing delays in seconds; one instance for each thing that is retried."""
+
+    first_seconds: float = 0.2
+    limit_seconds: float = 30.0
+    _retries: int = 0
+
+    def next(self) -> float:
+        """The delay before the next attempt, in seconds."""
+        delay = exponential_seconds(self._retries, self.first_seconds, self.limit_seconds)
+        self._retries += 1
+        return delay
+
+    def reset(self) -> None:
+        """The attempt succeeded: start again with the first delay."""
+        self._retries = 0
+
+
+def refilled(tokens: float, passed_seconds: float, per_second: float, burst: float) -> float:
+    """The tokens in a bucket after that time."""
+    return min(burst, tokens + passed_seconds * per_second)
+
+
+class TokenBucket:
+    """How many calls a second pass, and how many at once. Starts full. `now` is monotonic seconds and never runs backwards."""
+
+    def __init__(self, per_second: float, burst: int, now: float) -> None:
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._filled_at = now
+
+    def take(self, now: float) -> bool:
+        """Whether a call may pass; a rejected call costs nothing."""
+        self._fill(now)
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def reserve(self, now: float) -> float:
+        """Take a token in any case. Returns how many seconds the caller has to wait for it."""
+        self._fill(now)
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self._per_second)
+
+    def _fill(self, now: float) -> None:
+        self._tokens = refilled(self._tokens, now - self._filled_at, self._per_second, self._burst)
+        self._filled_at = now

@@ -317,7 +317,6 @@ async def creating(
     yield handler, task
     disk.is_done.set()
     await asyncio.wait([task])
-    handler.close()
 
 
 async def test_an_injection_is_computed_once(

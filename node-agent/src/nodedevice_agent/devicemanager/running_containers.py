@@ -35,14 +35,14 @@ class RuntimeContainers:
     def __init__(self) -> None:
         # False until the runtime has listed its containers, and while it is disconnected
         self.is_synchronized = False
-        self._by_pod: dict[str, dict[str, ContainerInstance]] = {}
+        self.by_pod: dict[str, dict[str, ContainerInstance]] = {}
         # the instances that were listed without a process, and when, by ID; usually none
         self._without_process: dict[str, tuple[ContainerInstance, float]] = {}
 
     def synchronized(self, alive: Iterable[ContainerInstance]) -> tuple[ContainerInstance, ...]:
         """Everything that the runtime runs. Returns the instances that ended while it was disconnected."""
         before = tuple(self)
-        self._by_pod, self._without_process = {}, {}
+        self.by_pod, self._without_process = {}, {}
         for found in alive:
             self.put(found)
         self.is_synchronized = True
@@ -54,20 +54,20 @@ class RuntimeContainers:
 
     def put(self, alive: ContainerInstance) -> None:
         """A container is being created, or more is known about it."""
-        self._by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
+        self.by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
         self._without_process.pop(alive.id, None)
         if alive.without_process_since is not None:
             self._without_process[alive.id] = (alive, alive.without_process_since)
 
     def ended(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
         """Its process is gone. Returns the instance, or None if it was not alive."""
-        of_pod = self._by_pod.get(pod_uid, {})
+        of_pod = self.by_pod.get(pod_uid, {})
         gone = of_pod.pop(container_id, None)
         if gone is None:
             return None
         self._without_process.pop(container_id, None)
         if not of_pod:
-            del self._by_pod[pod_uid]
+            del self.by_pod[pod_uid]
         return gone
 
     def without_process(self) -> tuple[tuple[ContainerInstance, float], ...]:
@@ -75,7 +75,7 @@ class RuntimeContainers:
         return tuple(self._without_process.values()) if self.is_synchronized else ()
 
     def find(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
-        of_pod = self._by_pod.get(pod_uid)
+        of_pod = self.by_pod.get(pod_uid)
         return None if of_pod is None else of_pod.get(container_id)
 
     def of_sandbox(self, pod_uid: str, sandbox_id: str) -> tuple[ContainerInstance, ...]:
@@ -83,7 +83,7 @@ class RuntimeContainers:
         return tuple(a for a in self.of_pod(pod_uid) if a.sandbox_id == sandbox_id)
 
     def of_pod(self, pod_uid: str) -> tuple[ContainerInstance, ...]:
-        return tuple(self._by_pod.get(pod_uid, {}).values())
+        return tuple(self.by_pod.get(pod_uid, {}).values())
 
     def is_running(self, pod_uid: str, container: str) -> bool:
         return bool(self.instances(pod_uid, container))
@@ -96,5 +96,5 @@ class RuntimeContainers:
         return self.is_synchronized and not any(a.container in containers for a in self.of_pod(pod_uid))
 
     def __iter__(self) -> Iterator[ContainerInstance]:
-        for of_pod in self._by_pod.values():
+        for of_pod in self.by_pod.values():
             yield from of_pod.values()

@@ -79,8 +79,8 @@ class PluginHost:
         self._replaced_at: dict[Path, float] = {}
         self._endpoints = count(1)
         self._timer: asyncio.TimerHandle | None = None
-        # called whenever effects have been carried out, which may end a wait
-        self.when_done: Callable[[], None] | None = None
+        # set for a moment whenever effects have been carried out: wakes those who wait for a change
+        self.effects_done = asyncio.Event()
         self._is_ending = False
         self._tasks: asyncio.TaskGroup
         # set once plugins can register; until then a socket in the directory may be removed as a stale one
@@ -153,8 +153,8 @@ class PluginHost:
                 case _:
                     assert_never(effect)
         self._set_timer()
-        if self.when_done is not None:
-            self.when_done()
+        self.effects_done.set()
+        self.effects_done.clear()
 
     # -- plugins ------------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,13 @@
 Composes the handler that decides and the connection that calls it, and reports both for publishing.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.running_containers import ContainerInstance
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_agent.deviceplugin.host import PluginHost
@@ -40,15 +42,14 @@ class NriBackend:
         self._status = ConnectionStatus(host.now(), grace_seconds)
         self._injector = Injector(host, self._status, on_change, KubeletResources(kubelet_dir))
         self._plugin = NriPlugin(self._injector, socket, index)
-        # logged: pod UID, container and resource name; and container ID and resource name
-        self._not_injected: set[tuple[str, str, str]] = set()
-        self._using_released: set[tuple[str, str]] = set()
+        # logged, by resource: pod UID and container name; and container ID
+        self._not_injected: dict[str, set[tuple[str, str]]] = {}
+        self._using_released: dict[str, set[str]] = {}
 
     async def run(self) -> None:
-        try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._injector.run())
             await self._plugin.run()
-        finally:
-            self._injector.close()
 
     @property
     def is_settled(self) -> bool:
@@ -59,38 +60,37 @@ class NriBackend:
         """Nothing to do: the runtime calls when it creates a container."""
 
     def snapshot(self, resource_name: str) -> Snapshot:
-        """With the containers that run without their devices; logs each of them once, and each that uses released devices."""
-        self._log_using_released(resource_name)
-        now = snapshot(self._manager, resource_name, self._injector.events.not_injected)
-        found = {(h.allocation.pod_uid, h.allocation.container, resource_name) for h in now.held if h.not_injected}
-        found |= {(p.pending.pod_uid, p.pending.container, resource_name) for p in now.pending if p.not_injected}
-        for pod_uid, container, _ in sorted(found - self._not_injected):
-            extra = {"pod_uid": pod_uid, "container": container, "resource_name": resource_name}
-            log.warning("container runs without its devices; restart its pod", extra=extra)
-        self._not_injected = {key for key in self._not_injected if key[2] != resource_name} | found
-        metrics.CONTAINERS_WITHOUT.labels(resource_name).set(len(found))
-        return now
+        """With the containers that run without their devices."""
+        return snapshot(self._manager, resource_name, self._injector.events.not_injected)
 
     def injectable(self, now: Snapshot) -> Injectable | None:
-        condition = self._status.condition
-        if condition is None:
-            return None
-        return injectable(condition, now, self._injector.events.using_released(now.resource_name))
+        """Logs each container once that runs without its devices, and each that uses released ones."""
+        name, condition = now.resource_name, self._status.condition
+        without = {(h.allocation.pod_uid, h.allocation.container) for h in now.held if h.not_injected}
+        without |= {(p.pending.pod_uid, p.pending.container) for p in now.pending if p.not_injected}
+        for pod_uid, container in sorted(without - self._not_injected.get(name, set())):
+            extra = {"pod_uid": pod_uid, "container": container, "resource_name": name}
+            log.warning("container runs without its devices; restart its pod", extra=extra)
+        self._not_injected[name] = without
+        metrics.CONTAINERS_WITHOUT.labels(name).set(len(without))
+        using_released = self._injector.events.using_released(name) if self._manager.containers.by_pod else ()
+        self._log_using_released(name, using_released)
+        if condition is None or not (without or using_released):
+            return condition
+        return injectable(condition, now, using_released)
 
-    def _log_using_released(self, resource_name: str) -> None:
-        found = {
-            (instance.id, resource_name): instance for instance in self._injector.events.using_released(resource_name)
-        }
-        for key, instance in sorted(found.items()):
-            if key not in self._using_released:
-                extra = {
-                    "container_id": instance.id,
-                    "container": instance.container,
-                    "pod_uid": instance.pod_uid,
-                    "resource_name": resource_name,
-                }
-                log.error("container uses devices that were released; stop it", extra=extra)
-        self._using_released = {key for key in self._using_released if key[1] != resource_name} | found.keys()
+    def _log_using_released(self, resource_name: str, found: Iterable[ContainerInstance]) -> None:
+        by_id = {instance.id: instance for instance in found}
+        for container_id in sorted(by_id.keys() - self._using_released.get(resource_name, set())):
+            instance = by_id[container_id]
+            extra = {
+                "container_id": container_id,
+                "container": instance.container,
+                "pod_uid": instance.pod_uid,
+                "resource_name": resource_name,
+            }
+            log.error("container uses devices that were released; stop it", extra=extra)
+        self._using_released[resource_name] = set(by_id)
 
 
 class KubeletResources:

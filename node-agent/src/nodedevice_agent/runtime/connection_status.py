@@ -49,24 +49,20 @@ class ConnectionStatus:
 
     def __init__(self, now: float, grace_seconds: float) -> None:
         self._grace_seconds = grace_seconds
-        self._grace_ends_at: float | None = now + grace_seconds
+        self.grace_ends_at: float | None = now + grace_seconds
         self._runtime = ""
         self._disconnect_reason = ""
         self._validator = Validator.NOT_SEEN
-        self._condition: Injectable | None = None
-
-    @property
-    def condition(self) -> Injectable | None:
-        """The current one; None while it is unknown."""
-        return self._condition
+        # None while it is unknown
+        self.condition: Injectable | None = None
 
     @property
     def is_connected(self) -> bool:
-        return self._grace_ends_at is None and self._disconnect_reason == ""
+        return self.grace_ends_at is None and self._disconnect_reason == ""
 
     def connected(self, name: str, version: str, validator: Validator = Validator.NOT_SEEN) -> bool:
         """validator: NOT_SEEN or MISSING."""
-        self._grace_ends_at = None
+        self.grace_ends_at = None
         self._disconnect_reason = ""
         self._runtime = f"{name} {version}".strip() or "a runtime that does not send its name"
         if Validator.MISSING in (validator, self._validator):
@@ -85,17 +81,14 @@ class ConnectionStatus:
         was_connected = self.is_connected
         self._disconnect_reason = reason
         if was_connected:
-            self._grace_ends_at = now + self._grace_seconds
-        return self._set(self._disconnected_condition()) if self._grace_ends_at is None else False
-
-    def next_deadline(self) -> float | None:
-        return self._grace_ends_at
+            self.grace_ends_at = now + self._grace_seconds
+        return self._set(self._disconnected_condition()) if self.grace_ends_at is None else False
 
     def tick(self, now: float) -> bool:
         """Time has passed."""
-        if self._grace_ends_at is None or self._grace_ends_at > now:
+        if self.grace_ends_at is None or self.grace_ends_at > now:
             return False
-        self._grace_ends_at = None
+        self.grace_ends_at = None
         self._disconnect_reason = self._disconnect_reason or "the container runtime has not responded yet"
         return self._set(self._disconnected_condition())
 
@@ -110,8 +103,8 @@ class ConnectionStatus:
         return "False", Reason.NO_RUNTIME, self._disconnect_reason
 
     def _set(self, condition: Injectable) -> bool:
-        is_new = condition != self._condition
-        self._condition = condition
+        is_new = condition != self.condition
+        self.condition = condition
         return is_new
 
 

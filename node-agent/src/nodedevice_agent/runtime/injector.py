@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
@@ -27,7 +29,7 @@ _MAX_LOGGED = 256
 
 
 class Injector:
-    """A RuntimeHandler. on_change: called when status.condition has changed. of_kubelet: as in Injection."""
+    """A RuntimeHandler; run() until cancelled. on_change: called when status.condition has changed. of_kubelet: as in Injection."""
 
     def __init__(
         self, host: PluginHost, status: ConnectionStatus, on_change: Callable[[], None], of_kubelet: Container[str]
@@ -37,18 +39,27 @@ class Injector:
         self._injection = Injection(host.manager, of_kubelet)
         self._host = host
         self._on_change = on_change
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._grace: asyncio.TimerHandle | None = None
+        self._synchronized = asyncio.Event()
         # the last containers (pod UID, name) whose omitted edits were logged
         self._logged: deque[tuple[str, str]] = deque(maxlen=_MAX_LOGGED)
-        host.when_done = self._wake
-        self._set_timer()
 
-    def close(self) -> None:
-        """Set no timer any more, whatever the host does."""
-        self._host.when_done = None
-        if self._timer is not None:
-            self._timer.cancel()
+    async def run(self) -> NoReturn:
+        """Ends what only time ends: the connection's grace period, and containers that were never started."""
+        self._changed(False)
+        try:
+            while True:
+                await self._synchronized.wait()
+                self._synchronized.clear()
+                while self._host.manager.containers.without_process():
+                    # the end of a pod sets the deadline
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout_at(self.events.next_deadline()):
+                            await self._host.effects_done.wait()
+                    self._end_never_started()
+        finally:
+            if self._grace is not None:
+                self._grace.cancel()
 
     # -- the connection -------------------------------------------------------------------------------------------------
 
@@ -69,6 +80,7 @@ class Injector:
     def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
         log.info("runtime synchronized", extra={"sandboxes": len(sandboxes), "containers": len(containers)})
         self._host.do(self.events.synchronized(sandboxes, containers, self._host.now()))
+        self._synchronized.set()
 
     # -- containers -----------------------------------------------------------------------------------------------------
 
@@ -123,16 +135,10 @@ class Injector:
 
     async def _changes(self, until: float) -> bool:
         """Wait until the device manager has carried out effects. False after a timeout."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
-                await waiter
-        except TimeoutError:
-            return False
-        finally:
-            self._waiters.discard(waiter)
-        return True
+                return await self._host.effects_done.wait()
+        return False
 
     async def _saved(self, until: float) -> None:
         try:
@@ -164,33 +170,24 @@ class Injector:
 
     # -- internals ------------------------------------------------------------------------------------------------------
 
-    def _wake(self) -> None:
-        """The device manager has carried out effects."""
-        self._set_timer()
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     def _changed(self, is_changed: bool) -> None:
-        self._set_timer()
+        """The connection or its grace period has begun or ended, and with it, perhaps, the condition has changed."""
+        if self._grace is not None:
+            self._grace.cancel()
+        ends_at, loop = self._status.grace_ends_at, asyncio.get_running_loop()
+        self._grace = None if ends_at is None else loop.call_at(ends_at, self._grace_ended)
         if is_changed:
             self._on_change()
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        times = (self._status.next_deadline(), self.events.next_deadline())
-        deadline = min((at for at in times if at is not None), default=None)
-        loop = asyncio.get_running_loop()
-        self._timer = None if deadline is None else loop.call_at(deadline, self._tick)
+    def _grace_ended(self) -> None:
+        self._changed(self._status.tick(self._host.now()))
 
-    def _tick(self) -> None:
+    def _end_never_started(self) -> None:
         now = self._host.now()
         for instance in self.events.never_started(now):
             extra = {"pod_uid": instance.pod_uid, "container": instance.container}
             log.info("container was never started and its pod is over; treating it as ended", extra=extra)
             self._host.do(self.events.ended(instance.pod_uid, instance.id, now))
-        self._changed(self._status.tick(self._host.now()))
 
 
 class NoopHandler:
@@ -202,26 +199,14 @@ class NoopHandler:
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
         metrics.RUNTIME_CONNECTED.set(1)
 
-    def validator_seen(self, validator: Validator) -> None:
-        """No pod depends on it here."""
-
     def runtime_disconnected(self, reason: str) -> None:
         metrics.RUNTIME_CONNECTED.set(0)
-
-    def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
-        """Nothing to do."""
 
     async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
         return None
 
-    def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """Every container is valid."""
+    def _do_nothing(self, *args: object, **kwargs: object) -> None:
+        """Every container is valid, and no pod depends on the validator here."""
 
-    def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """Nothing to do."""
-
-    def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        """Nothing to do."""
-
-    def sandbox_removed(self, sandbox: Sandbox) -> None:
-        """Nothing to do."""
+    validator_seen = synchronized = validate = _do_nothing
+    container_started = container_ended = sandbox_removed = _do_nothing

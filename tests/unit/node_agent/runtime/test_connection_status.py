@@ -13,11 +13,11 @@ def test_there_is_no_condition_before_the_state_is_known() -> None:
     assert status.condition is None
     assert not status.disconnected("/nri.sock does not exist: enable NRI", 1.0)
     assert status.condition is None
-    assert status.next_deadline() == 10.0
+    assert status.grace_ends_at == 10.0
     assert not status.tick(9.9)
     assert status.tick(10.0)
     assert status.condition == ("False", "NoRuntimeSocket", "/nri.sock does not exist: enable NRI")
-    assert status.next_deadline() is None
+    assert status.grace_ends_at is None
 
 
 def test_connected_names_the_runtime() -> None:
@@ -27,7 +27,7 @@ def test_connected_names_the_runtime() -> None:
     assert status.condition is not None
     assert status.condition[:2] == ("True", "RuntimeConnected")
     assert "containerd v2.4.2" in status.condition[2]
-    assert status.next_deadline() is None
+    assert status.grace_ends_at is None
 
 
 def test_a_restart_of_the_runtime_changes_nothing() -> None:
@@ -37,7 +37,7 @@ def test_a_restart_of_the_runtime_changes_nothing() -> None:
     assert not status.disconnected("the connection ended", 100.0)
     assert not status.is_connected
     assert not status.disconnected("nothing listens", 103.0)
-    assert status.next_deadline() == 110.0, "the grace period begins with the first report"
+    assert status.grace_ends_at == 110.0, "the grace period begins with the first report"
     assert not status.connected("containerd", "v2.4.2")
     assert status.condition == before
     assert not status.tick(110.0)

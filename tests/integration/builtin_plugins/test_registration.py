@@ -18,8 +18,9 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
 from nodedevice_agent.plugins import run
-from nodedevice_agent.plugins.run import BuiltinPlugin
+from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.settings import SimulatedSettings
+from nodedevice_agent.plugins.simulated import source as simulated
 from nodedevice_agent.plugins.simulated.control import set_health
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
@@ -130,7 +131,7 @@ async def test_registers_again_without_an_open_stream(manager: Manager, plugin_d
     """The manager gave up on the plugin, but still serves the same socket."""
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings(GPU, 1), tmp_path, watcher)
-        task = asyncio.create_task(BuiltinPlugin(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
+        task = asyncio.create_task(serve(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)))
         await manager.until_listed(GPU, ["gpu-0"])
         await manager.hang_up()
         await manager.until(lambda: len(manager.registrations) == 2)
@@ -185,9 +186,10 @@ async def test_polling_finds_everything_without_inotify(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(file_watcher, "INotify", refuse)
+    monkeypatch.setattr(simulated, "_RESCAN_SECONDS", 0.05)
     with FileWatcher() as watcher:
-        source = SimulatedSource(SimulatedSettings(GPU, 2), tmp_path, watcher, rescan_seconds=0.05)
-        task = asyncio.create_task(BuiltinPlugin(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)).run())
+        source = SimulatedSource(SimulatedSettings(GPU, 2), tmp_path, watcher)
+        task = asyncio.create_task(serve(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)))
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
         set_health(tmp_path, GPU, "gpu-1", healthy=False)
         await manager.until_listed(GPU, {"gpu-0": "Healthy", "gpu-1": "Unhealthy"})

@@ -15,8 +15,8 @@ from nodedevice_agent.plugins.nvml import watch
 from nodedevice_agent.plugins.nvml.reader import process
 from nodedevice_agent.plugins.nvml.reader.messages import Found, ReaderOptions, decode
 from nodedevice_agent.plugins.nvml.reader.succession import Succession
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.watch import GpuWatch
+from nodedevice_agent.plugins.settings import NvmlSettings
 
 from hack.fake_nvml.library import FakeNvml, put_on_the_bus
 from tests.integration.nvml.gpu_node import GPU, node

@@ -8,6 +8,7 @@ import yaml
 from hypothesis import strategies as st
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.deviceplugin_server.server import device_to_wire
+from nodedevice_agent.plugins.generic.devices import generic_devices
 from nodedevice_agent.plugins.nvml.devices import devices_of
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -101,7 +102,7 @@ def test_any_config_file(fuzz: Fuzzer, tmp_path: Path) -> None:
             return
         assert isinstance(found, AgentSettings)
         for generic in found.plugins.generic:
-            generic.device_groups()
+            generic_devices(generic.groups, {})
 
     fuzz(check, st.one_of(nearly([_CONFIG]), st.sampled_from(_ODD_YAML), st.one_of(_config, values).map(as_json)))
 

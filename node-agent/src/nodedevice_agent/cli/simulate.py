@@ -70,6 +70,5 @@ def return_(settings: AgentSettings, resource: str, device: str) -> None:
 @_resource
 def show(settings: AgentSettings, resource: str) -> None:
     """List the devices of RESOURCE and their state."""
-    for device in control.show(Path(settings.state_dir), resource):
-        state = "missing" if device.is_missing else "healthy" if device.is_healthy else "unhealthy"
-        click.echo(f"{device.id}\t{state}")
+    for device, state in control.show(Path(settings.state_dir), resource).items():
+        click.echo(f"{device}\t{state}")

@@ -14,8 +14,7 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, Reg
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DevicePluginService, DeviceSource
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.source import GenericSource
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
-from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.settings import NvmlSettings, PluginSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 if TYPE_CHECKING:
@@ -28,30 +27,24 @@ _MAX_RESTART_SECONDS = 60.0
 # A plugin that ran this long was healthy: its next failure starts with the first delay again.
 _HEALTHY_AFTER_SECONDS = 120.0
 
-MakeSource = Callable[[], DeviceSource]
 
+async def serve(source: DeviceSource, plugin_dir: Path, watcher: FileWatcher, pace: Pace | None = None) -> None:
+    """Serve one source in one plugin directory until cancelled.
 
-class BuiltinPlugin:
-    """Serves one source in one plugin directory until cancelled."""
-
-    def __init__(self, source: DeviceSource, plugin_dir: Path, watcher: FileWatcher, pace: Pace | None = None) -> None:
-        """Raises CannotServe."""
-        self._source = source
-        self._socket = RegisteredSocket(
-            source.resource_name,
-            socket_name(source.resource_name),
-            plugin_dir,
-            watcher,
-            pace or Pace(),
-            make_service=partial(DevicePluginService, source),
-        )
-
-    async def run(self) -> None:
-        """Raises CannotServe, OSError (the devices could not be read) or what the source raises."""
-        self._source.refresh()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._source.run())
-            group.create_task(self._socket.run())
+    Raises CannotServe, OSError (the devices could not be read) or what the source raises.
+    """
+    socket = RegisteredSocket(
+        source.resource_name,
+        socket_name(source.resource_name),
+        plugin_dir,
+        watcher,
+        pace or Pace(),
+        make_service=partial(DevicePluginService, source),
+    )
+    source.refresh()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(source.run())
+        group.create_task(socket.run())
 
 
 async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Path) -> None:
@@ -61,8 +54,12 @@ async def run_plugins(settings: PluginSettings, plugin_dir: Path, state_dir: Pat
     """
     with FileWatcher() as watcher:
         async with asyncio.TaskGroup() as group:
-            for resource_name, make in _makers(settings, state_dir, watcher).items():
-                group.create_task(_keep_serving(resource_name, make, plugin_dir, watcher))
+            for generic in settings.generic:
+                make_generic = partial(GenericSource, generic, settings.host_root, watcher)
+                group.create_task(_keep_serving(generic.resource_name, make_generic, plugin_dir, watcher))
+            for simulated in settings.simulated:
+                make_simulated = partial(SimulatedSource, simulated, state_dir, watcher)
+                group.create_task(_keep_serving(simulated.resource_name, make_simulated, plugin_dir, watcher))
             if settings.nvml is not None:
                 group.create_task(_run_gpus(settings.nvml, settings.host_root, plugin_dir, state_dir, watcher))
 
@@ -86,18 +83,11 @@ async def _serve_when_wanted(source: "NvmlSource", plugin_dir: Path, watcher: Fi
     await _keep_serving(source.resource_name, lambda: source, plugin_dir, watcher)
 
 
-def _makers(settings: PluginSettings, state_dir: Path, watcher: FileWatcher) -> dict[str, MakeSource]:
-    """How to make the source of each resource; called again after each failure."""
-    makers: dict[str, MakeSource] = {}
-    for generic in settings.generic:
-        makers[generic.resource_name] = partial(GenericSource, generic, settings.host_root, watcher)
-    for simulated in settings.simulated:
-        makers[simulated.resource_name] = partial(SimulatedSource, simulated, state_dir, watcher)
-    return makers
-
-
-async def _keep_serving(resource_name: str, make: MakeSource, plugin_dir: Path, watcher: FileWatcher) -> None:
-    await _keep_restarting(resource_name, lambda: BuiltinPlugin(make(), plugin_dir, watcher).run())
+async def _keep_serving(
+    resource_name: str, make: Callable[[], DeviceSource], plugin_dir: Path, watcher: FileWatcher
+) -> None:
+    """make: called again after each failure."""
+    await _keep_restarting(resource_name, lambda: serve(make(), plugin_dir, watcher))
 
 
 async def _keep_restarting(resource_name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -9,7 +9,6 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.__main__ import main
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.state import Checkpoint
-from nodedevice_agent.plugins.simulated.control import SimulatedDevice
 from nodedevice_agent.plugins.simulated.control import show as simulated
 from nodedevice_agent.plugins.simulated.state_file import Listing, simulated_dir, write_listing
 
@@ -54,7 +53,7 @@ def test_simulate_breaks_the_agents_own_device(node: Path) -> None:
     simulated_dir(node / "s").mkdir()
     write_listing(node / "s", Listing(GPU, ["gpu-0"]))
     assert in_the_agents_pod(node, "simulate", "break", GPU, "gpu-0").exit_code == 0
-    assert simulated(node / "s", GPU) == (SimulatedDevice("gpu-0", False, False),)
+    assert simulated(node / "s", GPU) == {"gpu-0": "unhealthy"}
 
 
 def test_flag_over_environment_over_configuration(node: Path) -> None:

@@ -2,9 +2,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.values import Mount
-from nodedevice_agent.plugins.generic.devices import DeviceGroup, DevicePath
-from nodedevice_agent.plugins.settings import PluginSettings
+from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings, PluginSettings
 
 
 def generic(name: str = "example.com/serial", **group: Any) -> dict[str, Any]:
@@ -33,19 +31,19 @@ def test_all_of_a_group() -> None:
         env={"KEY": "value"},
         allowFiles=True,
     )
-    (group,) = msgspec.convert(raw, PluginSettings).generic[0].device_groups()
-    assert group == DeviceGroup(
-        (DevicePath("/dev/video*", "/dev/camera", "r"),),
+    (group,) = msgspec.convert(raw, PluginSettings).generic[0].groups
+    assert group == GroupSettings(
+        [PathSettings("/dev/video*", "/dev/camera", "r")],
         3,
-        (Mount("/run/a", "/run/a"), Mount("/run/b", "/c", True)),
+        [MountSettings("/run/a"), MountSettings("/run/b", "/c", True)],
         {"KEY": "value"},
         True,
     )
 
 
 def test_defaults() -> None:
-    (group,) = msgspec.convert(generic(), PluginSettings).generic[0].device_groups()
-    assert group == DeviceGroup((DevicePath("/dev/ttyUSB*", "", "rw"),))
+    (group,) = msgspec.convert(generic(), PluginSettings).generic[0].groups
+    assert group == GroupSettings([PathSettings("/dev/ttyUSB*", "", "rw")])
     assert msgspec.convert(simulated(), PluginSettings).simulated[0].prefix() == "gpu"
 
 

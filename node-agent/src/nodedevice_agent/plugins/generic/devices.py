@@ -2,10 +2,13 @@
 
 A group's plain paths belong to each of its devices. Its wildcard paths are joined by what the wildcards match: `/dev/video*`
 with `/dev/media*` makes one device of video0 and media0, and unplugging one camera never re-pairs the files of two others.
+As in a shell, a wildcard stays within one directory level, and a leading dot is matched only by a leading dot.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 from nodedevice_agent.lib.deviceplugin_server.names import device_id, shared_ids
 from nodedevice_agent.lib.deviceplugin_server.values import (
@@ -14,31 +17,11 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     DeviceNode,
     Mount,
     PluginDevice,
-    UnknownDevices,
+    known_ids,
 )
-from nodedevice_agent.plugins.generic.patterns import wildcard_count
+from nodedevice_agent.plugins.settings import WILDCARD, GroupSettings, PathSettings
 
 Captures = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DevicePath:
-    """One path of a group, possibly with wildcards. A container path with a trailing / is the directory of the file."""
-
-    pattern: str
-    container_path: str = ""
-    permissions: str = "rw"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceGroup:
-    """Paths that make up one device, and how many containers may hold it at once."""
-
-    paths: tuple[DevicePath, ...]
-    count: int = 1
-    mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    allow_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +45,7 @@ class GenericDevice:
 Found = Mapping[str, Iterable[FoundFile]]
 
 
-def generic_devices(groups: Iterable[DeviceGroup], found: Found) -> dict[str, GenericDevice]:
+def generic_devices(groups: Iterable[GroupSettings], found: Found) -> dict[str, GenericDevice]:
     """All devices by ID, sorted. found: the files that match each pattern.
 
     A file that matches patterns of two groups belongs to the first group.
@@ -70,7 +53,9 @@ def generic_devices(groups: Iterable[DeviceGroup], found: Found) -> dict[str, Ge
     devices: dict[str, GenericDevice] = {}
     for group in groups:
         for files in _file_sets(group, found):
-            for listed_id in shared_ids(_base_id(group, files), group.count):
+            # the first that differs between the group's devices
+            distinct = next((file for file in files if file.captures), files[0])
+            for listed_id in shared_ids(device_id(distinct.path), group.count):
                 devices.setdefault(listed_id, _device(listed_id, group, files))
     return dict(sorted(devices.items()))
 
@@ -80,44 +65,28 @@ def allocate(resource_name: str, devices: Mapping[str, GenericDevice], ids: Iter
 
     Raises UnknownDevices, and AllocationRefused when two devices have the same path in the container.
     """
-    wanted = sorted(set(ids))
-    unknown = tuple(name for name in wanted if name not in devices)
-    if unknown:
-        raise UnknownDevices(resource_name, unknown)
-    parts = [devices[name].allocation for name in wanted]
+    parts = [devices[name].allocation for name in known_ids(resource_name, ids, devices)]
     nodes = dict.fromkeys(node for part in parts for node in part.device_nodes)
     mounts = dict.fromkeys(mount for part in parts for mount in part.mounts)
     _check_container_paths(resource_name, [*nodes, *mounts])
     return ContainerAllocation(tuple(nodes), tuple(mounts), _joined_env(resource_name, parts))
 
 
-def _file_sets(group: DeviceGroup, found: Found) -> Iterator[tuple[FoundFile, ...]]:
+def _file_sets(group: GroupSettings, found: Found) -> Iterator[tuple[FoundFile, ...]]:
     """The files of each device of the group, in the order of the group's paths."""
     per_path = [
-        {file.captures: file for file in found.get(path.pattern, ()) if file.is_device or group.allow_files}
+        {file.captures: file for file in found.get(path.path, ()) if file.is_device or group.allow_files}
         for path in group.paths
     ]
-    wildcards = [bool(wildcard_count(path.pattern)) for path in group.paths]
-    keys: set[Captures] | None = None
-    for matches, is_wildcard in zip(per_path, wildcards, strict=True):
-        if is_wildcard:
-            keys = set(matches) if keys is None else keys & set(matches)
-    for key in sorted(keys if keys is not None else {()}):
-        files = [
-            matches.get(key if is_wildcard else ()) for matches, is_wildcard in zip(per_path, wildcards, strict=True)
-        ]
+    for captures in sorted({captures for matches in per_path for captures in matches}):
+        # a plain path captures nothing, and belongs to each device
+        files = [matches.get(captures) or matches.get(()) for matches in per_path]
         whole = tuple(file for file in files if file is not None)
         if len(whole) == len(files):
             yield whole
 
 
-def _base_id(group: DeviceGroup, files: tuple[FoundFile, ...]) -> str:
-    """The ID of a device: from the first path that differs between the group's devices."""
-    distinct = (file for path, file in zip(group.paths, files, strict=True) if wildcard_count(path.pattern))
-    return device_id(next(distinct, files[0]).path)
-
-
-def _device(listed_id: str, group: DeviceGroup, files: tuple[FoundFile, ...]) -> GenericDevice:
+def _device(listed_id: str, group: GroupSettings, files: tuple[FoundFile, ...]) -> GenericDevice:
     nodes, mounts = [], []
     for path, file in zip(group.paths, files, strict=True):
         target = _container_path(path, file)
@@ -127,14 +96,15 @@ def _device(listed_id: str, group: DeviceGroup, files: tuple[FoundFile, ...]) ->
             # a runtime makes device nodes for devices only; a regular file has to be mounted
             mounts.append(Mount(file.path, target, "w" not in path.permissions))
     numa_nodes = tuple(sorted({node for file in files for node in file.numa_nodes}))
-    allocation = ContainerAllocation(tuple(nodes), (*mounts, *group.mounts), group.env)
+    mounts += [Mount(m.host_path, m.container_path or m.host_path, m.read_only) for m in group.mounts]
+    allocation = ContainerAllocation(tuple(nodes), tuple(mounts), group.env)
     return GenericDevice(PluginDevice(listed_id, True, numa_nodes), allocation)
 
 
-def _container_path(path: DevicePath, file: FoundFile) -> str:
-    if path.container_path.endswith("/"):
-        return path.container_path + file.path.rpartition("/")[2]
-    return path.container_path or file.path
+def _container_path(path: PathSettings, file: FoundFile) -> str:
+    if path.mount_path.endswith("/"):
+        return path.mount_path + file.path.rpartition("/")[2]
+    return path.mount_path or file.path
 
 
 def _check_container_paths(resource_name: str, things: Iterable[DeviceNode | Mount]) -> None:
@@ -159,3 +129,48 @@ def _joined_env(resource_name: str, parts: Iterable[ContainerAllocation]) -> dic
                     f"two groups set {key} to different values; a container cannot hold devices of both",
                 )
     return env
+
+
+def matched(part: str, name: str) -> tuple[str, ...] | None:
+    """What each wildcard of one path component matches in `name`; None when the component does not match."""
+    if name.startswith(".") and not part.startswith("."):
+        return None
+    match = _compiled(part).fullmatch(name)
+    return match.groups() if match else None
+
+
+@lru_cache(maxsize=1024)
+def _compiled(part: str) -> re.Pattern[str]:
+    pieces, end = [], 0
+    for wildcard in WILDCARD.finditer(part):
+        pieces += [re.escape(part[end : wildcard.start()]), f"({_as_regex(wildcard.group())})"]
+        end = wildcard.end()
+    return re.compile("".join([*pieces, re.escape(part[end:])]), re.DOTALL)
+
+
+def _as_regex(wildcard: str) -> str:
+    if wildcard == "*":
+        return ".*"
+    if wildcard == "?":
+        return "."
+    inverted = wildcard.startswith("[!")
+    members = _members(wildcard[2 if inverted else 1 : -1])
+    if not members:
+        return "(?!)"  # an empty range such as [z-a] matches nothing, as in a shell
+    return f"[{'^' if inverted else ''}{members}]"
+
+
+def _members(text: str) -> str:
+    """The inside of a regular expression's class: single characters and ranges, all escaped."""
+    members, position = [], 0
+    while position < len(text):
+        first = text[position]
+        if text[position + 1 : position + 2] == "-" and position + 2 < len(text):
+            last = text[position + 2]
+            if first <= last:
+                members.append(f"{re.escape(first)}-{re.escape(last)}")
+            position += 3
+        else:
+            members.append(re.escape(first))
+            position += 1
+    return "".join(members)

@@ -8,14 +8,21 @@ import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.plugins.generic.devices import FoundFile, GenericDevice, allocate, generic_devices
-from nodedevice_agent.plugins.generic.patterns import matched, wildcard_count
-from nodedevice_agent.plugins.settings import GenericSettings
+from nodedevice_agent.plugins.generic.devices import (
+    Captures,
+    FoundFile,
+    GenericDevice,
+    allocate,
+    generic_devices,
+    matched,
+)
+from nodedevice_agent.plugins.settings import GenericSettings, wildcard_count
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +36,13 @@ class GenericSource:
 
     prefers = False
 
-    def __init__(
-        self, settings: GenericSettings, host_root: str, watcher: FileWatcher, rescan_seconds: float = _RESCAN_SECONDS
-    ) -> None:
+    def __init__(self, settings: GenericSettings, host_root: str, watcher: FileWatcher) -> None:
         self.resource_name = settings.resource_name
         self.devices = DeviceList()
-        self._groups = settings.device_groups()
-        self._patterns = tuple(dict.fromkeys(path.pattern for group in self._groups for path in group.paths))
+        self._groups = settings.groups
+        self._patterns = tuple(dict.fromkeys(path.path for group in settings.groups for path in group.paths))
         self._root = host_root.rstrip("/")
         self._watcher = watcher
-        self._rescan_seconds = rescan_seconds
         self._by_id: dict[str, GenericDevice] = {}
         self._directories: set[Path] = set()
         self._is_truncated = False
@@ -60,12 +64,12 @@ class GenericSource:
             log.info("devices changed", extra={"resource_name": self.resource_name, "devices": len(self._by_id)})
 
     async def run(self) -> None:
-        """Rescan at each event in the directories of the patterns, and every half minute."""
+        """Scan at once, at each event in the directories of the patterns, and every half minute."""
         subscription = self._watcher.subscribe()
         try:
             while True:
                 self._follow_and_refresh(subscription)
-                await subscription.wait(self._rescan_seconds)
+                await subscription.wait(_RESCAN_SECONDS)
         finally:
             subscription.close()
 
@@ -93,22 +97,19 @@ class GenericSource:
             if (file := _found_file(self._root, path, captures)) is not None
         ]
 
-    def _walk(self, base: str, captures: tuple[str, ...], parts: list[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        literal = []
-        while parts and not wildcard_count(parts[0]):
-            literal.append(parts[0])
-            parts = parts[1:]
-        if not parts:
-            path = "/".join([base, *literal])
+    def _walk(self, base: str, captures: Captures, parts: list[str]) -> Iterator[tuple[str, Captures]]:
+        literal = list(takewhile(lambda part: not wildcard_count(part), parts))
+        path = "/".join([base, *literal])
+        if len(literal) == len(parts):
             self._directories.add(Path(self._root + path).parent)
             yield path, captures
             return
-        directory = "/".join([base, *literal])
-        self._directories.add(Path(f"{self._root}{directory}/"))
-        for name in _names(f"{self._root}{directory}/"):
-            captured = matched(parts[0], name)
+        pattern, *below = parts[len(literal) :]
+        self._directories.add(Path(f"{self._root}{path}/"))
+        for name in _names(f"{self._root}{path}/"):
+            captured = matched(pattern, name)
             if captured is not None:
-                yield from self._walk(f"{directory}/{name}", captures + captured, parts[1:])
+                yield from self._walk(f"{path}/{name}", captures + captured, below)
 
 
 def _names(directory: str) -> list[str]:
@@ -119,7 +120,7 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _found_file(root: str, path: str, captures: tuple[str, ...]) -> FoundFile | None:
+def _found_file(root: str, path: str, captures: Captures) -> FoundFile | None:
     """None for a missing file, or one that is neither a device nor a regular file. Follows links: udev names devices by them."""
     try:
         status = os.stat(root + path)

@@ -10,7 +10,7 @@ from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, dev
 from nodedevice_agent.plugins.nvml.fleet import Fleet
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.preference import preferred
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
+from nodedevice_agent.plugins.settings import NvmlSettings
 
 
 class NvmlSource:

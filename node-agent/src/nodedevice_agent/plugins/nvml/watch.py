@@ -31,8 +31,8 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
 )
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed
 from nodedevice_agent.plugins.nvml.reader.succession import Succession
-from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_agent.plugins.settings import NvmlSettings
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ Works on the state files alone, so the agent need not run. Commands at the same 
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
@@ -25,15 +24,6 @@ class SimulateError(Exception):
     """The command failed; the text names the reason and what exists."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedDevice:
-    """One simulated device, as in the state file."""
-
-    id: str
-    is_healthy: bool
-    is_missing: bool
-
-
 def set_health(state_dir: Path, resource_name: str, device_id: str, healthy: bool) -> None:
     """Make a device healthy or unhealthy; idempotent. Raises SimulateError."""
     _change(state_dir, resource_name, device_id, lambda state: state.with_health(device_id, healthy))
@@ -44,14 +34,15 @@ def set_missing(state_dir: Path, resource_name: str, device_id: str, missing: bo
     _change(state_dir, resource_name, device_id, lambda state: state.with_missing(device_id, missing))
 
 
-def show(state_dir: Path, resource_name: str) -> tuple[SimulatedDevice, ...]:
-    """All devices of a resource, including removed ones. Raises SimulateError."""
+def show(state_dir: Path, resource_name: str) -> dict[str, str]:
+    """Whether each device of a resource is healthy, unhealthy or missing. Raises SimulateError."""
     with _translated_errors():
         listing = _listing(state_dir, resource_name)
         state = _state(state_path(state_dir, resource_name))
-    return tuple(
-        SimulatedDevice(name, name not in state.unhealthy, name in state.missing) for name in listing.device_ids
-    )
+    return {
+        name: "missing" if name in state.missing else "unhealthy" if name in state.unhealthy else "healthy"
+        for name in listing.device_ids
+    }
 
 
 def _change(

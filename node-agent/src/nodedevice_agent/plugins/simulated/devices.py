@@ -2,34 +2,41 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.names import env_name, natural_key
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
     PluginDevice,
-    UnknownDevices,
+    known_ids,
 )
 
 MAX_SIMULATED = 10_000
 
+NumaNodes = tuple[int, ...]
 
-@dataclass(frozen=True, slots=True)
-class SimulatedState:
+
+DeviceIDs = Annotated[frozenset[str], Meta(max_length=MAX_SIMULATED)]
+
+
+class SimulatedState(Struct, frozen=True, forbid_unknown_fields=True):
     """Changes by a person: unhealthy devices, removed devices, and another number of devices if set."""
 
-    unhealthy: frozenset[str] = frozenset()
-    missing: frozenset[str] = frozenset()
-    count: int | None = None
+    unhealthy: DeviceIDs = frozenset()
+    missing: DeviceIDs = frozenset()
+    count: Annotated[int, Meta(ge=0, le=MAX_SIMULATED)] | None = None
 
     def with_health(self, device_id: str, is_healthy: bool) -> "SimulatedState":
         """A copy with another health of one device."""
-        return SimulatedState(_toggled(self.unhealthy, device_id, not is_healthy), self.missing, self.count)
+        return replace(self, unhealthy=_toggled(self.unhealthy, device_id, not is_healthy))
 
     def with_missing(self, device_id: str, is_missing: bool) -> "SimulatedState":
         """A copy with one device removed or added back."""
-        return SimulatedState(self.unhealthy, _toggled(self.missing, device_id, is_missing), self.count)
+        return replace(self, missing=_toggled(self.missing, device_id, is_missing))
 
     def unknown(self, known_ids: Iterable[str]) -> tuple[str, ...]:
         """Device IDs in the state that do not exist, sorted."""
@@ -55,19 +62,12 @@ def allocate(resource_name: str, devices: Mapping[str, PluginDevice], ids: Itera
 
     Raises UnknownDevices.
     """
-    wanted = sorted(set(ids))
-    unknown = tuple(name for name in wanted if name not in devices)
-    if unknown:
-        raise UnknownDevices(resource_name, unknown)
-    joined = ",".join(wanted)
+    joined = ",".join(known_ids(resource_name, ids, devices))
     return ContainerAllocation(env={env_name(resource_name): joined}, annotations={resource_name: joined})
 
 
 def _toggled(ids: frozenset[str], device_id: str, is_in: bool) -> frozenset[str]:
     return ids | {device_id} if is_in else ids - {device_id}
-
-
-NumaNodes = tuple[int, ...]
 
 
 def preferred(

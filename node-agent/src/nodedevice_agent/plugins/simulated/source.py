@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, UnknownDevices
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, known_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.devices import (
@@ -23,7 +23,6 @@ from nodedevice_agent.plugins.simulated.state_file import (
     Listing,
     StateFileError,
     read_state,
-    simulated_dir,
     state_path,
     write_listing,
     write_state,
@@ -37,13 +36,7 @@ _RESCAN_SECONDS = 30.0
 class SimulatedSource:
     """Simulated devices of one resource."""
 
-    def __init__(
-        self,
-        settings: SimulatedSettings,
-        state_dir: Path,
-        watcher: FileWatcher,
-        rescan_seconds: float = _RESCAN_SECONDS,
-    ) -> None:
+    def __init__(self, settings: SimulatedSettings, state_dir: Path, watcher: FileWatcher) -> None:
         self.resource_name = settings.resource_name
         self.devices = DeviceList()
         self.prefers = settings.numa_nodes > 0
@@ -51,30 +44,28 @@ class SimulatedSource:
         self._state_dir = state_dir
         self._path = state_path(state_dir, settings.resource_name)
         self._watcher = watcher
-        self._rescan_seconds = rescan_seconds
-        self._state = SimulatedState()
         self._listed_ids: tuple[str, ...] | None = None
         self._logged = ""
 
     def refresh(self) -> None:
         """Create the state file if there is none, read it, and publish the devices. Raises OSError."""
-        simulated_dir(self._state_dir).mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         if not self._path.exists():
             write_state(self._path, self.resource_name, SimulatedState())
         self._read()
 
     async def run(self) -> None:
-        """Read the state file again at each change of it, and every half minute."""
+        """Read the state file at once, at each change of it, and every half minute."""
+        folder = self._path.parent
         subscription = self._watcher.subscribe()
-        subscription.follow([self._path.parent], contents=True)
-        # an edit between the first read and the watch
-        self._read()
+        happened: frozenset[Path] = frozenset()
         try:
             while True:
-                happened = await subscription.wait(self._rescan_seconds)
-                if not happened or self._path in happened or self._path.parent in happened:
-                    subscription.follow([self._path.parent], contents=True)
+                if not happened or self._path in happened or folder in happened:
+                    # followed before it is read, so that an edit in between is an event
+                    subscription.follow([folder], contents=True)
                     self._read()
+                happened = await subscription.wait(_RESCAN_SECONDS)
         finally:
             subscription.close()
 
@@ -85,12 +76,9 @@ class SimulatedSource:
     def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
         """Raises AllocationRefused."""
         numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
-        wanted = tuple(must_include)
-        unknown = tuple(sorted(set(wanted) - set(numa_nodes)))
-        if unknown:
-            raise UnknownDevices(self.resource_name, unknown)
+        must = known_ids(self.resource_name, must_include, numa_nodes)
         # the caller's list may be older than ours: ignore devices that were removed meanwhile
-        return preferred(self.resource_name, numa_nodes, set(available) & set(numa_nodes), wanted, size)
+        return preferred(self.resource_name, numa_nodes, set(available) & set(numa_nodes), must, size)
 
     def _read(self) -> None:
         try:
@@ -101,11 +89,13 @@ class SimulatedSource:
         except (StateFileError, OSError) as error:
             self._log(logging.ERROR, "state file is invalid or unreadable; keeping the last good state", str(error))
             return
-        self._state = state
         count = self._settings.count if state.count is None else state.count
         ids = simulated_ids(self._settings.prefix(), count)
         self._warn_unknown(state.unknown(ids), ids)
-        self._list(ids)
+        if ids != self._listed_ids:
+            # for the simulate command
+            write_listing(self._state_dir, Listing(self.resource_name, list(ids)))
+            self._listed_ids = ids
         devices = simulated_devices(ids, self._settings.numa_nodes, state)
         if self.devices.publish(devices):
             unhealthy = sum(not device.is_healthy for device in devices)
@@ -113,12 +103,6 @@ class SimulatedSource:
                 "devices changed",
                 extra={"resource_name": self.resource_name, "devices": len(devices), "unhealthy": unhealthy},
             )
-
-    def _list(self, ids: tuple[str, ...]) -> None:
-        """Write the list of devices for the simulate command."""
-        if ids != self._listed_ids:
-            write_listing(self._state_dir, Listing(self.resource_name, list(ids)))
-            self._listed_ids = ids
 
     def _warn_unknown(self, unknown: tuple[str, ...], ids: tuple[str, ...]) -> None:
         if not unknown:

@@ -6,14 +6,13 @@ so that a command can check an ID without the agent's settings. Every write is a
 
 import os
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import yaml
-from msgspec import Meta, Struct, field
+from msgspec import Struct
 
 from nodedevice_agent.lib.deviceplugin_server.names import file_slug, natural_key
-from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED, SimulatedState
+from nodedevice_agent.plugins.simulated.devices import SimulatedState
 
 _STATE_SUFFIX = ".yaml"
 _LISTING_SUFFIX = ".devices.json"
@@ -28,8 +27,6 @@ _HEADER = """\
 #   count: N               number of devices, instead of the agent's setting
 """
 
-DeviceIDs = Annotated[list[str], Meta(max_length=MAX_SIMULATED)]
-
 
 class StateFileError(ValueError):
     """An invalid state file; the text names the file and the mistake."""
@@ -37,12 +34,6 @@ class StateFileError(ValueError):
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
         self.path = path
-
-
-class _StateFile(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    unhealthy: DeviceIDs = field(default_factory=list)
-    missing: DeviceIDs = field(default_factory=list)
-    count: Annotated[int, Meta(ge=0, le=MAX_SIMULATED)] | None = None
 
 
 class Listing(Struct, rename="camel"):
@@ -72,14 +63,13 @@ def parse_state(path: Path, content: bytes) -> SimulatedState:
         # odd dates, empty numbers and deep nesting leave the YAML library as half a dozen other exceptions
         raise StateFileError(path, f"not a state file: {type(error).__name__}: {str(error)[:200]}") from None
     try:
-        state = msgspec.convert(raw if raw is not None else {}, _StateFile)
+        return msgspec.convert(raw if raw is not None else {}, SimulatedState)
     except msgspec.ValidationError as error:
         raise StateFileError(path, f"{error}; keys are unhealthy, missing and count") from None
     except RecursionError:
         raise StateFileError(path, "a list that holds itself; keys are unhealthy, missing and count") from None
     except UnicodeError:
         raise StateFileError(path, "half a character (a lone surrogate) in a text; write it whole") from None
-    return SimulatedState(frozenset(state.unhealthy), frozenset(state.missing), state.count)
 
 
 def read_state(path: Path) -> SimulatedState:
@@ -115,10 +105,7 @@ def write_listing(state_dir: Path, listing: Listing) -> None:
 
 
 def read_listings(state_dir: Path) -> dict[str, Listing]:
-    """All simulated resources of this node, by name.
-
-    Raises StateFileError and OSError.
-    """
+    """All simulated resources of this node, by name. Raises StateFileError and OSError."""
     listings = {}
     for path in sorted(simulated_dir(state_dir).glob(f"*{_LISTING_SUFFIX}")):
         try:

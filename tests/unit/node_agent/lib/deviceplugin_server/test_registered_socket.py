@@ -5,7 +5,7 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import Registrat
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.unix_sockets import socket_identity
-from nodedevice_agent.plugins.run import BuiltinPlugin
+from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -33,7 +33,7 @@ async def test_a_path_that_is_too_long_is_an_error_with_its_length(tmp_path: Pat
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings("example.com/gpu"), tmp_path, watcher)
         with pytest.raises(CannotServe, match=r"example.com/gpu: .*the kernel takes 107; use a shorter"):
-            BuiltinPlugin(source, tmp_path / ("d" * 100), watcher)
+            await serve(source, tmp_path / ("d" * 100), watcher)
 
 
 def test_backoff_doubles_to_its_limit_and_restarts() -> None:

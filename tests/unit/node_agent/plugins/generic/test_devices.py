@@ -1,6 +1,11 @@
+import fnmatch
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, DeviceNode, Mount, UnknownDevices
-from nodedevice_agent.plugins.generic.devices import DeviceGroup, DevicePath, FoundFile, allocate, generic_devices
+from nodedevice_agent.plugins.generic.devices import FoundFile, allocate, generic_devices, matched
+from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings, wildcard_count
 
 NAME = "example.com/camera"
 
@@ -13,8 +18,10 @@ def plain(path: str, is_device: bool = True) -> list[FoundFile]:
     return [FoundFile(path, (), is_device)]
 
 
-def group(*patterns: str, count: int = 1, allow_files: bool = False, env: dict[str, str] | None = None) -> DeviceGroup:
-    return DeviceGroup(tuple(DevicePath(pattern) for pattern in patterns), count, (), env or {}, allow_files)
+def group(
+    *patterns: str, count: int = 1, allow_files: bool = False, env: dict[str, str] | None = None
+) -> GroupSettings:
+    return GroupSettings([PathSettings(pattern) for pattern in patterns], count, [], env or {}, allow_files)
 
 
 def test_each_match_is_a_device() -> None:
@@ -56,6 +63,12 @@ def test_plain_files_count_only_where_allowed_and_are_mounted() -> None:
     assert device.allocation.device_nodes == ()
 
 
+def test_mounts_of_a_group_go_with_each_device() -> None:
+    mounts = [MountSettings("/run/a"), MountSettings("/run/b", "/c", True)]
+    devices = generic_devices([GroupSettings([PathSettings("/dev/x")], mounts=mounts)], {"/dev/x": plain("/dev/x")})
+    assert devices["x"].allocation.mounts == (Mount("/run/a", "/run/a"), Mount("/run/b", "/c", True))
+
+
 def test_numa_nodes_of_all_files() -> None:
     found = {
         "/dev/a*": matches("/dev/a*", "0", numa_nodes=(1,)),
@@ -90,13 +103,13 @@ def test_a_long_list_of_unknown_devices_is_cut() -> None:
     ],
 )
 def test_paths_in_the_container(container_path: str, places: list[str]) -> None:
-    groups = [DeviceGroup((DevicePath("/dev/video*", container_path),))]
+    groups = [GroupSettings([PathSettings("/dev/video*", container_path)])]
     devices = generic_devices(groups, {"/dev/video*": matches("/dev/video*", "0", "1")})
     assert [node.container_path for node in allocate(NAME, devices, devices).device_nodes] == places
 
 
 def test_two_devices_with_one_container_path_are_rejected() -> None:
-    groups = [DeviceGroup((DevicePath("/dev/video*", "/dev/camera"),))]
+    groups = [GroupSettings([PathSettings("/dev/video*", "/dev/camera")])]
     devices = generic_devices(groups, {"/dev/video*": matches("/dev/video*", "0", "1")})
     assert allocate(NAME, devices, ["video1"]).device_nodes[0].container_path == "/dev/camera"
     with pytest.raises(AllocationRefused, match="end mountPath with /"):
@@ -108,3 +121,43 @@ def test_conflicting_environments_are_rejected() -> None:
     devices = generic_devices(groups, {"/dev/a": plain("/dev/a"), "/dev/b": plain("/dev/b")})
     with pytest.raises(AllocationRefused, match="KIND"):
         allocate(NAME, devices, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("ttyUSB*", "ttyUSB12", ("12",)),
+        ("ttyUSB*", "ttyUSB", ("",)),
+        ("ttyUSB*", "ttyACM0", None),
+        ("tty?", "tty7", ("7",)),
+        ("tty?", "tty", None),
+        ("tty[0-3]", "tty2", ("2",)),
+        ("tty[!0-3]", "tty2", None),
+        ("tty[!0-3]", "tty4", ("4",)),
+        ("a[]]b", "a]b", ("]",)),
+        ("a[z-a]", "ab", None),
+        ("a[x", "a[x", ()),
+        ("*-*", "a-b", ("a", "b")),
+        ("plain.name", "plainxname", None),
+        ("*", ".hidden", None),
+        (".*", ".hidden", ("hidden",)),
+        ("*", "line\nbreak", ("line\nbreak",)),
+    ],
+)
+def test_what_wildcards_match(pattern: str, name: str, expected: tuple[str, ...] | None) -> None:
+    assert matched(pattern, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"), [("/dev/fuse", 0), ("/dev/tty*", 1), ("/dev/snd?/c[0-9]*", 3), ("/dev/a[", 0)]
+)
+def test_wildcard_count(pattern: str, count: int) -> None:
+    assert wildcard_count(pattern) == count
+
+
+@given(st.text(st.sampled_from("ab-]![*?^\\."), max_size=6), st.text(st.sampled_from("ab-]![^\\."), max_size=5))
+def test_agrees_with_the_shells_rules(pattern: str, name: str) -> None:
+    if name.startswith(".") and not pattern.startswith("."):
+        assert matched(pattern, name) is None
+    else:
+        assert (matched(pattern, name) is not None) == fnmatch.fnmatchcase(name, pattern)

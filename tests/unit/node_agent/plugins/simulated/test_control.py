@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from nodedevice_agent.plugins.simulated.control import SimulatedDevice, SimulateError, set_health, set_missing, show
+from nodedevice_agent.plugins.simulated.control import SimulateError, set_health, set_missing, show
 from nodedevice_agent.plugins.simulated.state_file import Listing, simulated_dir, state_path, write_listing
 
 GPU = "example.com/gpu"
@@ -17,10 +17,10 @@ def state_dir(tmp_path: Path) -> Path:
 def test_break_remove_and_restore(state_dir: Path) -> None:
     set_health(state_dir, GPU, "gpu-0", healthy=False)
     set_missing(state_dir, GPU, "gpu-1", missing=True)
-    assert show(state_dir, GPU) == (SimulatedDevice("gpu-0", False, False), SimulatedDevice("gpu-1", True, True))
+    assert show(state_dir, GPU) == {"gpu-0": "unhealthy", "gpu-1": "missing"}
     set_health(state_dir, GPU, "gpu-0", healthy=True)
     set_missing(state_dir, GPU, "gpu-1", missing=False)
-    assert show(state_dir, GPU) == (SimulatedDevice("gpu-0", True, False), SimulatedDevice("gpu-1", True, False))
+    assert show(state_dir, GPU) == {"gpu-0": "healthy", "gpu-1": "healthy"}
 
 
 def test_an_unchanged_state_is_not_written_again(state_dir: Path) -> None:

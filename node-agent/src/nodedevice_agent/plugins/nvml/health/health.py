@@ -9,7 +9,7 @@ restart with the driver, has decreased; the driver requested a reset or a reboot
 
 from dataclasses import dataclass, field, replace
 
-from nodedevice_agent.plugins.nvml.health.xids import XidPolicy, meaning
+from nodedevice_agent.plugins.nvml.health.xids import APPLICATION_XIDS, meaning
 
 # What the driver requests so that a GPU works again.
 # Source: NVML API reference, nvmlDeviceGpuRecoveryAction_t; the numbers are NVML's.
@@ -79,9 +79,9 @@ class GpuHealth:
 
 @dataclass(frozen=True, slots=True)
 class HealthRules:
-    """ecc_marks: an uncorrectable ECC error takes a GPU out of service."""
+    """harmless_xids: all others take a GPU out of service. ecc_marks: an uncorrectable ECC error does."""
 
-    xids: XidPolicy = field(default_factory=XidPolicy)
+    harmless_xids: frozenset[int] = frozenset(APPLICATION_XIDS)
     ecc_marks: bool = True
 
 
@@ -98,7 +98,7 @@ ECC = Trouble("EccUncorrectable", f"uncorrectable ECC errors in its memory; {_RE
 
 def with_xid(health: GpuHealth, xid: int, rules: HealthRules) -> GpuHealth:
     """The driver reported this Xid. Only the first critical one marks: later ones are mostly its consequences."""
-    if health.mark is not None or not rules.xids.is_critical(xid):
+    if health.mark is not None or xid in rules.harmless_xids:
         return health
     words = meaning(xid)
     named = f"Xid {xid} ({words})" if words else f"Xid {xid}"

@@ -5,7 +5,6 @@ Settings override both ways.
 Source: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors) and the practice of NVIDIA's own device plugin.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 # between two log lines about one Xid of one GPU
@@ -46,21 +45,6 @@ CRITICAL_XIDS = {
     140: "Unrecovered ECC error",
     143: "GPU initialization error",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class XidPolicy:
-    """Which Xids take a GPU out of service."""
-
-    harmless: frozenset[int] = frozenset(APPLICATION_XIDS)
-
-    @classmethod
-    def of(cls, critical: Iterable[int], harmless: Iterable[int]) -> "XidPolicy":
-        """The default list with an administrator's changes."""
-        return cls((frozenset(APPLICATION_XIDS) - frozenset(critical)) | frozenset(harmless))
-
-    def is_critical(self, xid: int) -> bool:
-        return xid not in self.harmless
 
 
 def meaning(xid: int) -> str:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 from nodedevice_agent.plugins.nvml.health import health as h
 from nodedevice_agent.plugins.nvml.health.health import GpuHealth, HealthRules, Reading
-from nodedevice_agent.plugins.nvml.health.xids import APPLICATION_XIDS, CRITICAL_XIDS, XidPolicy, meaning
+from nodedevice_agent.plugins.nvml.health.xids import APPLICATION_XIDS, CRITICAL_XIDS, meaning
+from nodedevice_agent.plugins.settings import NvmlSettings
 
 RULES = HealthRules()
 WELL = Reading(energy_mj=1000, ecc_uncorrected=0, recovery_action=0)
@@ -102,7 +103,7 @@ STORIES = [
     Story(
         "made critical, made harmless",
         [Step(Xid(79)), Step(Xid(31), "Xid31")],
-        HealthRules(XidPolicy.of(critical=[31], harmless=[79])),
+        NvmlSettings(critical_xids=[31], harmless_xids=[79]).health_rules(),
     ),
 ]
 
@@ -145,6 +146,5 @@ def test_a_reason_is_one_word_and_its_message_names_the_remedy() -> None:
 
 def test_every_xid_is_on_one_side() -> None:
     assert not set(APPLICATION_XIDS) & set(CRITICAL_XIDS)
-    assert all(XidPolicy().is_critical(xid) for xid in CRITICAL_XIDS)
     assert meaning(79) == "GPU has fallen off the bus"
     assert meaning(9999) == ""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation import pod_allocation
+from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.devicemanager.state import PluginSocket
 from nodedevice_agent.deviceplugin import reconnect as reach_back
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import DirectoryServed

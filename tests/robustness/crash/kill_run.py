@@ -12,7 +12,7 @@ from typing import Any
 
 from lightkube import ApiError, AsyncClient
 from lightkube.types import on_error_retry
-from nodedevice_agent.devicemanager.state import CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
 from nodedevice_api.names import node_device_name
 
 from tests.integration.crds.custom_resources import NodeDevice

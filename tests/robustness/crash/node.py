@@ -12,7 +12,7 @@ from pathlib import Path
 from inotify_simple import INotify, flags
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import decode
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.checksum import Data, checksum
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.names import node_device_name
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.journal import encode_change
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
 
 from tests.robustness.fuzz.budget import Fuzzer
 from tests.robustness.fuzz.inputs import as_json, mostly, nearly, shaped, some, texts, values

@@ -18,7 +18,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import replayed
 from nodedevice_agent.checkpoint.validation import check_possible
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 
 log = logging.getLogger(__name__)

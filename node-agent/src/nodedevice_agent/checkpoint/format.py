@@ -16,9 +16,15 @@ import msgspec
 
 from nodedevice_agent.checkpoint.checksum import Closing, Data, Entry, after_entry, checksum, opening
 from nodedevice_agent.checkpoint.validation import check_consistent
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa
+from nodedevice_agent.devicemanager.allocation.allocations import (
+    Allocation,
+    Checkpoint,
+    CheckpointCorrupt,
+    JournalMark,
+    PluginSocket,
+    by_numa,
+)
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark, PluginSocket
 
 # far more plugins than a node has
 _MAX_SOCKETS = 256

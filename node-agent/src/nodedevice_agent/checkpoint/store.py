@@ -15,7 +15,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint import files
 from nodedevice_agent.checkpoint.format import Encoder
 from nodedevice_agent.checkpoint.journal import encode_change
-from nodedevice_agent.devicemanager.state import Checkpoint, JournalMark
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, JournalMark
 
 log = logging.getLogger(__name__)
 

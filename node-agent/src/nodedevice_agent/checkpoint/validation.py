@@ -4,9 +4,13 @@ from collections.abc import Iterable
 
 from nodedevice_api.resource_names import resource_name_problem
 
-from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import (
+    NO_NUMA_NODE,
+    Allocation,
+    Checkpoint,
+    CheckpointCorrupt,
+)
 from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_valid_id
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 
 _SHOWN = 40
 

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from nodedevice_agent.checkpoint.store import CheckpointStore
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 
 log = logging.getLogger(__name__)
 

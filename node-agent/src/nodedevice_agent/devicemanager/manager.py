@@ -11,20 +11,17 @@ from itertools import count
 
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, AllocationBook, Checkpoint
 from nodedevice_agent.devicemanager.allocation.allocator import Allocator
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls, Reallocations
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
-from nodedevice_agent.devicemanager.allocation.prestart import PreStartCalls
-from nodedevice_agent.devicemanager.allocation.reallocation import Reallocations
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import EndpointState, PluginOptions, Resource
-from nodedevice_agent.devicemanager.running_containers import RuntimeContainers
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.resource import EndpointState, FlapDampingLimits, PluginOptions, Resource
+from nodedevice_agent.devicemanager.runtime import RuntimeContainers
 
 # After a restart, how long the last published numbers stay while plugins have not listed their devices yet.
 SETTLE_SECONDS = 10.0

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     AllocateResponse,
     ContainerEdits,
@@ -28,7 +28,6 @@ from nodedevice_agent.devicemanager.devices import (
     accept,
 )
 from nodedevice_agent.devicemanager.resource import PluginOptions
-from nodedevice_agent.devicemanager.state import Checkpoint
 
 HEALTHY = "Healthy"
 

@@ -15,6 +15,7 @@ from typing import assert_never
 
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.writer import CheckpointWriter
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, PluginSocket
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
     CallPreferred,
@@ -26,7 +27,6 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_connection_limit
-from nodedevice_agent.devicemanager.state import Checkpoint, PluginSocket
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
 from nodedevice_agent.deviceplugin.reconnect import reconnect

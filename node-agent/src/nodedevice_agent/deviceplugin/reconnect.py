@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nodedevice_agent.devicemanager.state import PluginSocket
+from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import PluginFailed

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, until_done
 from nodedevice_agent.kube.status import resource_name_of, well_formed
 

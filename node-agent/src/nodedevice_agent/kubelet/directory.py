@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import decode
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 

@@ -7,14 +7,12 @@ keeps the devices of finished pods until the next pod requests a device.
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.effects import Effect, Publish, SaveCheckpoint
-from nodedevice_agent.devicemanager.flap_damping import FlapDampingLimits
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resource import PluginOptions
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.resource import FlapDampingLimits, PluginOptions
 from nodedevice_agent.kubelet.attribution import Attribution, KubeletState, attribute
 
 

@@ -15,8 +15,7 @@ import grpc.aio
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_common.pacing import Backoff
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, CheckpointCorrupt
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.directory import KubeletDirectory

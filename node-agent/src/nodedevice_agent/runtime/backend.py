@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.running_containers import ContainerInstance
+from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
+from nodedevice_agent.devicemanager.runtime import ContainerInstance
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
-from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, read_checkpoint
 from nodedevice_agent.nri.plugin import NriPlugin

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from nodedevice_api.names import Reason
 
-from nodedevice_agent.devicemanager.running_containers import ContainerInstance
-from nodedevice_agent.devicemanager.runtime import Validator
+from nodedevice_agent.devicemanager.runtime import ContainerInstance, Validator
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 _NAMED = 3

@@ -12,8 +12,7 @@ from nodedevice_agent.devicemanager.allocation.container_edits import without
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS
-from nodedevice_agent.devicemanager.running_containers import ContainerInstance
-from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.runtime import ContainerInstance, ContainerState, RunningContainer, Sandbox
 from nodedevice_agent.runtime.injection import Grant, fingerprints, marks_of, shows_edits
 
 # After the end of its pod, how long a container that was found without a process may still be started: as long as the kubelet

@@ -21,7 +21,7 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUI
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, merged, unrestricted, without
-from nodedevice_agent.devicemanager.allocation.prestart import PendingPreStart
+from nodedevice_agent.devicemanager.allocation.held_calls import PendingPreStart
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Pod
 from nodedevice_agent.devicemanager.runtime import RunningContainer, Sandbox

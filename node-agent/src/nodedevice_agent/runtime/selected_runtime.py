@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.directory import read_checkpoint
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose

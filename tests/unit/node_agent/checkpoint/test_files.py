@@ -10,8 +10,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.files import FILE_NAME, locked_state_dir, make_state_dir
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 
 JOURNAL = f"{FILE_NAME}.journal"

@@ -14,8 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.checksum import Data, checksum
 from nodedevice_agent.checkpoint.format import Encoder, decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, PluginSocket
+from nodedevice_agent.devicemanager.allocation.allocations import (
+    Allocation,
+    Checkpoint,
+    CheckpointCorrupt,
+    PluginSocket,
+)
 
 SAMPLES = Path(__file__).parent / "checkpoints"
 VERSION_2 = ["v2-no-pods", "v2-one-pod-no-numa", "v2-two-gpus-numa1"]

@@ -11,8 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change, replayed
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark, PluginSocket
+from nodedevice_agent.devicemanager.allocation.allocations import (
+    Allocation,
+    Checkpoint,
+    CheckpointCorrupt,
+    JournalMark,
+    PluginSocket,
+)
 
 GPU = "example.com/gpu"
 START = JournalMark("ours", 7)

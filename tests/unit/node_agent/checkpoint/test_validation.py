@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.validation import check_possible
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate
@@ -14,7 +14,6 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.resource import PluginOptions
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 
 
 def holding(**change: Any) -> Checkpoint:

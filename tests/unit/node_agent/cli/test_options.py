@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from nodedevice_agent.__main__ import main
 from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.plugins.simulated.control import show as simulated
 from nodedevice_agent.plugins.simulated.state_file import Listing, simulated_dir, write_listing
 

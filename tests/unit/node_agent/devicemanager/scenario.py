@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     AllocateResponse,
     ContainerEdits,
@@ -20,7 +20,6 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
-from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.kube.status import node_device_status
 
 GPU = "example.com/gpu"

@@ -12,14 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, Publish
 from nodedevice_agent.devicemanager.manager import RELEASING_SETTLE_SECONDS, DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
-from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.kube.status import node_device_status
 
 from tests.unit.node_agent.devicemanager.scenario import response, with_edits

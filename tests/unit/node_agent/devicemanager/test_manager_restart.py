@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
-from nodedevice_agent.devicemanager.state import Checkpoint
 
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,

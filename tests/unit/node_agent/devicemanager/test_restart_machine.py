@@ -10,13 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish
 from nodedevice_agent.devicemanager.manager import SETTLE_SECONDS, DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
-from nodedevice_agent.devicemanager.state import Checkpoint
 
 from tests.unit.node_agent.devicemanager.scenario import response
 

@@ -4,9 +4,8 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
-from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.deviceplugin.codec import truncated, with_edits
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint import files
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.kubelet.directory import CHECKPOINT, endpoint_name, read_checkpoint
 
 GOOD = (

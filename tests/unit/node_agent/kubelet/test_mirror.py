@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
@@ -18,7 +18,6 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.mirror import Mirror
 

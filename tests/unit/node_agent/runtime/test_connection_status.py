@@ -1,7 +1,6 @@
 """The condition Injectable, and that a short disconnection does not change it."""
 
-from nodedevice_agent.devicemanager.running_containers import ContainerInstance
-from nodedevice_agent.devicemanager.runtime import Validator
+from nodedevice_agent.devicemanager.runtime import ContainerInstance, Validator
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, injectable
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import DeviceFile
 from nodedevice_agent.devicemanager.effects import CallPreStart
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerSettings
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
-from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.runtime.injection import Grant, Refusal, requires_plugin
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 

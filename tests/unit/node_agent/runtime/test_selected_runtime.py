@@ -12,8 +12,7 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.__main__ import main
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime import selected_runtime

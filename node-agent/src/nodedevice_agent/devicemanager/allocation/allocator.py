@@ -9,18 +9,17 @@ from dataclasses import replace
 
 from nodedevice_api.names import Reason
 
-from nodedevice_agent.devicemanager.allocation import topology_admission
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
+from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import (
     PendingAllocation,
     PodAllocation,
     pending_allocation,
     short_of_devices,
 )
-from nodedevice_agent.devicemanager.allocation.prestart import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
-from nodedevice_agent.devicemanager.allocation.topology import Topology
+from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align, first_unaligned
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
     CallPreferred,
@@ -168,7 +167,7 @@ class Allocator:
         shortage = current.shortage(self._resources, self._book)
         if shortage is not None:
             return effects + self._set_pending(shortage)
-        unaligned = topology_admission.first_unaligned(self._topology, current, self._resources, self._book)
+        unaligned = first_unaligned(self._topology, current, self._resources, self._book)
         if unaligned is not None:
             return effects + self._set_pending(_unaligned(current, unaligned))
         self._in_progress[pod.uid] = current
@@ -217,7 +216,7 @@ class Allocator:
         missing = max(request.count - len(reusable), 0)
         if missing > len(free) or not resource.is_ready:
             return self._give_up(current, short_of_devices(current.pod, request, resource, missing), now)
-        if not topology_admission.align(self._topology, current, self._resources, self._book):
+        if not align(self._topology, current, self._resources, self._book):
             return self._misaligned(current, request, now)
         selection = select(resource.devices, request.count, reusable, free, current.affinities.get(request.container))
         asks = resource.options.get_preferred_allocation_available and current.use_preferred
@@ -304,6 +303,6 @@ class Allocator:
 
 def _unaligned(current: PodAllocation, request: DeviceRequest) -> PendingAllocation:
     """Pending until any of the pod's resources changes: near devices of one are useless without those of another."""
-    message = f"container {request.container}: {topology_admission.MESSAGE}"
+    message = f"container {request.container}: {UNALIGNED}"
     unaligned = pending_allocation(current.pod, request, Reason.TOPOLOGY_AFFINITY, message)
     return replace(unaligned, others=frozenset(r.resource_name for r in current.requests))

@@ -7,11 +7,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.devicemanager.allocation.topology_admission import pod_request
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope, pod_request
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.devicemanager.state import Checkpoint
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology_hints import on
 from tests.unit.node_agent.devicemanager.scenario import (

@@ -21,13 +21,13 @@ from nodedevice_operator.conditions.reconciler import ConditionsApi, ConditionsR
 from nodedevice_operator.errors import OperatorError, TaskEnded
 from nodedevice_operator.events.recorder import EventRecorder, EventsApi
 from nodedevice_operator.evictions.controller import EvictionController, EvictionsApi
-from nodedevice_operator.informers.informer import KINDS, Informer
+from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
 from nodedevice_operator.kube.health import ApiHealth, Health
+from nodedevice_operator.kube.lists import KINDS, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import Timing
 from nodedevice_operator.leader.elector import Election, identity
@@ -127,7 +127,7 @@ class Operator:
             taint=settings.node_taint,
             labels=settings.node_labels,
         )
-        self._informers = {kind: Informer(kind, self._cache, self._cluster, self._client) for kind in KINDS}
+        self._informers = {kind.name: Informer(kind, self._cache, self._cluster, self._client) for kind in KINDS}
         self._subscribe()
         self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
         self._running: list[asyncio.Task[None]] = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from nodedevice_operator.agents.monitor import AgentsApi
 from nodedevice_operator.capacity.reconciler import CapacityApi
@@ -11,13 +12,12 @@ from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invali
 from nodedevice_operator.events.recorder import EventsApi
 from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.evictions.controller import EvictionsApi
-from nodedevice_operator.kube.api import Cluster, Listed
+from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, Cluster, Kind, Listed
 from nodedevice_operator.nodelabels.controller import NodeLabelsApi
-from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
-from nodedevice_operator.objects.pod import PodRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
 from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.poddevices.plan import DesiredPodDevice
 
@@ -52,17 +52,10 @@ class ClusterModel(
         """The Node as the API server would return it now."""
         return replace(self.node.record(), resource_version=self.version)
 
-    async def list_nodes(self) -> Listed[NodeRecord]:
-        version = self._next("list_nodes")
-        return Listed([self.node_record()], version)
-
-    async def list_node_devices(self) -> Listed[NodeDeviceRecord]:
-        version = self._next("list_node_devices")
-        return Listed(list(self.node_devices.values()), version)
-
-    async def list_pod_devices(self) -> Listed[PodDeviceRecord]:
-        version = self._next("list_pod_devices")
-        return Listed(list(self.pod_devices.values()), version)
+    async def list_all(self, kind: Kind[Any]) -> Listed[Any]:
+        version = self._next(f"list {kind.name}")
+        records = {NODES: [self.node_record()], NODE_DEVICES: self.node_devices.values()}
+        return Listed(list(records.get(kind, self.pod_devices.values())), version)
 
     async def list_leases(self) -> dict[str, LeaseRecord]:
         self._next("list_leases")

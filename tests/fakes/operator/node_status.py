@@ -8,8 +8,8 @@ that an owner's next apply leaves out is deleted unless somebody else owns it to
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import ExtendedResource, NodeRecord
-from nodedevice_operator.objects.shared import OURS
 
 CAPACITY, ALLOCATABLE = "capacity", "allocatable"
 MAPS = (CAPACITY, ALLOCATABLE)

@@ -25,8 +25,8 @@ from typing import Final
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord
 
 # Between lists further apart than this an agent may have renewed, or have been as unable to as we were.
 _LONGEST_GAP_SECONDS: Final = 30.0

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
 from nodedevice_operator.agents.liveness import (
@@ -28,12 +27,12 @@ from nodedevice_operator.errors import ApiError, Unavailable
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, EventReason, about_node
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import PAGE, Requests, path_segment
-from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.client import PAGE, Client, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.lease import LeaseList, LeaseRecord, lease_record
+from nodedevice_operator.objects.meta import ListSchema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema, lease_record
 from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -61,9 +60,9 @@ class AgentsApi(Requests):
         query: dict[str, str | int] = {"limit": PAGE, "resourceVersion": "0"}
         while True:
             data = await self._client.request("GET", "leases", path, query=query)
-            page = decode("GET", "leases", data, LeaseList)
+            page = decode("GET", "leases", data, ListSchema[LeaseSchema])
             for lease in page.items:
-                found[lease.metadata.name] = lease_record(lease, names.AGENT_LEASE_SECONDS)
+                found[lease.metadata.name] = lease_record(lease)
             if not page.metadata.continue_:
                 return found
             query = {"limit": PAGE, "continue": page.metadata.continue_}

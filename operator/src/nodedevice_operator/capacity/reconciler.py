@@ -24,7 +24,7 @@ from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_node_device
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import CORE, Requests, path_segment
+from nodedevice_operator.kube.client import CORE, Requests, path_segment
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record

@@ -7,8 +7,7 @@ import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.errors import NotFound
-from nodedevice_operator.kube.api import OWN, PAGE, Requests, path_segment
-from nodedevice_operator.kube.client import MERGE_PATCH, Client
+from nodedevice_operator.kube.client import MERGE_PATCH, OWN, PAGE, Client, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
 

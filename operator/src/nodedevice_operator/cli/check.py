@@ -15,10 +15,10 @@ from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_age
 from nodedevice_operator.cli.crds import NAMES, CrdApi
 from nodedevice_operator.errors import NotFound, OperatorError
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster
 from nodedevice_operator.leader.lease import LeaderLeases
-from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord
 
 _WAIT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1.0
@@ -109,7 +109,7 @@ class _Checks:
         kinds = [await self._kind(name) for name in NAMES]
         found = [*kinds, await self._operator(), *await self._agents()]
         if all(result.is_good for result in kinds):
-            found += of_node_devices((await self._cluster.list_node_devices()).records)
+            found += of_node_devices((await self._cluster.list_all(NODE_DEVICES)).records)
         return found
 
     async def _kind(self, name: str) -> CheckResult:

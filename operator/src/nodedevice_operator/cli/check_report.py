@@ -10,8 +10,8 @@ from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord
 
 # With more lines than this, only problems are listed one by one.
 MOST_LISTED: Final = 40

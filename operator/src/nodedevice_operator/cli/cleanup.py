@@ -21,8 +21,8 @@ from nodedevice_operator.cli.crds import NAMES, CrdApi
 from nodedevice_operator.cli.withdrawal import Withdrawal, staying, withdrawal
 from nodedevice_operator.errors import Conflict, NotFound, OperatorError, StillLed
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.credentials import Credentials
+from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, Timing
 from nodedevice_operator.leader.elector import Election, identity
@@ -148,7 +148,7 @@ class Cleanup:
 
     async def _nodes(self) -> None:
         self._progress.step = "removing capacity, taint and labels from Nodes"
-        nodes = (await self._progress.retrying(self._cluster.list_nodes)).records
+        nodes = (await self._progress.retrying(partial(self._cluster.list_all, NODES))).records
         wanted = [(node, found) for node in nodes if not (found := withdrawal(node)).is_nothing]
         await self._all(partial(self._node, node, found) for node, found in wanted)
         self._report(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
@@ -191,7 +191,7 @@ class Cleanup:
     async def _pod_devices(self) -> None:
         self._progress.step = "deleting PodDevices"
         try:
-            found = (await self._progress.retrying(self._cluster.list_pod_devices)).records
+            found = (await self._progress.retrying(partial(self._cluster.list_all, POD_DEVICES))).records
         except NotFound:
             return
         await self._all(

@@ -21,8 +21,7 @@ from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.releases import is_older
 from nodedevice_operator.errors import Invalid, NotFound, OlderRelease, OperatorError
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.api import Requests, path_segment
-from nodedevice_operator.kube.client import APPLY
+from nodedevice_operator.kube.client import APPLY, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import Schema
 from nodedevice_operator.objects.nodedevice import ConditionStatus

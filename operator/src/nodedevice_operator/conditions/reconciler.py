@@ -16,7 +16,7 @@ from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import OWN, Requests, now_text, path_segment
+from nodedevice_operator.kube.client import OWN, Requests, now_text, path_segment
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, is_real, node_device_record
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController

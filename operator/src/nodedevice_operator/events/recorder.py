@@ -26,8 +26,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
 from nodedevice_operator.events.transitions import OPPOSITES, About, DeviceAggregate, Event, merged, transitions
-from nodedevice_operator.kube.api import CORE, Requests, now_text, path_segment
-from nodedevice_operator.kube.client import MERGE_PATCH
+from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, now_text, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord

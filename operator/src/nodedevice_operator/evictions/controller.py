@@ -15,7 +15,7 @@ from nodedevice_operator.events.transitions import WARNING, Event, EventReason, 
 from nodedevice_operator.evictions import policy as evictions
 from nodedevice_operator.evictions.policy import EvictionCandidate, PendingEvictions, Policy
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import CORE, Requests, path_segment
+from nodedevice_operator.kube.client import CORE, Requests, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import is_real
 

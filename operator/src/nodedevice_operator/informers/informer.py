@@ -9,29 +9,23 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from nodedevice_api import names
 from nodedevice_common.pacing import Backoff, jittered
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unavailable, Unreachable
-from nodedevice_operator.informers.store import Cache, Store
-from nodedevice_operator.kube.api import CORE, OWN, Cluster, Listed
+from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
-from nodedevice_operator.objects.meta import MetadataSchema, RawWatchEvent, Versioned, WatchEvent
-from nodedevice_operator.objects.node import NodeMetadata, NodeSchema, node_record
-from nodedevice_operator.objects.nodedevice import NodeDeviceSchema, node_device_record
-from nodedevice_operator.objects.poddevice import PodDeviceSchema, pod_device_record
+from nodedevice_operator.kube.lists import NODES, Cluster, Kind
+from nodedevice_operator.objects.meta import ObjectMetadata, RawWatchEvent, Versioned
 
 log = logging.getLogger(__name__)
 
-NODES: Final = "nodes"
 _BUSY: Final = 429
 # the version is too old, or the kind itself went away, with all objects
 _EXPIRED: Final = frozenset({404, 410})
@@ -41,46 +35,6 @@ _list_delay: Final = wait_random_exponential(0.2, _LONGEST_LIST_DELAY_SECONDS)
 _FIRST_WATCH_DELAY_SECONDS: Final = 0.1
 LONGEST_WATCH_DELAY_SECONDS: Final = 1.0
 _SPREAD: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind that is watched. `name` is its plural, `path` where all its objects are.
-
-    is_usable_without_status: an object whose status cannot be decoded is taken in without it. A Node without its status would look
-    like one that has lost all its capacity; what is known of it stays instead.
-    """
-
-    name: str
-    path: str
-    schema: Any
-    record: Callable[[Any], Any]
-    decoder: msgspec.json.Decoder[WatchEvent[Any]]
-    is_usable_without_status: bool
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    kind.name: kind
-    for kind in (
-        Kind(NODES, f"{CORE}/{NODES}", NodeSchema, node_record, msgspec.json.Decoder(WatchEvent[NodeSchema]), False),
-        Kind(
-            names.NODE_DEVICES,
-            f"{OWN}/{names.NODE_DEVICES}",
-            NodeDeviceSchema,
-            node_device_record,
-            msgspec.json.Decoder(WatchEvent[NodeDeviceSchema]),
-            True,
-        ),
-        Kind(
-            names.POD_DEVICES,
-            f"{OWN}/{names.POD_DEVICES}",
-            PodDeviceSchema,
-            pod_device_record,
-            msgspec.json.Decoder(WatchEvent[PodDeviceSchema]),
-            True,
-        ),
-    )
-}
 
 
 class _Expired(Exception):
@@ -102,17 +56,12 @@ class _Position:
 class Informer:
     """Lists one kind into its store, follows it, and notifies the handlers of the store."""
 
-    def __init__(self, kind: str, cache: Cache, cluster: Cluster, client: Client) -> None:
-        self._kind = KINDS[kind]
+    def __init__(self, kind: Kind[Any], cache: Cache, cluster: Cluster, client: Client) -> None:
+        self._kind = kind
         self._cache = cache
         self._cluster = cluster
         self._client = client
-        stores: Mapping[str, Store[Any, Any]] = {
-            NODES: cache.nodes,
-            names.NODE_DEVICES: cache.node_devices,
-            names.POD_DEVICES: cache.pod_devices,
-        }
-        self._store = stores[kind]
+        self._store = cache.stores[kind.name]
 
     async def work(self) -> None:
         """List and follow, for ever."""
@@ -133,7 +82,7 @@ class Informer:
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
-        listed = await self._request_list()
+        listed = await self._cluster.list_all(self._kind)
         changed = self._store.replace(listed.records, listed.version, listed.undecoded)
         fields = {"kind": self._kind.name, "objects": len(listed.records), "changed_nodes": len(changed)}
         log.info("list is complete", extra=fields)
@@ -146,13 +95,6 @@ class Informer:
             # until every list was complete no node was reconciled, so all are to be
             self._cache.notify_listed(changed if was_complete else self._cache.names_of_nodes())
         return listed.version
-
-    async def _request_list(self) -> Listed[Any]:
-        if self._kind.name == NODES:
-            return await self._cluster.list_nodes()
-        if self._kind.name == names.NODE_DEVICES:
-            return await self._cluster.list_node_devices()
-        return await self._cluster.list_pod_devices()
 
     def _log_failed_list(self, state: RetryCallState) -> None:
         """Once: what is forbidden, and an API server that is unreachable, is logged by kube.health."""
@@ -200,7 +142,7 @@ class Informer:
     def _take(self, line: bytes) -> int:
         """Store what a line of the watch says; its version. Raises InvalidResponse or _Expired."""
         try:
-            event = self._kind.decoder.decode(line)
+            event = self._kind.events.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return self._take_odd(line)
         version = self._checked_version(event.type, event.object.metadata.resource_version)
@@ -217,15 +159,15 @@ class Informer:
             return version
         if event.type == "DELETED":
             self._delete(metadata)
-        elif self._kind.is_usable_without_status:
-            form = decode_object(self._kind.name, event.object, self._kind.schema)
-            if form is not None:
-                self._store_object(form, is_end=False)
-        else:
+        elif self._kind.needs_status:
             try:
                 self._store_object(msgspec.json.decode(event.object, type=self._kind.schema), is_end=False)
             except msgspec.ValidationError as exc:
                 self._mark_invalid(metadata, exc)
+        else:
+            form = decode_object(self._kind.name, event.object, self._kind.schema, needs_status=False)
+            if form is not None:
+                self._store_object(form, is_end=False)
         return version
 
     def _checked_version(self, event_type: str, version: str) -> int:
@@ -251,16 +193,16 @@ class Informer:
         else:
             self._store.update(record)
 
-    def _delete(self, metadata: MetadataSchema | NodeMetadata) -> None:
-        key = key_of(metadata.name, getattr(metadata, "namespace", ""))
+    def _delete(self, metadata: ObjectMetadata) -> None:
+        key = key_of(metadata.name, metadata.namespace)
         held = self._store.get(key)
-        if self._kind.name == NODES or held is not None:
+        if self._kind is NODES or held is not None:
             self._store.delete(key, metadata.uid, metadata.name if held is None else held.node)
         else:
             self._store.remove(key, metadata.uid)
 
-    def _mark_invalid(self, metadata: MetadataSchema | NodeMetadata, problem: Exception) -> None:
-        key = key_of(metadata.name, getattr(metadata, "namespace", ""))
+    def _mark_invalid(self, metadata: ObjectMetadata, problem: Exception) -> None:
+        key = key_of(metadata.name, metadata.namespace)
         if key is None or self._store.mark_invalid(key):
             log_undecodable(self._kind.name, metadata.name, problem)
 

@@ -8,17 +8,14 @@ happens has nothing to deliver, however long it is silent. Writes nothing, and r
 import asyncio
 import logging
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodedevice_api import names
-
 from nodedevice_operator.errors import ApiError, StaleWatch
-from nodedevice_operator.informers.informer import NODES
-from nodedevice_operator.informers.store import Cache, Store
-from nodedevice_operator.kube.api import Cluster
+from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.lists import KINDS, Cluster, Kind
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +28,7 @@ _RECOVERY_SECONDS: Final = 30.0
 class _Undelivered:
     """An object that was listed at a version that no watch had delivered then."""
 
-    kind: str
+    kind: Kind[Any]
     key: Hashable
     uid: str
     version: int
@@ -53,16 +50,11 @@ class Watchdog:
         self._health = health
         self._interval_seconds = interval_seconds
         self._patience_seconds = patience_seconds
-        self._stores: Mapping[str, Store[Any, Any]] = {
-            NODES: cache.nodes,
-            names.NODE_DEVICES: cache.node_devices,
-            names.POD_DEVICES: cache.pod_devices,
-        }
 
     async def work(self) -> None:
         """Check, for ever. Raises StaleWatch."""
         if not self._interval_seconds:
-            return await _for_ever()
+            await asyncio.Event().wait()
         await self._cache.synced.wait()
         while True:
             await asyncio.sleep(self._interval_seconds)
@@ -74,7 +66,7 @@ class Watchdog:
     async def _check(self) -> None:
         """List all, wait, and check that all of it was delivered. Raises StaleWatch, or ApiError where it cannot be listed."""
         began = time.monotonic()
-        undelivered = [found for kind in self._stores for found in await self._undelivered(kind)]
+        undelivered = [found for kind in KINDS for found in await self._undelivered(kind)]
         if not undelivered:
             return
         await asyncio.sleep(self._patience_seconds)
@@ -84,10 +76,10 @@ class Watchdog:
         for found in late:
             if await self._is_still_there(found):
                 name = "/".join(found.key) if isinstance(found.key, tuple) else str(found.key)
-                log.error("watch is stale", extra={"kind": found.kind, "object": name, "objects": len(late)})
-                raise StaleWatch(found.kind, name, found.version, self._patience_seconds)
+                log.error("watch is stale", extra={"kind": found.kind.name, "object": name, "objects": len(late)})
+                raise StaleWatch(found.kind.name, name, found.version, self._patience_seconds)
 
-    async def _undelivered(self, kind: str) -> list[_Undelivered]:
+    async def _undelivered(self, kind: Kind[Any]) -> list[_Undelivered]:
         found: list[_Undelivered] = []
         async for page in self._cluster.list_versions(kind):
             listed = (_Undelivered(kind, key, uid, version) for key, (uid, version) in page.items())
@@ -95,7 +87,7 @@ class Watchdog:
         return found
 
     def _is_undelivered(self, item: _Undelivered) -> bool:
-        store = self._stores[item.kind]
+        store = self._cache.stores[item.kind.name]
         if store.is_gone(item.uid) or store.is_invalid(item.key):
             return False
         held = store.get(item.key)
@@ -105,7 +97,3 @@ class Watchdog:
         """Whether that object exists and can be decoded: one that cannot is logged elsewhere, and never stored."""
         namespace, name = item.key if isinstance(item.key, tuple) else ("", str(item.key))
         return item.uid in await self._cluster.find(item.kind, namespace, name)
-
-
-async def _for_ever() -> None:
-    await asyncio.Event().wait()

@@ -6,8 +6,10 @@ may be concluded from what is absent. An object that exists and cannot be decode
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterable
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from nodedevice_api import names
 
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -16,15 +18,14 @@ from nodedevice_operator.objects.poddevice import PodDeviceRecord
 # Answers to our own writes may come after the news that the object is gone; so many of the gone are remembered.
 _REMEMBERED_GONE: Final = 4096
 
-K = TypeVar("K", bound=Hashable, covariant=True)
-K2 = TypeVar("K2", bound=Hashable)
+K = TypeVar("K", bound=Hashable)
 
 
-class Record(Protocol[K]):
+class Record(Protocol):
     """What a store asks of a record: which object, which version of it, and which node it is about."""
 
     @property
-    def key(self) -> K: ...
+    def key(self) -> Any: ...
     @property
     def uid(self) -> str: ...
     @property
@@ -33,14 +34,13 @@ class Record(Protocol[K]):
     def node(self) -> str: ...
 
 
-R = TypeVar("R", bound=Record[Hashable])
-
+R = TypeVar("R", bound=Record)
 
 # Called with the node that an object is about, and the record before and after the change; None: there is none.
 UpdateHandler = Callable[[str, R | None, R | None], None]
 
 
-class Store(Generic[K2, R]):
+class Store(Generic[K, R]):
     """Records of one kind, by key and by node.
 
     What a watch shows goes in by `update` and `delete`, which call the handlers. A list goes in by `replace`, and responses to our
@@ -49,11 +49,11 @@ class Store(Generic[K2, R]):
 
     def __init__(self) -> None:
         self.is_complete = False
-        self._by_key: dict[K2, R] = {}
+        self._by_key: dict[K, R] = {}
         # a node has few of each kind, and a tuple of keys is a fifth of a dictionary
-        self._by_node: dict[str, tuple[K2, ...]] = {}
+        self._by_node: dict[str, tuple[K, ...]] = {}
         self._gone: dict[str, None] = {}
-        self._invalid: set[K2] = set()
+        self._invalid: set[K] = set()
         self._handlers: list[UpdateHandler[R]] = []
 
     def on_update(self, handler: UpdateHandler[R]) -> None:
@@ -62,14 +62,13 @@ class Store(Generic[K2, R]):
 
     def update(self, record: R) -> None:
         """Store a watched object, and call the handlers if that changed what is known."""
-        # the key's type is that of the store, as in put()
-        before = self._by_key.get(record.key)  # type: ignore[arg-type]
+        before = self._by_key.get(record.key)
         if self.put(record):
             self._notify(record.node, before, record)
             if before is not None and before.node != record.node:
                 self._notify(before.node, before, None)
 
-    def delete(self, key: K2, uid: str, node: str) -> None:
+    def delete(self, key: K, uid: str, node: str) -> None:
         """Remove an object that a watch says is deleted, and call the handlers if it was known."""
         before = self._by_key.get(key)
         if self.remove(key, uid):
@@ -79,10 +78,10 @@ class Store(Generic[K2, R]):
         for handler in self._handlers:
             handler(node, before, now)
 
-    def get(self, key: K2) -> R | None:
+    def get(self, key: K) -> R | None:
         return self._by_key.get(key)
 
-    def by_key(self) -> dict[K2, R]:
+    def by_key(self) -> dict[K, R]:
         """All records; for reading only."""
         return self._by_key
 
@@ -104,8 +103,7 @@ class Store(Generic[K2, R]):
 
     def put(self, record: R) -> bool:
         """Store a record unless a newer one is held; whether that changed what is known."""
-        # which kind of key a kind of record has is known where a store is made, and cannot be said in types
-        key: K2 = record.key  # type: ignore[assignment]
+        key: K = record.key
         held = self._by_key.get(key)
         if record.uid in self._gone or (held is not None and record.resource_version <= held.resource_version):
             return False
@@ -118,13 +116,13 @@ class Store(Generic[K2, R]):
         self._invalid.discard(key)
         return was_invalid or held is None or held != record
 
-    def mark_invalid(self, key: K2) -> bool:
+    def mark_invalid(self, key: K) -> bool:
         """The object of that key exists and cannot be decoded; whether that was not known."""
         is_new = key not in self._invalid
         self._invalid.add(key)
         return is_new
 
-    def is_invalid(self, key: K2) -> bool:
+    def is_invalid(self, key: K) -> bool:
         """Whether that object exists and cannot be decoded, so that nothing may be concluded from what is known of it."""
         return key in self._invalid
 
@@ -132,7 +130,7 @@ class Store(Generic[K2, R]):
         """Whether the object of that uid was removed, as far as that is remembered."""
         return uid in self._gone
 
-    def remove(self, key: K2, uid: str) -> bool:
+    def remove(self, key: K, uid: str) -> bool:
         """Forget the object of that uid; whether it was known."""
         self._gone[uid] = None
         if len(self._gone) > _REMEMBERED_GONE:
@@ -147,7 +145,7 @@ class Store(Generic[K2, R]):
         return True
 
     def replace(
-        self, listed: Iterable[R], resource_version: int, undecoded: Collection[K2 | None] = ()
+        self, listed: Iterable[R], resource_version: int, undecoded: Collection[K | None] = ()
     ) -> frozenset[str]:
         """Store a whole list, as of that version; the nodes about which anything changed.
 
@@ -170,7 +168,7 @@ class Store(Generic[K2, R]):
         self.is_complete = True
         return frozenset(changed)
 
-    def _unlink(self, key: K2, held: R) -> None:
+    def _unlink(self, key: K, held: R) -> None:
         others = tuple(other for other in self._by_node.get(held.node, ()) if other != key)
         if others:
             self._by_node[held.node] = others
@@ -185,6 +183,11 @@ class Cache:
         self.nodes: Store[str, NodeRecord] = Store()
         self.node_devices: Store[str, NodeDeviceRecord] = Store()
         self.pod_devices: Store[tuple[str, str], PodDeviceRecord] = Store()
+        self.stores: Mapping[str, Store[Any, Any]] = {
+            "nodes": self.nodes,
+            names.NODE_DEVICES: self.node_devices,
+            names.POD_DEVICES: self.pod_devices,
+        }
         self._list_handlers: list[Callable[[str], None]] = []
         # set once every list is complete for the first time
         self.synced = asyncio.Event()
@@ -201,22 +204,18 @@ class Cache:
 
     def waits_for(self) -> tuple[str, ...]:
         """Which lists are not complete yet, in words."""
-        complete = {
-            "Nodes": self.nodes.is_complete,
-            "NodeDevices": self.node_devices.is_complete,
-            "PodDevices": self.pod_devices.is_complete,
-        }
-        return tuple(f"the list of {kind} is not complete" for kind, is_complete in complete.items() if not is_complete)
+        kinds = zip(("Nodes", "NodeDevices", "PodDevices"), self.stores.values(), strict=True)
+        return tuple(f"the list of {kind} is not complete" for kind, store in kinds if not store.is_complete)
 
     @property
     def is_complete(self) -> bool:
         """Whether every list is complete, so that absence means something."""
-        return self.nodes.is_complete and self.node_devices.is_complete and self.pod_devices.is_complete
+        return all(store.is_complete for store in self.stores.values())
 
     def knows(self, node: str) -> bool:
         """Whether anything is known about that node."""
-        return any(store.is_about(node) for store in (self.nodes, self.node_devices, self.pod_devices))
+        return any(store.is_about(node) for store in self.stores.values())
 
     def names_of_nodes(self) -> frozenset[str]:
         """Every node that anything is known about."""
-        return self.nodes.nodes() | self.node_devices.nodes() | self.pod_devices.nodes()
+        return frozenset().union(*(store.nodes() for store in self.stores.values()))

@@ -1,21 +1,23 @@
 """Requests to the API server, on one aiohttp session: sent, counted, and every failure turned into an error of ours.
 
-Knows no kinds of objects. Errors are classified by status code and causes, never by their text. No request runs in a thread; only
-a host name that has to be resolved does.
+Errors are classified by status code and causes, never by their text. No request runs in a thread; only a host name that has to be
+resolved does. Each feature owns its requests: a class beside it, on Requests.
 """
 
 import asyncio
 import contextlib
+import datetime
 import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
 import prometheus_client
+from nodedevice_api import names
 from yarl import URL
 
 from nodedevice_operator.errors import (
@@ -35,9 +37,17 @@ from nodedevice_operator.errors import (
     WatchInterrupted,
 )
 from nodedevice_operator.kube.credentials import Credentials
+from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
 from nodedevice_operator.objects.meta import Status
+from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
+
+CORE: Final = "/api/v1"
+OWN: Final = f"/apis/{names.API_VERSION}"
+
+# A page of Nodes is some 2 MB of JSON; only one is held at a time.
+PAGE: Final = 250
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON: Final = "application/json"
@@ -46,6 +56,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 # As many requests side by side as the work queue has workers; the API server's own fairness does the rest. Where a response takes
 # half a second, as it does beside 5,000 nodes on a machine too small for them, twenty were 40 changes a second, and 50 came.
 CONCURRENT_REQUESTS: Final = 48
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_POD_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MANAGER: Final = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 _TERMINATING: Final = "NamespaceTerminating"
 _BUDGET: Final = "DisruptionBudget"
@@ -269,6 +281,35 @@ class Client:
             self._no_pending_write.clear()
         else:
             self._no_pending_write.set()
+
+
+class Requests:
+    """What the requests of several features share: server-side apply, and reading one pod."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def read_pod(self, namespace: str, name: str) -> PodRecord:
+        """Which pod has that name now, and where it runs. Raises NotFound, also for what no pod can be called."""
+        if not (_LABEL.fullmatch(namespace) and _POD_NAME.fullmatch(name)):
+            # not even asked for: to a path a dot or two are more than a name
+            raise NotFound("GET", "pods", "no pod can have that name", 404)
+        data = await self._client.request("GET", "pods", f"{CORE}/namespaces/{namespace}/pods/{name}")
+        return decode_record("GET", "pods", data, PodSchema, pod_record)
+
+    async def _apply(self, what: str, path: str, body: Any, *, force: bool) -> bytes:
+        query = {"fieldManager": names.OPERATOR_FIELD_MANAGER, "force": "true" if force else "false"}
+        return await self._client.request("PATCH", what, path, query=query, body=body, content_type=APPLY)
+
+
+def path_segment(name: str) -> str:
+    """A name as one segment of a path, whatever characters an agent has put into it."""
+    return quote(name, safe="")
+
+
+def now_text() -> str:
+    """The time in the API's own form, to the second."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -11,10 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from nodedevice_operator.errors import InvalidResponse
-from nodedevice_operator.objects.meta import ListMetadata, PartialObject, PartialObjectList, Schema
-from nodedevice_operator.objects.node import NodeList, NodeSchema
-from nodedevice_operator.objects.nodedevice import NodeDeviceList, NodeDeviceSchema
-from nodedevice_operator.objects.poddevice import PodDeviceList, PodDeviceSchema
+from nodedevice_operator.objects.meta import ListMetadata, Schema
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +22,6 @@ Key: TypeAlias = str | tuple[str, str] | None
 
 T = TypeVar("T")
 R = TypeVar("R")
-Item = TypeVar("Item", NodeDeviceSchema, PodDeviceSchema)
-Page = TypeVar("Page", NodeList, NodeDeviceList, PodDeviceList, PartialObjectList)
 
 
 class _Parts(Schema):
@@ -66,63 +61,42 @@ def decode_record(verb: str, what: str, data: bytes, form: type[T], make: Callab
         raise InvalidResponse(verb, what, f"the response has an invalid value ({exc})") from exc
 
 
-def decode_page(what: str, data: bytes, form: type[Page]) -> tuple[Page, frozenset[Key]]:
-    """A page of a list, and the keys of its objects that cannot be decoded; each is logged.
+def decode_page(
+    what: str, data: bytes, page: Any, schema: type[Any], *, needs_status: bool
+) -> tuple[Any, frozenset[Key]]:
+    """A page of a list of objects of that schema, and the keys of those that cannot be decoded; each is logged.
 
-    Raises InvalidResponse if it is not a page.
+    needs_status: an object is of no use without its status. Raises InvalidResponse if it is not a page.
     """
     try:
-        return msgspec.json.decode(data, type=form), frozenset()
+        return msgspec.json.decode(data, type=page), frozenset()
     except (msgspec.DecodeError, UnicodeDecodeError):
         whole = decode("GET", what, data, _AnyList)
-    items: list[Any] = []
-    undecoded: set[Key] = set()
-    for raw in whole.items:
-        found = _listed(what, raw, form)
-        if found is None:
-            undecoded.add(_key(raw))
-        else:
-            items.append(found)
-    return form(metadata=whole.metadata, items=items), frozenset(undecoded)
+    found = [(raw, decode_object(what, raw, schema, needs_status=needs_status)) for raw in whole.items]
+    items = [item for _, item in found if item is not None]
+    return page(metadata=whole.metadata, items=items), frozenset(_key(raw) for raw, item in found if item is None)
 
 
-def decode_object(kind: str, data: msgspec.Raw, form: type[Item]) -> Item | None:
-    """An object; without its status if that cannot be decoded, None if not even that helps. Either is logged."""
+def decode_object(what: str, data: msgspec.Raw, schema: type[T], *, needs_status: bool) -> T | None:
+    """An object; without its status if that cannot be decoded and is not needed. None if that does not help. Either is logged."""
     try:
-        return msgspec.json.decode(data, type=form)
+        return msgspec.json.decode(data, type=schema)
     except msgspec.ValidationError as exc:
-        log_undecodable(kind, _name(data), exc)
+        key = _key(data)
+        log_undecodable(what, key[1] if isinstance(key, tuple) else key or "", exc)
+    if needs_status:
+        return None
     try:
         parts = msgspec.json.decode(data, type=_Parts)
         bare = msgspec.json.encode({"metadata": parts.metadata, "spec": parts.spec})
-        return msgspec.json.decode(bare, type=form)
+        return msgspec.json.decode(bare, type=schema)
     except msgspec.ValidationError:
         return None
 
 
 def log_undecodable(kind: str, name: Any, problem: Exception) -> None:
     """Log that an object of that kind is skipped."""
-    fields = {"kind": kind, "object": name, "error": str(problem)}
-    log.error("cannot decode object; skipping it", extra=fields)
-
-
-def _listed(what: str, raw: msgspec.Raw, form: type[Page]) -> Any:
-    if form is NodeDeviceList:
-        return decode_object(what, raw, NodeDeviceSchema)
-    if form is PodDeviceList:
-        return decode_object(what, raw, PodDeviceSchema)
-    try:
-        # a Node without its status would look like one that has lost all its capacity
-        kind = NodeSchema if form is NodeList else PartialObject
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as exc:
-        log_undecodable(what, _name(raw), exc)
-        return None
-
-
-def _name(raw: msgspec.Raw) -> str:
-    key = _key(raw)
-    return key[1] if isinstance(key, tuple) else key or ""
+    log.error("cannot decode object; skipping it", extra={"kind": kind, "object": name, "error": str(problem)})
 
 
 def _key(raw: msgspec.Raw) -> Key:

@@ -13,7 +13,7 @@ from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.leader.election import LeaderLease
-from nodedevice_operator.objects.lease import LeaseSchema
+from nodedevice_operator.objects.unwatched import LeaseSchema
 
 _WHAT: Final = "leases"
 

@@ -15,8 +15,7 @@ from nodedevice_api import names
 
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import CORE, Requests, path_segment
-from nodedevice_operator.kube.client import MERGE_PATCH
+from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, path_segment
 from nodedevice_operator.kube.decode import decode, decode_record
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.nodelabels.desired import desired_labels, label_changes

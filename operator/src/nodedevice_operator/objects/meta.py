@@ -1,11 +1,21 @@
-"""Schemas that all kinds share: metadata, lists, watch events, and the API server's Status.
+"""What all kinds share: metadata, lists, watch events, the API server's Status; and our name as a field manager.
 
 Decoding skips all other fields. Absent fields have the API's own defaults.
 """
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Raw, Struct, field
+from nodedevice_api import names
+
+# A field manager as it stands in managedFields. Ours counts only where it came by server-side apply: another operation
+# under the same name is another owner to the API server.
+OURS: Final = names.OPERATOR_FIELD_MANAGER
+STATUS: Final = "status"
+
+# Whatever many objects share is kept once, which is how thousands of nodes fit into memory: names, reasons, whole conditions. Past
+# so many values of a kind the oldest are not worth remembering.
+MOST_SHARED: Final = 4096
 
 T = TypeVar("T")
 
@@ -19,11 +29,14 @@ class OwnerReference(Schema):
     uid: str = ""
 
 
-class MetadataSchema(Schema):
+class ObjectMetadata(Schema):
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = "0"
+
+
+class MetadataSchema(ObjectMetadata):
     generation: int = 0
     owner_references: list[OwnerReference] = []
 
@@ -31,7 +44,7 @@ class MetadataSchema(Schema):
 class Versioned(Schema):
     """Any object, and a bookmark of a watch: what all have in common."""
 
-    metadata: MetadataSchema = field(default_factory=MetadataSchema)
+    metadata: ObjectMetadata = field(default_factory=ObjectMetadata)
 
 
 class WatchEvent(Schema, Generic[T]):
@@ -50,11 +63,11 @@ class ListMetadata(Schema):
     continue_: str = field(name="continue", default="")
 
 
-class ObjectMetadata(Schema):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = "0"
+class ListSchema(Schema, Generic[T]):
+    """A list, or a page of one."""
+
+    metadata: ListMetadata
+    items: list[T] = []
 
 
 class PartialObject(Schema):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from sys import intern
 from typing import Any, Final
 
@@ -9,8 +10,7 @@ import msgspec
 from nodedevice_api.names import GROUP
 from nodedevice_common.quantity import count
 
-from nodedevice_operator.objects.meta import ListMetadata, Schema
-from nodedevice_operator.objects.shared import OURS, STATUS, shared
+from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS, ObjectMetadata, Schema
 
 # The writer of a value that managedFields names no owner of, as on a Node that was created without managedFields.
 UNKNOWN_WRITER: Final = "unknown"
@@ -39,10 +39,7 @@ class ManagedFields(Schema):
     fields: OwnedFields = msgspec.field(name="fieldsV1", default_factory=OwnedFields)
 
 
-class NodeMetadata(Schema):
-    name: str = ""
-    uid: str = ""
-    resource_version: str = "0"
+class NodeMetadata(ObjectMetadata):
     creation_timestamp: str = ""
     managed_fields: list[ManagedFields] = []
     labels: dict[str, str] = {}
@@ -68,11 +65,6 @@ class NodeSchema(Schema):
     metadata: NodeMetadata
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
-
-
-class NodeList(Schema):
-    metadata: ListMetadata
-    items: list[NodeSchema] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +140,7 @@ class NodeRecord:
         return self.name
 
 
-_resources: dict[ExtendedResource, ExtendedResource] = {}
+_extended_resource = lru_cache(MOST_SHARED)(ExtendedResource)
 
 
 def node_record(obj: NodeSchema) -> NodeRecord:
@@ -165,14 +157,11 @@ def node_record(obj: NodeSchema) -> NodeRecord:
             for key in owned:
                 owners.setdefault(key.removeprefix("f:"), set()).add(owner)
     resources = {
-        name: shared(
-            _resources,
-            ExtendedResource(
-                capacity.get(name),
-                allocatable.get(name),
-                frozenset(capacity_owners.get(name, ())),
-                frozenset(allocatable_owners.get(name, ())),
-            ),
+        name: _extended_resource(
+            capacity.get(name),
+            allocatable.get(name),
+            frozenset(capacity_owners.get(name, ())),
+            frozenset(allocatable_owners.get(name, ())),
         )
         for name in sorted(capacity.keys() | allocatable.keys())
     }

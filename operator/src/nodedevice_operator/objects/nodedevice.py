@@ -5,14 +5,14 @@ Two records are equal when they mean the same, whatever their resource versions.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from sys import intern
 from typing import Any, Final
 
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.objects.meta import ListMetadata, MetadataSchema, Schema
-from nodedevice_operator.objects.shared import OURS, STATUS, shared
+from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS, MetadataSchema, Schema
 
 # The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -116,11 +116,6 @@ class NodeDeviceSchema(Schema):
     metadata: NodeDeviceMetadata
     spec: NodeDeviceSpec
     status: NodeDeviceStatusSchema = msgspec.field(default_factory=NodeDeviceStatusSchema)
-
-
-class NodeDeviceList(Schema):
-    metadata: ListMetadata
-    items: list[NodeDeviceSchema] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +224,8 @@ def is_real(record: NodeDeviceRecord) -> bool:
     return record.name == names.node_device_name(record.node, record.resource)
 
 
-_devices: dict[DeviceRecord, DeviceRecord] = {}
-_conditions: dict[StoredCondition, StoredCondition] = {}
+_device_record = lru_cache(MOST_SHARED)(DeviceRecord)
+_stored_condition = lru_cache(MOST_SHARED)(StoredCondition)
 
 
 def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
@@ -305,8 +300,7 @@ def _owned(fields: msgspec.Raw) -> Mapping[str, Any]:
 
 
 def _device(obj: DeviceStatus) -> DeviceRecord:
-    is_missing = obj.presence == "Missing"
-    return shared(_devices, DeviceRecord(intern(obj.health), intern(obj.reason), is_missing, tuple(obj.numa_nodes)))
+    return _device_record(intern(obj.health), intern(obj.reason), obj.presence == "Missing", tuple(obj.numa_nodes))
 
 
 def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationRecord:
@@ -327,13 +321,5 @@ def _waiting(obj: WaitingStatus) -> Waiting:
 
 
 def _condition(obj: ConditionStatus) -> StoredCondition:
-    return shared(
-        _conditions,
-        StoredCondition(
-            intern(obj.status),
-            intern(obj.reason),
-            intern(obj.message),
-            intern(obj.last_transition_time),
-            obj.observed_generation,
-        ),
-    )
+    texts = (obj.status, obj.reason, obj.message, obj.last_transition_time)
+    return _stored_condition(*map(intern, texts), obj.observed_generation)

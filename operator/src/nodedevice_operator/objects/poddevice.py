@@ -6,7 +6,7 @@ from sys import intern
 
 import msgspec
 
-from nodedevice_operator.objects.meta import ListMetadata, MetadataSchema, Schema
+from nodedevice_operator.objects.meta import MetadataSchema, Schema
 
 
 class PodDeviceSpec(Schema):
@@ -41,11 +41,6 @@ class PodDeviceSchema(Schema):
     metadata: MetadataSchema
     spec: PodDeviceSpec = msgspec.field(default_factory=PodDeviceSpec)
     status: PodDeviceStatus = msgspec.field(default_factory=PodDeviceStatus)
-
-
-class PodDeviceList(Schema):
-    metadata: ListMetadata
-    items: list[PodDeviceSchema] = []
 
 
 @dataclass(frozen=True, slots=True)

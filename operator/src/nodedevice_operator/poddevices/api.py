@@ -4,7 +4,7 @@ from typing import Any
 
 from nodedevice_api import names
 
-from nodedevice_operator.kube.api import OWN, Requests, path_segment
+from nodedevice_operator.kube.client import OWN, Requests, path_segment
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.objects.poddevice import (
     Content,

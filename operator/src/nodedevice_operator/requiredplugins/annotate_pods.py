@@ -27,11 +27,10 @@ from nodedevice_operator.errors import (
     Unavailable,
     Unreachable,
 )
-from nodedevice_operator.kube.api import CORE, PAGE, Requests, path_segment
-from nodedevice_operator.kube.client import MERGE_PATCH
+from nodedevice_operator.kube.client import CORE, MERGE_PATCH, PAGE, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
-from nodedevice_operator.objects.pod import PodPhase
+from nodedevice_operator.objects.unwatched import PodPhase
 from nodedevice_operator.requiredplugins.pending_pods import (
     AnnotationFailure,
     Tries,

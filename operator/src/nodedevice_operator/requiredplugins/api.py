@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.kube.api import Requests
-from nodedevice_operator.kube.client import APPLY
+from nodedevice_operator.kube.client import APPLY, Requests
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListMetadata, RawWatchEvent, ResourceList, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, NAME, Spec, body

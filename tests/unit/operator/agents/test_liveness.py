@@ -9,7 +9,7 @@ from nodedevice_operator.agents.liveness import (
     StoredAgent,
     with_stored_withdrawal,
 )
-from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord
 
 NODES = frozenset({"node-a"})
 TEN = tuple(f"node-{number}" for number in range(10))

@@ -13,8 +13,8 @@ from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects import nodedevice as records
-from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder

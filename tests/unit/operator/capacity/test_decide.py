@@ -8,7 +8,7 @@ from nodedevice_api.names import Condition, Reason, node_device_name
 from nodedevice_common.quantity import count
 from nodedevice_operator.capacity.decide import decide
 from nodedevice_operator.capacity.ownership import LOST_GRACE_SECONDS
-from nodedevice_operator.objects.shared import OURS
+from nodedevice_operator.objects.meta import OURS
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, advertising, node_device, settle

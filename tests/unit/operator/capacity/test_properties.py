@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from nodedevice_api.names import Condition
 from nodedevice_operator.capacity.desired import desired_count
+from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
-from nodedevice_operator.objects.shared import OURS
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle

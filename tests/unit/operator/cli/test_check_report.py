@@ -12,8 +12,8 @@ from nodedevice_operator.cli.check_report import (
     of_node_devices,
     table,
 )
-from nodedevice_operator.objects.lease import LeaseRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
+from nodedevice_operator.objects.unwatched import LeaseRecord
 
 from tests.fakes.operator.operator_model import node_device
 

@@ -1,8 +1,8 @@
 """What of a Node is taken back at the end."""
 
 from nodedevice_operator.cli.withdrawal import Withdrawal, staying, withdrawal
+from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import ExtendedResource, NodeRecord, TaintAndLabels
-from nodedevice_operator.objects.shared import OURS
 
 US = frozenset({OURS})
 KUBELET = frozenset({"kubelet"})

@@ -12,7 +12,7 @@ from nodedevice_operator.events import recorder as module
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, About, DeviceAggregate, Event, about_pod
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.pod import PodRecord
+from nodedevice_operator.objects.unwatched import PodRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import open_fence

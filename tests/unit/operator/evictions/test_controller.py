@@ -5,7 +5,7 @@ from nodedevice_operator.errors import NotFound, Unavailable
 from nodedevice_operator.events.transitions import EventReason
 from nodedevice_operator.evictions.controller import EvictionController
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.pod import PodRecord
+from nodedevice_operator.objects.unwatched import PodRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import RecordingRecorder, open_fence

@@ -11,17 +11,16 @@ import pytest
 from aiohttp import web
 from nodedevice_api import names
 from nodedevice_operator.errors import CredentialsError, InvalidResponse
-from nodedevice_operator.informers.informer import NODES, Informer, _Position
+from nodedevice_operator.informers.informer import Informer, _Position
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Kind
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
-
-KIND = names.NODE_DEVICES
 
 
 class _Credentials(Credentials):
@@ -93,7 +92,7 @@ class Watched:
         self.cache.node_devices.on_update(self._hear)
         self.cache.pod_devices.on_update(lambda node, _, __: self.touched.append(node))
         self.cache.nodes.on_update(lambda node, _, __: self.touched.append(node))
-        self.informer = Informer(KIND, self.cache, self.cluster, self.client)
+        self.informer = Informer(NODE_DEVICES, self.cache, self.cluster, self.client)
 
     def _hear(self, node: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
         if now is None:
@@ -123,7 +122,7 @@ class Watched:
 async def watched() -> AsyncIterator[Watched]:
     server = Server()
     app = web.Application()
-    app.router.add_get(f"/apis/{names.API_VERSION}/{KIND}", server.handle)
+    app.router.add_get(f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -271,7 +270,7 @@ async def test_an_end_is_heard_once(watched: Watched) -> None:
     assert watched.cache.node_devices.nodes() == {"node-z"}
 
 
-def informer_of(watched: Watched, kind: str) -> Informer:
+def informer_of(watched: Watched, kind: Kind[Any]) -> Informer:
     return Informer(kind, watched.cache, watched.cluster, watched.client)
 
 
@@ -280,7 +279,7 @@ def a_line(kind: str, body: dict[str, Any]) -> bytes:
 
 
 async def test_poddevices_notify_of_the_node_they_are_on_and_were_on(watched: Watched) -> None:
-    informer = informer_of(watched, names.POD_DEVICES)
+    informer = informer_of(watched, POD_DEVICES)
     for node, uid, version in (("node-a", "p1", "1"), ("node-b", "p2", "2")):
         body = {
             "metadata": {"name": "pod-a", "namespace": "default", "uid": uid, "resourceVersion": version},

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from nodedevice_operator.errors import Unavailable
-from nodedevice_operator.informers.informer import KINDS, Informer
+from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Listed
+from nodedevice_operator.kube.lists import KINDS, NODE_DEVICES, Kind, Listed
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 
 from tests.fakes.operator.cluster_model import ClusterModel
@@ -58,7 +58,7 @@ class Lists:
     cache: Cache
     cluster: ClusterModel
 
-    async def list(self, *kinds: str) -> None:
+    async def list(self, *kinds: Kind[Any]) -> None:
         for kind in kinds:
             unused: Any = None
             await Informer(kind, self.cache, self.cluster, unused).list_all()
@@ -82,7 +82,7 @@ async def running(work: object) -> AsyncIterator[None]:
 async def test_no_node_is_enqueued_before_all_lists_are_complete_and_every_node_then(
     lists: Lists, cache: Cache, touched: Touched, cluster: ClusterModel
 ) -> None:
-    cluster.failures["list_pod_devices"] = [Unavailable("get", "poddevices", "later", 503)]
+    cluster.failures["list poddevices"] = [Unavailable("get", "poddevices", "later", 503)]
     await lists.list(*KINDS)
     assert {await touched.next(), await touched.next()} == {"node-a", "node-b"}
     assert cache.is_complete
@@ -98,7 +98,7 @@ async def test_a_later_list_finds_what_is_gone(
     cluster.node_devices.clear()
     added = node_device(NIC, node="node-c", resource_version=cluster.version + 1)
     cluster.node_devices[added.name] = added
-    await lists.list("nodedevices")
+    await lists.list(NODE_DEVICES)
     assert {await touched.next(), await touched.next()} == {"node-b", "node-c"}
     assert cache.node_devices.nodes() == {"node-c"}
 
@@ -111,11 +111,11 @@ async def test_an_object_in_a_list_that_cannot_be_decoded_is_not_gone(
     await touched.next()
     undecoded = frozenset(cluster.node_devices)
 
-    async def with_an_odd_one() -> Listed[NodeDeviceRecord]:
+    async def with_an_odd_one(_: Kind[Any]) -> Listed[NodeDeviceRecord]:
         return Listed([node_device(NIC, node="node-c", resource_version=200)], 300, undecoded)
 
-    monkeypatch.setattr(cluster, "list_node_devices", with_an_odd_one)
-    await lists.list("nodedevices")
+    monkeypatch.setattr(cluster, "list_all", with_an_odd_one)
+    await lists.list(NODE_DEVICES)
     assert await touched.next() == "node-c"
     assert touched.is_empty
     assert cache.node_devices.nodes() == {"node-b", "node-c"}

@@ -2,18 +2,17 @@
 
 from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from nodedevice_operator.errors import StaleWatch, Unavailable, Unreachable
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster, Kind
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.informers.test_lists import running
-
-KIND = "nodedevices"
 
 
 @dataclass
@@ -24,13 +23,13 @@ class Listed(Cluster):
     is_understood: bool = True
     lists: int = 0
 
-    async def list_versions(self, kind: str) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
+    async def list_versions(self, kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
         self.lists += 1
-        if kind == KIND:
+        if kind is NODE_DEVICES:
             for key, value in self.versions.items():
                 yield {key: value}
 
-    async def find(self, kind: str, namespace: str, name: str) -> frozenset[str]:
+    async def find(self, kind: Kind[Any], namespace: str, name: str) -> frozenset[str]:
         if not self.is_understood:
             return frozenset()
         return frozenset(uid for key, (uid, _) in self.versions.items() if key == name)
@@ -83,13 +82,13 @@ async def test_what_was_not_brought_ends_the_process(guarded: Guarded, name: str
     guarded.there_is(name, uid, version)
     with pytest.raises(StaleWatch) as behind:
         await guarded.watchdog._check()
-    assert (behind.value.kind, behind.value.name, behind.value.version) == (KIND, name, version)
+    assert (behind.value.kind, behind.value.name, behind.value.version) == ("nodedevices", name, version)
     assert "exiting for a restart" in str(behind.value)
 
 
 async def test_what_comes_in_time_is_no_reason(guarded: Guarded) -> None:
     guarded.there_is(RECORD.name, "uid-a", 6)
-    found = await guarded.watchdog._undelivered(KIND)
+    found = await guarded.watchdog._undelivered(NODE_DEVICES)
     assert len(found) == 1
     guarded.cache.node_devices.put(replace(RECORD, resource_version=7))
     assert not guarded.watchdog._is_undelivered(found[0])
@@ -115,8 +114,8 @@ async def test_what_is_invalid_is_no_reason(guarded: Guarded) -> None:
 
 async def test_an_outage_is_no_reason(guarded: Guarded) -> None:
     guarded.there_is(RECORD.name, "uid-a", 6)
-    guarded.health.failed(Unreachable("watch", KIND, "cut"))
-    guarded.health.succeeded("watch", KIND)
+    guarded.health.failed(Unreachable("watch", "nodedevices", "cut"))
+    guarded.health.succeeded("watch", "nodedevices")
     await guarded.watchdog._check()
 
 
@@ -127,10 +126,10 @@ async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_fai
     with pytest.raises(StaleWatch):
         await working
 
-    async def refused(kind: str) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
+    async def refused(kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
         guarded.cluster.lists += 1
         if guarded.cluster.lists < 10:
-            raise Unavailable("get", kind, "later", 503)
+            raise Unavailable("get", kind.name, "later", 503)
         yield {RECORD.name: ("uid-a", 6)}
 
     guarded.cluster.lists = 0

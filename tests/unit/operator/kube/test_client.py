@@ -28,9 +28,9 @@ from nodedevice_operator.errors import (
     Unreachable,
 )
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.api import Cluster
 from nodedevice_operator.kube.client import APPLY, Client, retry_after_seconds
 from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.lists import NODES, Cluster
 from nodedevice_operator.metrics.metrics import Metrics
 
 
@@ -208,7 +208,7 @@ async def test_a_list_is_read_page_by_page(server: Server, client: Client) -> No
         return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
 
     server.answers = [(200, page("a", "next&")), (200, page("b", ""))]
-    listed = await Cluster(client).list_nodes()
+    listed = await Cluster(client).list_all(NODES)
     assert [node.name for node in listed.records] == ["a", "b"]
     assert listed.version == 9
     assert [path for _, path, _, _ in server.asked] == [

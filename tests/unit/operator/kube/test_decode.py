@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_api import names
 from nodedevice_operator.errors import InvalidResponse
 from nodedevice_operator.kube.decode import decode, decode_object, decode_page, decode_record
-from nodedevice_operator.objects.node import NodeList, NodeSchema
-from nodedevice_operator.objects.nodedevice import NodeDeviceList, NodeDeviceSchema
-from nodedevice_operator.objects.poddevice import PodDeviceList
+from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Kind
+from nodedevice_operator.objects.node import NodeSchema
+from nodedevice_operator.objects.nodedevice import NodeDeviceSchema
 
 
 def node_device(name: str, **more: Any) -> dict[str, Any]:
@@ -23,18 +22,22 @@ def a_list(*items: Any) -> bytes:
     return json.dumps({"metadata": {"resourceVersion": "7", "continue": "next"}, "items": items}).encode()
 
 
+def page_of(kind: Kind[Any], data: bytes) -> tuple[Any, frozenset[Any]]:
+    return decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
+
+
 @pytest.mark.parametrize("data", [b"", b"<html>", b"\xff\xfe", b"{", b"[]", b"{}", b'{"metadata": 1}'])
 def test_anything_else_is_one_error(data: bytes) -> None:
     with pytest.raises(InvalidResponse, match="GET nodes: the response is not what an API server sends"):
         decode("GET", "nodes", data, NodeSchema)
     with pytest.raises(InvalidResponse):
-        decode_page("nodes", data, NodeList)
+        page_of(NODES, data)
 
 
 def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: pytest.LogCaptureFixture) -> None:
     odd = node_device("odd", status={"total": "many"})
     content = a_list(node_device("a"), odd, node_device("b"))
-    page, undecoded = decode_page(names.NODE_DEVICES, content, NodeDeviceList)
+    page, undecoded = page_of(NODE_DEVICES, content)
     assert undecoded == frozenset()
     assert [(one.metadata.name, one.status.total) for one in page.items] == [("a", 1), ("odd", None), ("b", 1)]
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "next")
@@ -45,23 +48,23 @@ def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: 
 
 def test_one_of_which_not_even_that_is_known_is_undecoded(caplog: pytest.LogCaptureFixture) -> None:
     odd = [node_device("odd", spec=[]), {"metadata": 3}, 4, None]
-    page, undecoded = decode_page(names.NODE_DEVICES, a_list(*odd, node_device("a")), NodeDeviceList)
+    page, undecoded = page_of(NODE_DEVICES, a_list(*odd, node_device("a")))
     assert [one.metadata.name for one in page.items] == ["a"]
     assert undecoded == {"odd", None}
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 4
-    assert decode_object(names.NODE_DEVICE, msgspec.Raw(b"[]"), NodeDeviceSchema) is None
+    assert decode_object("nodedevices", msgspec.Raw(b"[]"), NodeDeviceSchema, needs_status=False) is None
 
 
 def test_a_node_without_a_status_is_none() -> None:
     odd = {"metadata": {"name": "odd"}, "status": {"capacity": []}}
-    page, undecoded = decode_page("nodes", a_list(odd, {"metadata": {"name": "a"}}), NodeList)
+    page, undecoded = page_of(NODES, a_list(odd, {"metadata": {"name": "a"}}))
     assert [one.metadata.name for one in page.items] == ["a"]
     assert undecoded == {"odd"}
 
 
 def test_one_in_a_namespace_is_undecoded_by_both_its_names() -> None:
     odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": []}
-    page, undecoded = decode_page(names.POD_DEVICES, a_list(odd), PodDeviceList)
+    page, undecoded = page_of(POD_DEVICES, a_list(odd))
     assert page.items == []
     assert undecoded == {("default", "odd")}
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from nodedevice_api import names
 from nodedevice_operator.errors import FieldConflict
 from nodedevice_operator.kube.client import field_conflicts
-from nodedevice_operator.objects.lease import LeaseSchema, lease_record
-from nodedevice_operator.objects.meta import Cause, Details, Status
+from nodedevice_operator.objects.meta import OURS, Cause, Details, Status
 from nodedevice_operator.objects.node import NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceSchema, node_device_record
 from nodedevice_operator.objects.poddevice import PodDeviceSchema, pod_device_record
-from nodedevice_operator.objects.shared import OURS, from_event
+from nodedevice_operator.objects.unwatched import LeaseSchema, lease_record
 from nodedevice_operator.poddevices.api import encode
 from nodedevice_operator.poddevices.plan import desired_pod_devices
 
@@ -50,7 +49,7 @@ NODE = {
 
 
 def test_node() -> None:
-    record = node_record(from_event(NODE, NodeSchema))
+    record = node_record(msgspec.convert(NODE, NodeSchema))
     assert (record.name, record.uid, record.resource_version) == ("node-a", "uid-1", 41)
     assert record.made == "2026-01-02T03:04:05Z"
     assert set(record.resources) == {"example.com/gpu", "example.com/nic", "vendor.com/other"}
@@ -66,14 +65,14 @@ def test_node() -> None:
 
 def test_a_heartbeat_leaves_a_node_equal() -> None:
     later = {**NODE, "metadata": {**NODE["metadata"], "resourceVersion": "99"}}  # type: ignore[dict-item]
-    records = [node_record(from_event(body, NodeSchema)) for body in (NODE, later)]
+    records = [node_record(msgspec.convert(body, NodeSchema)) for body in (NODE, later)]
     assert records[0] == records[1]
     assert records[1].resource_version == 99
 
 
 def test_a_bare_node() -> None:
     body = {"metadata": {"name": "node-a", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": {"a.b/c": "1"}}}
-    record = node_record(from_event(body, NodeSchema))
+    record = node_record(msgspec.convert(body, NodeSchema))
     assert record.resources["a.b/c"].capacity_strangers == {"unknown"}
 
 
@@ -111,7 +110,7 @@ def test_node_device() -> None:
         waiting=[{"podUID": "uid-b", "container": "main", "reason": "NotEnoughDevices"}],
         conditions=[{"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "t"}],
     )
-    record = node_device_record(from_event(body, NodeDeviceSchema))
+    record = node_device_record(msgspec.convert(body, NodeDeviceSchema))
     assert (record.node, record.resource, record.owner_uid, record.generation) == (
         "node-a",
         "example.com/gpu",
@@ -162,7 +161,7 @@ def test_who_edited_a_status(entry: dict[str, Any], editors: set[str]) -> None:
 
 @pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Ready", "status": "False"}]}])
 def test_a_nodedevice_of_which_its_agent_reported_nothing(status: dict[str, Any]) -> None:
-    assert not node_device_record(from_event(node_device_body(**status), NodeDeviceSchema)).has_status
+    assert not node_device_record(msgspec.convert(node_device_body(**status), NodeDeviceSchema)).has_status
 
 
 TOTAL_BY_HAND = wrote("kubectl-patch", "status", "total", "available")
@@ -202,7 +201,7 @@ def test_only_what_an_agent_reported_is_a_status(
 @given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=5))
 def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> None:
     try:
-        from_event(body, NodeDeviceSchema)
+        msgspec.convert(body, NodeDeviceSchema)
     except msgspec.ValidationError:
         return
     raise AssertionError("no metadata, yet it was taken")
@@ -213,10 +212,10 @@ def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
     (want,) = desired_pod_devices("node-a", [node_device(allocations=(allocation,))])
     body = encode(want, "pd-1")
     body["metadata"] |= {"resourceVersion": "3", "labels": {"anything": "else"}}
-    record = pod_device_record(from_event(body, PodDeviceSchema))
+    record = pod_device_record(msgspec.convert(body, PodDeviceSchema))
     assert record.fingerprint == want.content.fingerprint()
     del body["metadata"]["ownerReferences"]
-    changed = pod_device_record(from_event(body, PodDeviceSchema))
+    changed = pod_device_record(msgspec.convert(body, PodDeviceSchema))
     assert changed.fingerprint != record.fingerprint
 
 
@@ -243,7 +242,7 @@ def test_causes_of_a_refused_apply() -> None:
 def test_what_a_lease_reports_of_refusals_has_bounds() -> None:
     annotations = {names.REFUSALS_ANNOTATION: "\n".join(["", "x" * 5000, *map(str, range(100))])}
     body = {"metadata": {"name": "node-a", "annotations": annotations}, "spec": {"renewTime": "then"}}
-    lease = lease_record(from_event(body, LeaseSchema), 60)
+    lease = lease_record(msgspec.convert(body, LeaseSchema))
     assert (lease.renewed, lease.duration_seconds, lease.refusals[1]) == ("then", 60, "0")
     assert len(lease.refusals) < 16
     assert max(map(len, lease.refusals)) == 900

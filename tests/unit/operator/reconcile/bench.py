@@ -5,10 +5,11 @@ from typing import Any
 
 from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
-from nodedevice_operator.objects.pod import PodRecord
+from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.reconcile.node import NodeReconciler
 
 from tests.fakes.operator.cluster_model import ClusterModel
@@ -40,8 +41,8 @@ class Bench:
             conditions = {**record.conditions, **(stored.conditions if stored else {})}
             published = replace(record, resource_version=version, conditions=conditions)
             self.cluster.node_devices[record.name] = published
-        nodes, node_devices = await self.cluster.list_nodes(), await self.cluster.list_node_devices()
-        pod_devices = await self.cluster.list_pod_devices()
+        nodes, node_devices = await self.cluster.list_all(NODES), await self.cluster.list_all(NODE_DEVICES)
+        pod_devices = await self.cluster.list_all(POD_DEVICES)
         self.cache.nodes.replace(nodes.records, nodes.version)
         self.cache.node_devices.replace(node_devices.records, node_devices.version)
         self.cache.pod_devices.replace(pod_devices.records, pod_devices.version)

@@ -7,7 +7,7 @@ from nodedevice_operator.conditions.reconciler import ConditionsReconciler
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord
 from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler
 from nodedevice_operator.reconcile.node import NodeReconciler
 

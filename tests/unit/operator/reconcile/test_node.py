@@ -14,7 +14,7 @@ from nodedevice_operator.errors import (
     Unavailable,
 )
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.lease import LeaseRecord
+from nodedevice_operator.objects.unwatched import LeaseRecord
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.unit.operator.reconcile.bench import Bench, held, with_pod
@@ -58,7 +58,7 @@ async def test_nothing_is_done_before_every_list_is_complete(bench: Bench, missi
         getattr(partial, kind).is_complete = kind != missing
     assert store.is_complete
     bench.cache.nodes, bench.cache.node_devices = partial.nodes, partial.node_devices
-    bench.cache.pod_devices = partial.pod_devices
+    bench.cache.pod_devices, bench.cache.stores = partial.pod_devices, partial.stores
     assert await bench.reconcile() == []
     assert bench.cluster.node.seen(NIC).capacity == 2
     assert list(bench.cluster.pod_devices) == [("default", "pod-a")]

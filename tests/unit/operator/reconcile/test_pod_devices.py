@@ -8,8 +8,8 @@ from nodedevice_operator.errors import (
     Forbidden,
     NotFound,
 )
-from nodedevice_operator.objects.pod import PodRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
+from nodedevice_operator.objects.unwatched import PodRecord
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod

@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_api import names
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.conditions.reconciler import ConditionsApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.api import Cluster
-from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.client import Client, Requests
 from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
 from nodedevice_operator.leader.election import LeaderLease
 from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.metrics.metrics import Metrics
@@ -49,7 +48,7 @@ async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, cl
     assert sent["status"] == {"capacity": {"example.com/gpu": "2"}, "allocatable": {"example.com/gpu": "2"}}
 
 
-async def versions(client: Client, kind: str) -> dict[Any, tuple[str, int]]:
+async def versions(client: Client, kind: Kind[Any]) -> dict[Any, tuple[str, int]]:
     found: dict[Any, tuple[str, int]] = {}
     async for page in Cluster(client).list_versions(kind):
         found.update(page)
@@ -62,29 +61,29 @@ async def test_versions_are_asked_for_without_the_objects(server: Server, client
         return {"metadata": {"resourceVersion": "9", "continue": more}, "items": [item]}
 
     server.answers = [(200, page("next", name="a")), (200, page("", name="b", namespace="default"))]
-    assert await versions(client, names.POD_DEVICES) == {"a": ("u", 3), ("default", "b"): ("u", 3)}
+    assert await versions(client, POD_DEVICES) == {"a": ("u", 3), ("default", "b"): ("u", 3)}
     assert {headers["Accept"] for _, _, headers, _ in server.asked} == {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     }
     # the list of the objects themselves leaves that one alone
     server.answers = [(200, page("", name="c") | {"items": [{"metadata": {"name": "c", "resourceVersion": "three"}}]})]
-    assert await versions(client, names.POD_DEVICES) == {}
+    assert await versions(client, POD_DEVICES) == {}
     # so it is for an empty list in this form
     server.answers = [(200, {"metadata": {"resourceVersion": "9"}, "items": None})]
-    assert await versions(client, "nodes") == {}
+    assert await versions(client, NODES) == {}
     assert server.asked[-1][1].startswith("/api/v1/nodes?limit=")
 
 
 @pytest.mark.parametrize(
     ("kind", "namespace", "path"),
     [
-        ("nodes", "", "/api/v1/nodes"),
-        (names.NODE_DEVICES, "", "/apis/nodedevice.io/v1alpha1/nodedevices"),
-        (names.POD_DEVICES, "default", "/apis/nodedevice.io/v1alpha1/namespaces/default/poddevices"),
+        (NODES, "", "/api/v1/nodes"),
+        (NODE_DEVICES, "", "/apis/nodedevice.io/v1alpha1/nodedevices"),
+        (POD_DEVICES, "default", "/apis/nodedevice.io/v1alpha1/namespaces/default/poddevices"),
     ],
 )
 async def test_one_object_is_found_by_a_list(
-    server: Server, client: Client, kind: str, namespace: str, path: str
+    server: Server, client: Client, kind: Kind[Any], namespace: str, path: str
 ) -> None:
     specs = {"spec": {"nodeName": "n", "resourceName": "r", "podUID": "p"}}
     found = {"metadata": {"name": "x", "uid": "u", "resourceVersion": "3"}, **specs}
@@ -112,7 +111,7 @@ async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
         (200, {"metadata": {"resourceVersion": "9", "continue": more}, "items": items})
         for more, items in zip(("next", ""), pages, strict=True)
     ]
-    listed = await Cluster(client).list_nodes()
+    listed = await Cluster(client).list_all(NODES)
     assert [record.name for record in listed.records] == ["a", "b"]
     assert listed.version == 9
     assert listed.undecoded == {"odd", "odder"}
@@ -123,7 +122,7 @@ async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
 async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:
     server.answers = [(200, {"metadata": {"resourceVersion": "nine"}, "items": []})]
     with pytest.raises(InvalidResponse, match="the list has the resource version 'nine'"):
-        await Cluster(client).list_nodes()
+        await Cluster(client).list_all(NODES)
 
 
 async def test_labels_go_onto_the_node_as_it_was_seen(server: Server, client: Client) -> None:
@@ -205,5 +204,5 @@ async def test_what_no_pod_can_be_called_is_not_asked_for(
     server: Server, client: Client, namespace: str, pod: str
 ) -> None:
     with pytest.raises(NotFound):
-        await Cluster(client).read_pod(namespace, pod)
+        await Requests(client).read_pod(namespace, pod)
     assert server.asked == []

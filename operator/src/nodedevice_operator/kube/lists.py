@@ -1,0 +1,137 @@
+"""The kinds that the operator watches, and their lists. Objects become records; failures are the errors of errors.py."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from nodedevice_api import names
+
+from nodedevice_operator.errors import InvalidResponse
+from nodedevice_operator.kube.client import CORE, JSON, OWN, PAGE, Client, path_segment
+from nodedevice_operator.kube.decode import VALUE_ERRORS, Key, decode_page, key_of, log_undecodable
+from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
+from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, node_device_record
+from nodedevice_operator.objects.poddevice import PodDeviceRecord, PodDeviceSchema, pod_device_record
+
+# Any list, with the metadata of its objects and nothing else.
+_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind(Generic[R]):
+    """A kind that is watched. `name` is its plural, `base` the path of its group and version.
+
+    needs_status: an object whose status cannot be decoded is not taken in without it. A Node without its status would look like one
+    that has lost all its capacity; what is known of it stays instead.
+    """
+
+    name: str
+    base: str
+    schema: Any
+    page: Any
+    events: msgspec.json.Decoder[WatchEvent[Any]]
+    record: Callable[[Any], R]
+    needs_status: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where all its objects are."""
+        return f"{self.base}/{self.name}"
+
+
+NODES: Final[Kind[NodeRecord]] = Kind(
+    "nodes",
+    CORE,
+    NodeSchema,
+    ListSchema[NodeSchema],
+    msgspec.json.Decoder(WatchEvent[NodeSchema]),
+    node_record,
+    needs_status=True,
+)
+NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = Kind(
+    names.NODE_DEVICES,
+    OWN,
+    NodeDeviceSchema,
+    ListSchema[NodeDeviceSchema],
+    msgspec.json.Decoder(WatchEvent[NodeDeviceSchema]),
+    node_device_record,
+)
+POD_DEVICES: Final[Kind[PodDeviceRecord]] = Kind(
+    names.POD_DEVICES,
+    OWN,
+    PodDeviceSchema,
+    ListSchema[PodDeviceSchema],
+    msgspec.json.Decoder(WatchEvent[PodDeviceSchema]),
+    pod_device_record,
+)
+KINDS: Final[tuple[Kind[Any], ...]] = (NODES, NODE_DEVICES, POD_DEVICES)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[R]):
+    """A whole list, as of one version. undecoded: keys of its objects that cannot be decoded, as Store.replace takes them."""
+
+    records: list[R]
+    version: int
+    undecoded: frozenset[Any] = frozenset()
+
+
+class Cluster:
+    """Lists of the kinds that the operator watches."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def list_all(self, kind: Kind[R]) -> Listed[R]:
+        """All objects of a kind, in all namespaces. One that cannot be decoded is logged, and delays no other."""
+        records: list[R] = []
+        undecoded: set[Key] = set()
+        version = ""
+        async for page, failed in self._pages(kind):
+            version = page.metadata.resource_version
+            undecoded |= failed
+            for item in page.items:
+                try:
+                    records.append(kind.record(item))
+                except VALUE_ERRORS as exc:
+                    log_undecodable(kind.name, item.metadata.name, exc)
+                    undecoded.add(key_of(item.metadata.name, item.metadata.namespace))
+        if not version.isdecimal():
+            raise InvalidResponse("GET", kind.name, f"the list has the resource version {version!r}")
+        return Listed(records, int(version), frozenset(undecoded))
+
+    async def list_versions(self, kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
+        """Uid and resource version of every object of that kind, by its key in the cache, page by page."""
+        kind = replace(kind, schema=PartialObject, page=PartialObjectList, needs_status=True)
+        async for page, _ in self._pages(kind, _METADATA_ONLY):
+            # an object without a valid version is skipped
+            metadata = [item.metadata for item in page.items or () if item.metadata.resource_version.isdecimal()]
+            yield {(m.namespace, m.name) if m.namespace else m.name: (m.uid, int(m.resource_version)) for m in metadata}
+
+    async def find(self, kind: Kind[Any], namespace: str, name: str) -> frozenset[str]:
+        """Uid of that object, if it exists and can be decoded as a watch must decode it; none otherwise."""
+        path = f"{kind.base}/namespaces/{path_segment(namespace)}/{kind.name}" if namespace else kind.path
+        data = await self._client.request("GET", kind.name, path, query={"fieldSelector": f"metadata.name={name}"})
+        try:
+            return frozenset(kind.record(item).uid for item in msgspec.json.decode(data, type=kind.page).items)
+        except (msgspec.DecodeError, *VALUE_ERRORS):
+            return frozenset()
+
+    async def _pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:
+        """A list page by page, all as of one moment: that of the first; with the keys of each that cannot be decoded."""
+        query: dict[str, str | int] = {"limit": PAGE}
+        while True:
+            data = await self._client.request("GET", kind.name, kind.path, query=query, accept=accept)
+            page = decode_page(kind.name, data, kind.page, kind.schema, needs_status=kind.needs_status)
+            yield page
+            more = page[0].metadata.continue_
+            if not more:
+                return
+            query = {"limit": PAGE, "continue": more}
+            # decoding a page keeps the loop busy for a while; whoever waits goes first
+            await asyncio.sleep(0)

@@ -38,7 +38,7 @@ def _rows(schema: dict[str, Any], path: str) -> Iterator[str]:
         inner = field.get("items", field)
         here += "[]" if field["type"] == "array" else ""
         needed = " (required)" if name in schema.get("required", ()) else ""
-        yield f"| `{here}`{needed} | {_type(field)} | {_said(field)} |\n"
+        yield f"| `{here}`{needed} | {_type(field)} | {_description(field)} |\n"
         yield from _rows(inner, here)
 
 
@@ -56,7 +56,7 @@ def _type(field: dict[str, Any]) -> str:
     return str(field.get("format", kind))
 
 
-def _said(field: dict[str, Any]) -> str:
+def _description(field: dict[str, Any]) -> str:
     return " ".join(field.get("description", "").split()).replace("|", "\\|")
 
 

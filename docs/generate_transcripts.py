@@ -48,8 +48,8 @@ def main() -> int:
     # sockets need a short path, wherever this project lies
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-docs-"))
     try:
-        with Stack.start(folder, say=click.echo) as stack:
-            stories = _Stories(stack).tell()
+        with Stack.start(folder, progress=click.echo) as stack:
+            stories = _Stories(stack).narrate()
         _PAGE.write_text(page_with(_PAGE.read_text(), stories))
     except (ClusterError, PageError, TimeoutError) as exc:
         click.echo(f"no transcripts: {exc}", err=True)
@@ -68,7 +68,7 @@ class _Stories:
         self._stack = stack
         self._kubectl = stack.control_plane.kubectl
 
-    def tell(self) -> list[Story]:
+    def narrate(self) -> list[Story]:
         stories = []
         for story in (self._broken_free, self._broken_held, self._repair, self._dead_agent, self._conflict):
             stories.append(story())

@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+def progress(pytestconfig: pytest.Config) -> Callable[[str], None]:
     """Shows a line at once. What is built the first time takes minutes: a silent test run would look hung."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     assert capture is not None
@@ -55,9 +55,9 @@ def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
 
 @pytest.fixture(scope="session")
-def control_plane(say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def control_plane(progress: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One real control plane for the whole session. What a test makes outside its namespace it removes itself."""
-    with ControlPlane.start(tmp_path_factory.mktemp("cluster") / "control-plane", say) as running:
+    with ControlPlane.start(tmp_path_factory.mktemp("cluster") / "control-plane", progress) as running:
         yield running
 
 
@@ -71,8 +71,8 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def installed(control_plane: ControlPlane, say: Callable[[str], None]) -> ControlPlane:
+def installed(control_plane: ControlPlane, progress: Callable[[str], None]) -> ControlPlane:
     """The session's control plane with the project's chart applied: kinds, roles, policies."""
-    find(["helm"], say)
+    find(["helm"], progress)
     install_chart(control_plane)
     return control_plane

@@ -28,50 +28,50 @@ _PLUGINS: dict[str, dict[str, Any]] = {
 # real pynvml on the library that stands in for a driver; an agent of its own, so that the others stay what they were
 _PLUGINS[gpus.NODE] = {"nvml": {"pollSeconds": 5}}
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def measure(say: Say) -> dict[str, Result]:
+def measure(progress: Progress) -> dict[str, Result]:
     folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-"))
     try:
-        return _without_cluster(folder, say) | _with_cluster(folder, say)
+        return _without_cluster(folder, progress) | _with_cluster(folder, progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _without_cluster(folder: Path, say: Say) -> dict[str, Result]:
+def _without_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
     """First, while no other process of ours runs."""
-    say("measuring the device manager")
+    progress("measuring the device manager")
     results = {
         "allocate_8": load.allocate(8, 200, 20_000),
         "allocate_1000": load.allocate(1000, 20, 2_000),
     }
-    say("measuring allocations through a plugin")
+    progress("measuring allocations through a plugin")
     return results | allocation(folder)
 
 
-def _with_cluster(folder: Path, say: Say) -> dict[str, Result]:
+def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
     with ExitStack() as opened:
         fake = gpus.machine(folder)
-        stack = opened.enter_context(Stack.start(folder, say, _PLUGINS))
+        stack = opened.enter_context(Stack.start(folder, progress, _PLUGINS))
         kubeconfig = stack.control_plane.admin_kubeconfig
         nodes = opened.enter_context(Observer.nodes(kubeconfig))
         devices = opened.enter_context(Observer.node_devices(kubeconfig))
         pods = opened.enter_context(Observer.pods(kubeconfig))
         nodes.wait(latency.has(NODE_A, GPU, GPUS), since=0)
         nodes.wait(latency.has(NODE_B, GPU, MANY_GPUS), since=0)
-        say("measuring a minute without events")
+        progress("measuring a minute without events")
         results = footprint.idle(stack, devices)
-        say("measuring changes of health")
+        progress("measuring changes of health")
         results["health_to_node"] = latency.health_to_node(stack, nodes)
-        say("measuring Xids")
+        progress("measuring Xids")
         results |= gpus.xids(stack, nodes, fake)
-        say("measuring ends of pods")
+        progress("measuring ends of pods")
         results["pod_end_to_available"] = latency.pod_end_to_available(stack, devices, pods)
-        say("measuring 1,000 devices")
+        progress("measuring 1,000 devices")
         results |= footprint.many_devices(stack, devices)
         # last: each of its resources stays known to the agent, with a watch of its own
-        say("measuring registrations")
+        progress("measuring registrations")
         results["registration_to_node"] = latency.registration_to_node(stack, nodes)
         return results
 

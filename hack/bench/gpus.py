@@ -48,10 +48,10 @@ def xids(stack: Stack, nodes: Observer, fake: FakeNvml) -> dict[str, Result]:
         (clear / uuid).touch()
         nodes.wait(has(NODE, _GPU, _COUNT), since=began)
         time.sleep(_PAUSE_SECONDS)
-    told = result(measured, "s", 0.15)
+    found = result(measured, "s", 0.15)
     # a GPU is not awaited longer than any other device: the design's goal for one in a hundred
-    p99 = judged(told.p99, told.p99, "s", 0.5, _RUNS)
-    return {"xid_to_node": told, "xid_to_node_p99": p99, "gpu_reader_rss": _reader_rss(stack)}
+    p99 = judged(found.p99, found.p99, "s", 0.5, _RUNS)
+    return {"xid_to_node": found, "xid_to_node_p99": p99, "gpu_reader_rss": _reader_rss(stack)}
 
 
 def _capacity(stack: Stack) -> str:

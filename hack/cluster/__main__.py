@@ -24,7 +24,7 @@ def build(names: tuple[str, ...]) -> None:
     KUBEBUILDER_ASSETS: a folder of ready programs that come first. XDG_CACHE_HOME: where built ones are kept (default
     ~/.cache). KUBERNETES: another version than the pinned one, as 1.36.4.
     """
-    for name, path in find(names or ALL_PROGRAMS, _say).items():
+    for name, path in find(names or ALL_PROGRAMS, _progress).items():
         click.echo(f"{name}\t{path}")
 
 
@@ -32,12 +32,12 @@ def build(names: tuple[str, ...]) -> None:
 @click.option("--folder", type=click.Path(path_type=Path), required=True, help="Made for this run, removed at its end.")
 def up(folder: Path) -> None:
     """Run a control plane in the foreground until SIGINT or SIGTERM."""
-    with ControlPlane.start(folder, _say) as control_plane:
+    with ControlPlane.start(folder, _progress) as control_plane:
         click.echo(f"export KUBECONFIG={control_plane.admin_kubeconfig}")
         control_plane.wait()
 
 
-def _say(line: str) -> None:
+def _progress(line: str) -> None:
     click.echo(line, err=True)
 
 
@@ -53,7 +53,7 @@ def run() -> int:
         exc.show()
         return exc.exit_code
     except ClusterError as exc:
-        _say(str(exc))
+        _progress(str(exc))
         return 1
     return 0
 

@@ -21,7 +21,7 @@ from hack.cluster.control_plane import kubeconfigs
 from hack.cluster.errors import CommandError
 from hack.cluster.waiting import wait_until
 
-# a cluster of `make up` stays until it is told to go, and nobody renews these
+# a cluster of `make up` stays until `make down`, and nobody renews these
 _TOKEN_SECONDS = 365 * 24 * 3600
 
 

@@ -38,8 +38,8 @@ class CommandError(ClusterError):
     """A command that talks to the cluster ended with an error."""
 
     def __init__(self, arguments: Sequence[str], exit_status: int, stdout: str, stderr: str) -> None:
-        said = "\n".join(part for part in (stderr.strip(), stdout.strip()) if part)
-        super().__init__(f"{' '.join(arguments)} ended with {exit_status}:\n{said}")
+        output = "\n".join(part for part in (stderr.strip(), stdout.strip()) if part)
+        super().__init__(f"{' '.join(arguments)} ended with {exit_status}:\n{output}")
         self.exit_status = exit_status
         self.stdout = stdout
         self.stderr = stderr

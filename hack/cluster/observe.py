@@ -52,12 +52,12 @@ class Observer:
         """The first event that arrived after `since` and is it. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            looked_at = 0
+            checked = 0
             while True:
-                for seen in self._seen[looked_at:]:
+                for seen in self._seen[checked:]:
                     if seen.at >= since and is_it(seen):
                         return seen
-                looked_at = len(self._seen)
+                checked = len(self._seen)
                 if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                     raise TimeoutError(f"no such event of {self._kind.__name__} within {timeout_seconds:.0f} s")
 

@@ -1,4 +1,4 @@
-"""`make demo`: the whole main job, told in a few lines, on a real control plane with real plugins. Ends with a verdict."""
+"""`make demo`: the whole main job, in a few lines, on a real control plane with real plugins. Ends with a verdict."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, capacity
-from hack.demo.narration import listen_for_stop, tell
+from hack.demo.narration import listen_for_stop, narrate
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
@@ -37,7 +37,7 @@ def main() -> int:
     # what a client library puts aside (a CA file, say) is in there too: Ctrl-C can come between making and remembering it
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     try:
-        tell("A Kubernetes control plane, two nodes, an agent on each, the operator")
+        narrate("A Kubernetes control plane, two nodes, an agent on each, the operator")
         with Stack.start(folder, lambda line: print(f"  {line}", flush=True), open_cluster=open_cluster) as stack:
             kubeconfig = stack.control_plane.admin_kubeconfig
             with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as devices:
@@ -67,7 +67,7 @@ class _Demo:
         self._inventory()
         self._pods()
         self._one_too_many()
-        self._break_and_mend()
+        self._break_and_repair()
         self._break_a_held_one()
         self._crash()
         self._events()
@@ -76,25 +76,25 @@ class _Demo:
     # -- the story ------------------------------------------------------------------------------------------------------
 
     def _inventory(self) -> None:
-        tell("What the nodes have: one NodeDevice for each resource on each node")
+        narrate("What the nodes have: one NodeDevice for each resource on each node")
         self._show("get", "nodedevices")
-        tell("The scheduler sees it as the Nodes' capacity")
+        narrate("The scheduler sees it as the Nodes' capacity")
         columns = r"NAME:.metadata.name,GPU:.status.capacity.example\.com/gpu,DEV:.status.capacity.example\.com/dev"
         self._wait("the capacity is there", lambda: self._capacity(NODE_A) == 4 and self._capacity(NODE_B) == 2)
         self._show("get", "nodes", "-o", f"custom-columns={columns}")
 
     def _pods(self) -> None:
-        tell("Pods ask for devices; the default scheduler binds them, the agents allocate")
+        narrate("Pods ask for devices; the default scheduler binds them, the agents allocate")
         self._stack.control_plane.add_namespace(_NAMESPACE)
         self._apply(_pod("train", {GPU: 2}), _pod("infer", {GPU: 1}), _pod("logger", {FILES: 1}))
         self._wait("three pods hold devices", lambda: len(self._json("get", "poddevices", "-A")) == 3)
         self._show("get", "poddevices", "-A")
-        tell("The same from the node's side, exact and by container")
+        narrate("The same from the node's side, exact and by container")
         path = r'{range .items[*]}{range .status.allocations[*]}{.namespace}/{.name} {.container}: {.deviceIDs}{"\n"}{end}{end}'
         self._show("get", "nodedevices", "-o", f"jsonpath={path}")
 
     def _one_too_many(self) -> None:
-        tell("One pod too many stays Pending; the scheduler says why")
+        narrate("One pod too many stays Pending; the scheduler says why")
         self._apply(_pod("one-too-many", {GPU: 4}))
         path = '{.status.conditions[?(@.type=="PodScheduled")].message}'
         self._wait(
@@ -107,9 +107,9 @@ class _Demo:
         self._show("get", "pod", "one-too-many", "-n", _NAMESPACE)
         self._show("get", "pod", "one-too-many", "-n", _NAMESPACE, "-o", f"jsonpath={path}")
 
-    def _break_and_mend(self) -> None:
+    def _break_and_repair(self) -> None:
         device = next(i for i in reversed(self._listed()) if i not in self._held(NODE_A))
-        tell(f"A free device breaks: {device} on {NODE_A}")
+        narrate(f"A free device breaks: {device} on {NODE_A}")
         took = self._timed(device, healthy=False, becomes=3)
         print(f"  capacity of {NODE_A} went from 4 to 3 in {took * 1000:.0f} ms")
         self._show("get", "nodedevice", _GPU_NODE_A, "-o", "wide")
@@ -121,7 +121,7 @@ class _Demo:
         if not holders:
             raise Broken(f"no pod holds a device on {NODE_A}")
         device = sorted(holders)[0]
-        tell(f"A held device breaks: {device}. Its pod keeps it, the capacity stays, and it shows")
+        narrate(f"A held device breaks: {device}. Its pod keeps it, the capacity stays, and it shows")
         control.set_health(self._state_dir, GPU, device, healthy=False)
         self._wait("it shows", lambda: any("Unhealthy" in health for health in self._pod_health()))
         self._show("get", "poddevices", "-A")
@@ -129,11 +129,11 @@ class _Demo:
             raise Broken(f"the capacity of {NODE_A} fell under what is in use")
         control.set_health(self._state_dir, GPU, device, healthy=True)
         self._wait("it has recovered", lambda: set(self._pod_health()) == {"Healthy"})
-        # Events come a moment later: what breaks or recovers together is told as one
-        self._wait("that is told", lambda: self._recovery_told_on(device) == {names.NODE_DEVICE, "Pod"})
+        # Events come a moment later: what breaks or recovers together is one Event
+        self._wait("the recovery is reported", lambda: self._recovery_reported_on(device) == {names.NODE_DEVICE, "Pod"})
 
     def _crash(self) -> None:
-        tell(f"The agent of {NODE_A} is killed with -9 and started again")
+        narrate(f"The agent of {NODE_A} is killed with -9 and started again")
         before = self._allocations()
         version = self._json("get", "nodedevice", _GPU_NODE_A)[0]["metadata"]["resourceVersion"]
         agent = self._stack.agents[NODE_A]
@@ -155,12 +155,12 @@ class _Demo:
             raise Broken("the restart wrote although nothing had changed")
 
     def _events(self) -> None:
-        tell("What an administrator reads afterwards")
+        narrate("What an administrator reads afterwards")
         ours = f"reportingComponent={names.OPERATOR_FIELD_MANAGER}"
         self._show("get", "events", "-A", "--field-selector", ours, "--sort-by", ".metadata.creationTimestamp")
 
     def _end(self) -> None:
-        tell("The pods are deleted: their devices are free")
+        narrate("The pods are deleted: their devices are free")
         began = time.monotonic()
         self._kubectl("delete", "pods", "--all", "-n", _NAMESPACE, "--wait=false", "--grace-period=0")
         freed = self._devices.wait(lambda seen: self._all_free(), since=began)
@@ -178,7 +178,7 @@ class _Demo:
     def _pod_health(self) -> list[str]:
         return [found["status"]["health"] for found in self._json("get", "poddevices", "-A")]
 
-    def _recovery_told_on(self, device: str) -> set[str]:
+    def _recovery_reported_on(self, device: str) -> set[str]:
         """Kinds of the objects on which an Event says that this device of NODE_A has recovered."""
         found = self._json("get", "events", "-A", "--field-selector", "reason=DeviceRecovered")
         on_node = [each for each in found if f" on {NODE_A} " in each["message"]]

@@ -19,7 +19,7 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, capacity
-from hack.demo.narration import listen_for_stop, tell
+from hack.demo.narration import listen_for_stop, narrate
 from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
 from hack.fake_nvml.machines import described
 
@@ -48,7 +48,7 @@ def main() -> int:
     try:
         gpus = FakeNvml(folder / "nvml", machine)
         os.environ.update(gpus.environment())
-        tell(f"A Kubernetes control plane, a node that is the machine {machine}, its agent, the operator")
+        narrate(f"A Kubernetes control plane, a node that is the machine {machine}, its agent, the operator")
         plugins = {_NODE: _plugins(machine, folder / "host")}
         with (
             Stack.start(folder, lambda line: print(f"  {line}", flush=True), plugins, open_cluster) as stack,
@@ -94,22 +94,22 @@ class _Demo:
 
     def _no_gpu(self) -> str:
         if self._machine == "none":
-            tell("The driver finds no GPU: the agent says so once, and there is no NodeDevice")
+            narrate("The driver finds no GPU: the agent says so once, and there is no NodeDevice")
             log = self._stack.agents[_NODE].process.log
             self._stack.wait_for("the agent says so", lambda: _IDLE in log.read_text())
             print("  " + next(line for line in log.read_text().splitlines() if _IDLE in line))
             self._show("get", "nodedevices")
             return "a node without GPUs is left in peace"
-        tell("There is a GPU on the PCI bus, and its driver does not work: the NodeDevice says why")
+        narrate("There is a GPU on the PCI bus, and its driver does not work: the NodeDevice says why")
         why = '{.status.conditions[?(@.type=="Healthy")].message}'
         command = ("get", "nodedevice", _NODE_DEVICE, "-o", f"jsonpath={why}", "--ignore-not-found")
-        self._stack.wait_for("the reason is told", lambda: "driver" in self._stack.control_plane.kubectl(*command))
+        self._stack.wait_for("the reason is shown", lambda: "driver" in self._stack.control_plane.kubectl(*command))
         self._show("get", "nodedevice", _NODE_DEVICE)
         self._show(*command[:-1])
-        return "a driver that does not work is told of, with the remedy"
+        return "a driver that does not work is reported, with the remedy"
 
     def _inventory(self) -> None:
-        tell("The GPUs as the driver describes them")
+        narrate("The GPUs as the driver describes them")
         self._show("get", "nodedevice", _NODE_DEVICE)
         columns = (
             '{range .status.devices[*]}{.id}  {.attributes.model}  {.attributes.pciBusID}  {.numaNodes}{"\\n"}{end}'
@@ -118,7 +118,7 @@ class _Demo:
         self._nodes.wait(lambda seen: capacity(seen, _NODE, _GPU) == self._count, since=0.0)
 
     def _pod(self) -> None:
-        tell("A pod asks for two: it gets two that are joined best")
+        narrate("A pod asks for two: it gets two that are joined best")
         self._stack.control_plane.add_namespace(_NAMESPACE)
         self._stack.control_plane.apply(yaml.safe_dump(_two_gpus()))
         self._stack.wait_for("the pod has its GPUs", lambda: len(self._held()) == 2)
@@ -132,7 +132,7 @@ class _Demo:
     def _xid(self) -> str:
         held = self._held()
         uuid = min(self._numa_nodes, key=lambda gpu: (gpu in held, gpu))
-        tell(f"The driver reports Xid 79 on {uuid}, which {'the pod holds' if uuid in held else 'is free'}")
+        narrate(f"The driver reports Xid 79 on {uuid}, which {'the pod holds' if uuid in held else 'is free'}")
         began = time.monotonic()
         self._gpus.xid(uuid, 79)
         self._until_healthy(self._count - 1, uuid, began)
@@ -142,7 +142,9 @@ class _Demo:
         return uuid
 
     def _recovery(self, uuid: str) -> None:
-        tell("It is reset, as `nvidia-smi --gpu-reset` would: the driver's counters begin anew, and it counts again")
+        narrate(
+            "It is reset, as `nvidia-smi --gpu-reset` would: the driver's counters start again, and it counts again"
+        )
         began = time.monotonic()
         self._gpus.reset(uuid)
         self._until_healthy(self._count, uuid, began)

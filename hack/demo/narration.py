@@ -18,7 +18,7 @@ def listen_for_stop() -> None:
         signal.signal(signal.SIGHUP, _stop)
 
 
-def tell(line: str) -> None:
+def narrate(line: str) -> None:
     """Begin a step. Raises KeyboardInterrupt when it is not to begin any more."""
     if _stopped.is_set():
         raise KeyboardInterrupt

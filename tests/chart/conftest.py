@@ -13,13 +13,13 @@ from nodedevice_operator.__main__ import main as operator_main
 from hack.cluster.build.binaries import find
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.chart.values import HOOK_OF, Command, Said, hook_manifests
+from tests.chart.values import HOOK_OF, Command, Outcome, hook_manifests
 
 
 @pytest.fixture(scope="session")
-def helm(say: Callable[[str], None]) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+def helm(progress: Callable[[str], None]) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Run helm with these arguments; whether it fails is the caller's to see."""
-    program = str(find(["helm"], say)["helm"])
+    program = str(find(["helm"], progress)["helm"])
 
     def run(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
         command = [program, *arguments]
@@ -33,7 +33,7 @@ def as_hook(installed: ControlPlane, tmp_path: Path) -> Iterator[Command]:
     """Run a command of the operator as the account of the hook that runs it, with its own token: status, and what it printed."""
     made: list[list[dict[str, Any]]] = []
 
-    def run(*arguments: str, values: dict[str, Any] | None = None) -> Said:
+    def run(*arguments: str, values: dict[str, Any] | None = None) -> Outcome:
         hook = HOOK_OF[arguments[0]]
         accounts = hook_manifests(hook, values)
         made.append(accounts)

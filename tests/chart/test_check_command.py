@@ -37,40 +37,40 @@ def node(installed: ControlPlane) -> Iterator[PlayedNode]:
     installed.kubectl("delete", "leases", "--all", "-n", names.AGENTS_NAMESPACE)
 
 
-def rows(said: str) -> dict[tuple[str, str], tuple[str, str]]:
+def rows(output: str) -> dict[tuple[str, str], tuple[str, str]]:
     """By what and name: ok or NO, and what it says."""
     found = {}
-    table = [line for line in said.splitlines() if not line.startswith("waiting up to ")]
+    table = [line for line in output.splitlines() if not line.startswith("waiting up to ")]
     for line in table[1:]:
-        verdict, what, name, says = line.split(maxsplit=3)
-        found[what, name] = verdict, says
+        verdict, what, name, message = line.split(maxsplit=3)
+        found[what, name] = verdict, message
     return found
 
 
 def test_all_is_well(operator: OperatorProcess, node: PlayedNode, as_hook: Command) -> None:
-    status, said = as_hook("check", "--wait-seconds", "30")
-    assert status == 0, said
-    found = rows(said)
+    status, output = as_hook("check", "--wait-seconds", "30")
+    assert status == 0, output
+    found = rows(output)
     assert {verdict for verdict, _ in found.values()} == {"ok"}
     for name in NAMES:
         assert found["kind", name] == ("ok", f"is served, of release {__version__}")
-    assert [says for (what, _), (_, says) in found.items() if what == "operator"] == ["leads"]
+    assert [message for (what, _), (_, message) in found.items() if what == "operator"] == ["leads"]
     assert found["agents", "-"] == ("ok", "1 renew their Leases")
     assert found["NodeDevice", node.nd_name()] == ("ok", "3 of 3 available, Ready")
 
 
-def test_says_why_a_resource_is_not_ready(operator: OperatorProcess, node: PlayedNode, as_hook: Command) -> None:
+def test_shows_why_a_resource_is_not_ready(operator: OperatorProcess, node: PlayedNode, as_hook: Command) -> None:
     node.wait_condition("Ready", "True")
     node.make(NIC)
     node.publish(NIC, healthy=0, broken=1)
     node.wait_condition("Ready", "False", resource=NIC)
-    status, said = as_hook("check", "--wait-seconds", "0")
+    status, output = as_hook("check", "--wait-seconds", "0")
     assert status == 1
-    found = rows(said)
+    found = rows(output)
     assert found["NodeDevice", node.nd_name()][0] == "ok"
-    verdict, says = found["NodeDevice", node.nd_name(NIC)]
+    verdict, message = found["NodeDevice", node.nd_name(NIC)]
     assert verdict == "NO"
-    assert says.startswith("0 of 1 available; NoHealthyDevices: ")
+    assert message.startswith("0 of 1 available; NoHealthyDevices: ")
 
 
 def test_names_a_silent_agent(
@@ -83,13 +83,13 @@ def test_names_a_silent_agent(
         "spec": {"holderIdentity": "silent", "leaseDurationSeconds": 60, "renewTime": "2026-01-02T03:04:05.000000Z"},
     }
     installed.apply(json.dumps(lease))
-    status, said = as_hook("check", "--wait-seconds", "0")
+    status, output = as_hook("check", "--wait-seconds", "0")
     assert status == 1
-    assert rows(said)["agent", "silent"][0] == "NO"
-    assert rows(said)["agents", "-"] == ("ok", "1 renew their Leases")
+    assert rows(output)["agent", "silent"][0] == "NO"
+    assert rows(output)["agents", "-"] == ("ok", "1 renew their Leases")
 
 
-def test_an_operator_that_has_died_is_told(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
+def test_an_operator_that_has_died_is_reported(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -103,22 +103,22 @@ def test_an_operator_that_has_died_is_told(installed: ControlPlane, node: Played
     installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
     installed.apply(json.dumps(lease))
     try:
-        status, said = as_hook("check", "--wait-seconds", "0")
+        status, output = as_hook("check", "--wait-seconds", "0")
         assert status == 1
-        verdict, says = rows(said)["operator", "gone"]
-        assert (verdict, says.startswith("renewed its Lease at ")) == ("NO", True)
-        assert rows(said)["NodeDevice", node.nd_name()][1] == "3 of 3 available; no operator has reconciled it yet"
+        verdict, message = rows(output)["operator", "gone"]
+        assert (verdict, message.startswith("renewed its Lease at ")) == ("NO", True)
+        assert rows(output)["NodeDevice", node.nd_name()][1] == "3 of 3 available; no operator has reconciled it yet"
     finally:
         installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE)
 
 
-def test_nothing_there_at_all_is_told_too(installed: ControlPlane, as_hook: Command) -> None:
+def test_nothing_installed_is_reported_too(installed: ControlPlane, as_hook: Command) -> None:
     installed.kubectl("delete", "crd", *NAMES)
     installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
     try:
-        status, said = as_hook("check", "--wait-seconds", "0")
+        status, output = as_hook("check", "--wait-seconds", "0")
         assert status == 1
-        found = rows(said)
+        found = rows(output)
         assert all(found["kind", name][0] == "NO" and "crds apply" in found["kind", name][1] for name in NAMES)
         assert found["operator", "-"][1].startswith("none leads")
         assert found["agents", "-"] == ("NO", "0 renew their Leases; check the agents' pods and logs")
@@ -126,15 +126,15 @@ def test_nothing_there_at_all_is_told_too(installed: ControlPlane, as_hook: Comm
         install_chart(installed)
 
 
-def test_says_what_it_waits_for(installed: ControlPlane, as_hook: Command) -> None:
+def test_shows_what_it_waits_for(installed: ControlPlane, as_hook: Command) -> None:
     installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
-    status, said = as_hook("check", "--wait-seconds", "1")
+    status, output = as_hook("check", "--wait-seconds", "1")
     assert status == 1
-    assert "waiting up to 1 s for operator, agents" in said
+    assert "waiting up to 1 s for operator, agents" in output
 
 
-def test_without_rights_it_says_so(installed: ControlPlane, as_hook: Command) -> None:
-    status, said = as_hook("check", "--wait-seconds", "0", "--namespace", "kube-system")
+def test_missing_rights_are_reported(installed: ControlPlane, as_hook: Command) -> None:
+    status, output = as_hook("check", "--wait-seconds", "0", "--namespace", "kube-system")
     assert status == 1
-    assert said.startswith("Error: GET leases: ")
-    assert "cannot get resource" in said
+    assert output.startswith("Error: GET leases: ")
+    assert "cannot get resource" in output

@@ -93,8 +93,8 @@ def policies(cluster: ControlPlane) -> set[str]:
 
 
 def listed(cluster: ControlPlane, kind: str, *more: str) -> set[str]:
-    said = cluster.kubectl("get", kind, "-o", "json", *more)
-    return {each["metadata"]["name"] for each in json.loads(said)["items"]}
+    printed = cluster.kubectl("get", kind, "-o", "json", *more)
+    return {each["metadata"]["name"] for each in json.loads(printed)["items"]}
 
 
 def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
@@ -103,8 +103,8 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
     installed.client.patch(
         Node, used.name, {"metadata": {"labels": {"nodedevice.io/team": "a"}}}, patch_type=PatchType.MERGE
     )
-    status, said = as_hook(*UNINSTALL)
-    assert status == 0, said
+    status, printed = as_hook(*UNINSTALL)
+    assert status == 0, printed
     assert (used.shown(), used.shown(NIC)) == ((None, None), (None, None))
     assert used.node.status.capacity["example.com/foreign"] == "7"
     assert taints(used) == set()
@@ -113,18 +113,20 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
     assert listed(installed, names.NODE_DEVICES) == listed(installed, names.POD_DEVICES, "-A") == set()
     assert names.AGENTS_NAMESPACE not in listed(installed, "namespaces")
     assert names.OPERATOR_LEASE not in listed(installed, "leases", "-n", SYSTEM_NAMESPACE)
-    assert f"Node {used.name}: removed {GPU}, {NIC}" in said
-    assert f"deleted {POLICIES} {NAME}" in said
-    assert "deleted 2 NodeDevices" in said
-    assert "deleted 1 PodDevices" in said
-    assert f"deleted namespace {names.AGENTS_NAMESPACE}, with the agents' Leases" in said
+    assert f"Node {used.name}: removed {GPU}, {NIC}" in printed
+    assert f"deleted {POLICIES} {NAME}" in printed
+    assert "deleted 2 NodeDevices" in printed
+    assert "deleted 1 PodDevices" in printed
+    assert f"deleted namespace {names.AGENTS_NAMESPACE}, with the agents' Leases" in printed
     version = used.node.metadata.resourceVersion
-    status, said = as_hook(*UNINSTALL)
-    assert (status, "Nodes: 0 of " in said) == (0, True), said
+    status, printed = as_hook(*UNINSTALL)
+    assert (status, "Nodes: 0 of " in printed) == (0, True), printed
     assert used.node.metadata.resourceVersion == version
 
 
-def test_cordons_stay_without_what_programs_said(installed: ControlPlane, used: PlayedNode, as_hook: Command) -> None:
+def test_cordons_stay_without_what_programs_reported(
+    installed: ControlPlane, used: PlayedNode, as_hook: Command
+) -> None:
     cordon = {
         "apiVersion": names.API_VERSION,
         "kind": names.NODE_DEVICE,
@@ -132,24 +134,24 @@ def test_cordons_stay_without_what_programs_said(installed: ControlPlane, used: 
         "spec": {"cordonedDevices": [{"id": "gpu-1", "reason": "fan"}]},
     }
     installed.client.apply(NodeDevice.from_dict(cordon), field_manager="alice")
-    status, said = as_hook(*UNINSTALL)
-    assert status == 0, said
+    status, printed = as_hook(*UNINSTALL)
+    assert status == 0, printed
     assert listed(installed, names.NODE_DEVICES) == {used.nd_name()}
     kept: Any = installed.client.get(NodeDevice, used.nd_name())
     assert kept.spec["cordonedDevices"] == [{"id": "gpu-1", "reason": "fan"}]
     assert not kept.status
-    assert f"kept NodeDevice {used.nd_name()}, without status" in said
+    assert f"kept NodeDevice {used.nd_name()}, without status" in printed
 
 
 def test_the_kinds_go_only_where_that_was_asked_for(
     installed: ControlPlane, used: PlayedNode, as_hook: Command
 ) -> None:
-    status, said = as_hook(*UNINSTALL, "--delete-crds", values=KEPT)
+    status, printed = as_hook(*UNINSTALL, "--delete-crds", values=KEPT)
     assert status == 1
-    assert "customresourcedefinitions" in said  # no right to
+    assert "customresourcedefinitions" in printed  # no right to
     try:
-        status, said = as_hook(*UNINSTALL, "--delete-crds", values=ALL)
-        assert status == 0, said
+        status, printed = as_hook(*UNINSTALL, "--delete-crds", values=ALL)
+        assert status == 0, printed
         assert not [name for name in listed(installed, "crd") if name.endswith(names.GROUP)]
         # and once more, with nothing there at all
         assert as_hook(*UNINSTALL, "--delete-crds", values=ALL)[0] == 0
@@ -165,9 +167,9 @@ def test_an_operator_elsewhere_holds_it_up(
         operator.start()
         node.publish(healthy=3)
         node.wait_shown(3)
-        status, said = as_hook(*UNINSTALL, "--timeout-seconds", "15")
+        status, printed = as_hook(*UNINSTALL, "--timeout-seconds", "15")
         assert status == 1
-        assert "not done after 15 s, while waiting until no operator leads" in said
+        assert "not done after 15 s, while waiting until no operator leads" in printed
         assert node.shown() == ("3", "3")
         assert operator.leads
     finally:
@@ -185,9 +187,9 @@ def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook:
             return [pod for pod in found if pod.status and pod.status.phase == "Running"]
 
         wait_until(lambda: len(pods()) >= 3, "agents and operators run", 30)
-        status, said = as_hook(*UNINSTALL)
-        assert status == 0, said
-        assert said.splitlines()[:3] == [
+        status, printed = as_hook(*UNINSTALL)
+        assert status == 0, printed
+        assert printed.splitlines()[:3] == [
             "deleted deployments nodedevice-operator",
             "deleted daemonsets nodedevice-agent",
             "deleted pods nodedevice-check",
@@ -217,9 +219,9 @@ def test_a_namespace_that_cannot_end_holds_nothing_up(
     }
     installed.apply(json.dumps(held))
     try:
-        status, said = as_hook(*UNINSTALL)
-        assert status == 0, said
-        assert f"going on although namespace {names.AGENTS_NAMESPACE} is still being deleted" in said
+        status, printed = as_hook(*UNINSTALL)
+        assert status == 0, printed
+        assert f"going on although namespace {names.AGENTS_NAMESPACE} is still being deleted" in printed
         assert names.OPERATOR_LEASE not in listed(installed, "leases", "-n", SYSTEM_NAMESPACE)
     finally:
         free = ["patch", "configmap", "held", "-n", names.AGENTS_NAMESPACE, "--type=merge"]
@@ -230,9 +232,9 @@ def test_a_namespace_that_cannot_end_holds_nothing_up(
 def test_no_other_namespace_can_be_deleted(installed: ControlPlane, as_hook: Command) -> None:
     installed.add_namespace("not-ours")
     try:
-        status, said = as_hook(*UNINSTALL, "--leases-namespace", "not-ours")
+        status, printed = as_hook(*UNINSTALL, "--leases-namespace", "not-ours")
         assert status == 1
-        assert 'namespaces "not-ours" is forbidden' in said
+        assert 'namespaces "not-ours" is forbidden' in printed
     finally:
         installed.remove_namespace("not-ours")
     arguments = ["--kubeconfig", str(installed.admin_kubeconfig), "--namespace", "here", "--leases-namespace", "here"]

@@ -55,10 +55,11 @@ def _as_they_were(installed: ControlPlane) -> Iterator[None]:
 @pytest.mark.parametrize("there", ["0.0.9", "0.1.0-rc.1", None, "what?"])
 def test_an_older_release_is_replaced(installed: ControlPlane, as_hook: Command, there: str | None) -> None:
     put(installed, ND, there)
-    status, said = as_hook("crds", "apply")
-    assert (status, said.splitlines()[0]) == (0, f"{ND}: changed from release {there or 'unknown'} to {__version__}"), (
-        said
-    )
+    status, output = as_hook("crds", "apply")
+    assert (status, output.splitlines()[0]) == (
+        0,
+        f"{ND}: changed from release {there or 'unknown'} to {__version__}",
+    ), output
     assert first_column(stored(installed, ND)) == first_column(of_chart(ND))
     assert stored(installed, ND)["metadata"]["annotations"][RELEASE_ANNOTATION] == __version__
 
@@ -66,26 +67,26 @@ def test_an_older_release_is_replaced(installed: ControlPlane, as_hook: Command,
 def test_a_second_time_changes_nothing(installed: ControlPlane, as_hook: Command) -> None:
     as_hook("crds", "apply")
     before = [stored(installed, name)["metadata"]["resourceVersion"] for name in NAMES]
-    status, said = as_hook("crds", "apply")
-    assert (status, said.count(f"is of release {__version__} already")) == (0, 2), said
+    status, output = as_hook("crds", "apply")
+    assert (status, output.count(f"is of release {__version__} already")) == (0, 2), output
     assert [stored(installed, name)["metadata"]["resourceVersion"] for name in NAMES] == before
 
 
 def test_a_newer_release_stays(installed: ControlPlane, as_hook: Command) -> None:
     put(installed, PD, "99.0.0")
     put(installed, ND, "0.0.1")
-    status, said = as_hook("crds", "apply")
+    status, output = as_hook("crds", "apply")
     assert status == 1
-    assert f"{PD} is of release 99.0.0, newer than this program's {__version__}" in said
-    assert "crds.allowDowngrade" in said
+    assert f"{PD} is of release 99.0.0, newer than this program's {__version__}" in output
+    assert "crds.allowDowngrade" in output
     # nor is the other one touched: both are of one release or neither
     assert first_column(stored(installed, ND)) == "of 0.0.1"
 
 
-def test_unless_told_to(installed: ControlPlane, as_hook: Command) -> None:
+def test_unless_allowed_to(installed: ControlPlane, as_hook: Command) -> None:
     put(installed, PD, "99.0.0")
-    status, said = as_hook("crds", "apply", "--allow-downgrade")
-    assert (status, f"{PD}: changed from release 99.0.0 to {__version__}" in said) == (0, True), said
+    status, output = as_hook("crds", "apply", "--allow-downgrade")
+    assert (status, f"{PD}: changed from release 99.0.0 to {__version__}" in output) == (0, True), output
 
 
 def test_somebody_elses_fields_are_taken_over_and_helm_can_install_again(
@@ -99,12 +100,12 @@ def test_somebody_elses_fields_are_taken_over_and_helm_can_install_again(
 
 def test_makes_what_is_not_there(installed: ControlPlane, as_hook: Command) -> None:
     installed.kubectl("delete", "crd", PD, "--wait=true")
-    status, said = as_hook("crds", "apply")
-    assert (status, f"{PD}: created, of release {__version__}" in said) == (0, True), said
+    status, output = as_hook("crds", "apply")
+    assert (status, f"{PD}: created, of release {__version__}" in output) == (0, True), output
     assert installed.kubectl("get", "poddevices", "--all-namespaces") == ""
 
 
-def test_waits_no_longer_than_told_for_names_that_another_has(installed: ControlPlane, as_hook: Command) -> None:
+def test_waits_no_longer_than_its_timeout_for_names_that_another_has(installed: ControlPlane, as_hook: Command) -> None:
     installed.kubectl("delete", "crd", PD, "--wait=true")
     thief = of_chart(PD)
     thief["metadata"] = {"name": "thieves.nodedevice.io"}
@@ -117,9 +118,9 @@ def test_waits_no_longer_than_told_for_names_that_another_has(installed: Control
     installed.apply(yaml.safe_dump(thief))
     try:
         installed.kubectl("wait", "--for=condition=Established", "crd/thieves.nodedevice.io", "--timeout=20s")
-        status, said = as_hook("crds", "apply", "--timeout-seconds", "20")
+        status, output = as_hook("crds", "apply", "--timeout-seconds", "20")
         assert status == 1
-        assert f"{PD}: another definition has its names" in said, said
+        assert f"{PD}: another definition has its names" in output, output
     finally:
         installed.kubectl("delete", "crd", "thieves.nodedevice.io", "--wait=true")
         installed.kubectl("delete", "crd", PD, "--wait=true")

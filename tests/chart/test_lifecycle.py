@@ -15,12 +15,12 @@ from nodedevice_operator.cli.crds import NAMES
 
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
-from tests.chart.values import Said
+from tests.chart.values import Outcome
 
 pytestmark = pytest.mark.cluster
 
 Helm = Callable[..., str]
-Attempt = Callable[..., Said]
+Attempt = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def attempt(cluster: ControlPlane, helm: Callable[..., Any], tmp_path_factory: p
     """Run helm as whoever installs; its exit status, and all that it said."""
     home = tmp_path_factory.mktemp("helm")
 
-    def do(*arguments: str) -> Said:
+    def do(*arguments: str) -> Outcome:
         flags = ["--kubeconfig", str(cluster.admin_kubeconfig), "--namespace", SYSTEM_NAMESPACE]
         done = helm(*arguments, *flags, env={"HOME": str(home), "PATH": ""})
         return done.returncode, done.stdout + done.stderr
@@ -48,9 +48,9 @@ def run(attempt: Attempt) -> Helm:
     """The same, where it has to succeed."""
 
     def do(*arguments: str) -> str:
-        status, said = attempt(*arguments)
-        assert status == 0, said
-        return said
+        status, output = attempt(*arguments)
+        assert status == 0, output
+        return output
 
     return do
 
@@ -131,8 +131,8 @@ def test_an_install_into_a_namespace_that_ends_can_be_taken_back(
 ) -> None:
     """Where no cleanup ran, or none that could end it, helm uninstall does not wait for the namespace."""
     run("uninstall", "nodedevice")
-    status, said = attempt("install", "nodedevice", str(CHART))
-    assert (status, "because it is being terminated" in said) == (1, True), said
+    status, output = attempt("install", "nodedevice", str(CHART))
+    assert (status, "because it is being terminated" in output) == (1, True), output
     assert attempt("install", "nodedevice", str(CHART))[0] == 1  # helm keeps the name of what failed
     gone = ("wait", "--for=delete", f"namespace/{names.AGENTS_NAMESPACE}", "--timeout=60s")
     if is_gone:
@@ -155,7 +155,7 @@ def test_an_uninstall_needs_no_namespace_of_the_agents(cluster: ControlPlane, ru
 def test_marks_that_are_switched_off_are_taken_away_before_the_right_goes(
     cluster: ControlPlane, run: Helm, installed_here: None
 ) -> None:
-    def said() -> tuple[bool, bool]:
+    def marking() -> tuple[bool, bool]:
         """Whether the operator may patch Nodes, and whether it is told to taint them."""
         rules = json.loads(cluster.kubectl("get", "clusterrole", "nodedevice-operator", "-o", "json"))["rules"]
         may = any("nodes" in rule["resources"] and "patch" in rule["verbs"] for rule in rules)
@@ -163,10 +163,10 @@ def test_marks_that_are_switched_off_are_taken_away_before_the_right_goes(
         settings = cluster.kubectl("get", "configmap", "nodedevice-operator", "-n", SYSTEM_NAMESPACE, "-o", path)
         return may, json.loads(settings)["nodeTaint"]
 
-    found = [said()]
+    found = [marking()]
     for value in ("on", "off", "off"):
         run("upgrade", "nodedevice", str(CHART), "--set-string", f"nodeTaint={value}")
-        found.append(said())
+        found.append(marking())
     assert found == [(False, False), (True, True), (True, False), (False, False)]
 
 

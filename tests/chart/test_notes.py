@@ -77,6 +77,6 @@ def test_the_pretended_devices_are_values_that_work(helm: Helm, tmp_path: Path) 
     assert not [each for each in installed_manifests() if each["kind"] == "ConfigMap"]
 
 
-def test_who_has_plugins_is_told_nothing_of_pretended_ones(helm: Helm, tmp_path: Path) -> None:
+def test_with_plugins_the_notes_name_no_simulated_ones(helm: Helm, tmp_path: Path) -> None:
     typed = commands(helm, VALUE_SETS["built-in plugins"], tmp_path)
     assert not [command for command in typed if command[:2] == ["helm", "upgrade"]]

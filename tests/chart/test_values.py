@@ -141,8 +141,8 @@ def test_registries(registry: str, repository: str, image: str) -> None:
 @pytest.mark.parametrize("interval", ["30s", "1h", "1m30s", "500ms", "1d12h", "1m0s"])
 def test_intervals(interval: str) -> None:
     found = [each for each in render_chart(monitors(interval)) if each["kind"] in {"PodMonitor", "ServiceMonitor"}]
-    said = [each["spec"].get("endpoints") or each["spec"]["podMetricsEndpoints"] for each in found]
-    assert [endpoint["interval"] for endpoints in said for endpoint in endpoints] == [interval, interval]
+    endpoint_lists = [each["spec"].get("endpoints") or each["spec"]["podMetricsEndpoints"] for each in found]
+    assert [endpoint["interval"] for endpoints in endpoint_lists for endpoint in endpoints] == [interval, interval]
 
 
 def open_objects(schema: Any, at: str = "") -> list[str]:

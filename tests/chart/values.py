@@ -8,8 +8,8 @@ from typing import Any
 from hack.cluster.chart import is_hook, render_chart
 
 # exit status and output of a command
-Said = tuple[int, str]
-Command = Callable[..., Said]
+Outcome = tuple[int, str]
+Command = Callable[..., Outcome]
 
 # the account of each hook, by the command that it runs
 HOOK_OF = {"crds": "nodedevice-crds", "cleanup": "nodedevice-cleanup", "check": "nodedevice-check"}

@@ -107,8 +107,8 @@ def test_no_method_more_or_less() -> None:
 @pytest.mark.parametrize("path", METHODS)
 def test_method(path: str) -> None:
     method = generated_methods()[path]
-    said = (method.input_type.name, method.output_type.name, method.server_streaming)
-    assert said == METHODS[path]
+    actual = (method.input_type.name, method.output_type.name, method.server_streaming)
+    assert actual == METHODS[path]
     assert not method.client_streaming
 
 

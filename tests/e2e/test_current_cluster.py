@@ -54,7 +54,7 @@ def _objects(cluster: ControlPlane) -> set[str]:
     return {*cluster.kubectl("get", kinds, "-o", "name").split(), *everywhere.split()}
 
 
-def _told_of_node_a(cluster: ControlPlane) -> list[str]:
+def _events_of_node_a(cluster: ControlPlane) -> list[str]:
     """Reasons of the Events about it and its NodeDevices."""
     events = json.loads(cluster.kubectl("get", "events", "-A", "-o", "json"))["items"]
     return [event["reason"] for event in events if event["involvedObject"]["name"].startswith(NODE_A)]
@@ -88,7 +88,7 @@ def test_demo_uses_it_and_leaves_it_as_it_was(own_temp: Path, theirs: ControlPla
     assert "using the cluster of the context nodedevice-test" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("OK: ")
     assert _objects(theirs) == before
-    assert _told_of_node_a(theirs) == []
+    assert _events_of_node_a(theirs) == []
 
 
 def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane) -> None:
@@ -108,11 +108,11 @@ def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane)
         assert {name.partition("-")[0] for name in _on_our_nodes(theirs)} == {"bold", "try"}
     finally:
         down = _local("down", environment)
-        told = _told_of_node_a(theirs)
+        reported = _events_of_node_a(theirs)
         theirs.kubectl("delete", "event", "earlier")
     assert (down.returncode, down.stdout) == (0, "the local cluster is down\n")
     assert _on_our_nodes(theirs) == []
-    assert told == ["Earlier"]
+    assert reported == ["Earlier"]
     theirs.kubectl("delete", "deployment", "ordinary", "bold", "--cascade=foreground", "--wait")
     assert _objects(theirs) == before
 
@@ -126,20 +126,20 @@ def test_what_a_killed_one_left_is_taken_away_by_the_next(
         killed = _killed_demo(theirs.admin_kubeconfig)
     assert {"node/node-a", "namespace/nodedevice-system"} <= _objects(theirs) - before
     monkeypatch.setenv("KUBECONFIG", str(theirs.admin_kubeconfig))
-    said: list[str] = []
-    with CurrentCluster.start(tmp_path / "c", said.append):
+    lines: list[str] = []
+    with CurrentCluster.start(tmp_path / "c", lines.append):
         assert _objects(theirs) == before
-        assert _told_of_node_a(theirs) == []
-    assert said[0].startswith(f"taking away what process {killed} left when it was killed: Node/node-a")
+        assert _events_of_node_a(theirs) == []
+    assert lines[0].startswith(f"taking away what process {killed} left when it was killed: Node/node-a")
 
 
 def test_what_somebody_else_brought_is_left_to_him(own_temp: Path, theirs: ControlPlane) -> None:
     before = _objects(theirs)
-    for mark, said in ((Mark.own(), f"process {os.getpid()} of this machine"), (_ELSEWHERE, "another machine")):
+    for mark, left_by in ((Mark.own(), f"process {os.getpid()} of this machine"), (_ELSEWHERE, "another machine")):
         theirs.kubectl("create", "namespace", "nodedevice-system")
         theirs.kubectl("label", "namespace", "nodedevice-system", f"{LABEL}={mark}")
         done = _demo(theirs.admin_kubeconfig)
-        assert (done.returncode, said in done.stdout, done.stderr) == (1, True, ""), done.stdout
+        assert (done.returncode, left_by in done.stdout, done.stderr) == (1, True, ""), done.stdout
         for command in leftovers.commands(mark):
             assert (command in done.stdout) == (mark == _ELSEWHERE)
             theirs.kubectl(*command.split()[1:])
@@ -166,20 +166,20 @@ def test_what_is_there_already_is_left_alone(own_temp: Path, theirs: ControlPlan
 
 
 @pytest.mark.parametrize(
-    ("cluster", "content", "said"),
+    ("cluster", "content", "expected"),
     [
         ("current", "", "no current kubeconfig"),
         ("current", "{{{", "no current kubeconfig"),
         ("kind", "", "CLUSTER is 'kind'"),
     ],
 )
-def test_no_cluster_to_use(own_temp: Path, tmp_path: Path, cluster: str, content: str, said: str) -> None:
+def test_no_cluster_to_use(own_temp: Path, tmp_path: Path, cluster: str, content: str, expected: str) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(content)
     environment = {**os.environ, "CLUSTER": cluster, "KUBECONFIG": str(kubeconfig)}
     done = subprocess.run(_DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert done.returncode == 1
-    assert said in done.stdout
+    assert expected in done.stdout
     assert done.stderr == ""
 
 

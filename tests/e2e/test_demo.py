@@ -25,7 +25,7 @@ def test_demo_does_the_whole_job(own_temp: Path) -> None:
     done = subprocess.run(_DEMO, cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    for told in (
+    for expected in (
         "$ kubectl get nodedevices",
         "$ kubectl get poddevices -A",
         "Insufficient example.com/gpu",
@@ -35,7 +35,7 @@ def test_demo_does_the_whole_job(own_temp: Path) -> None:
         "DeviceUnhealthy",
         "all free",
     ):
-        assert told in done.stdout
+        assert expected in done.stdout
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 

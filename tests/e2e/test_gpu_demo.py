@@ -20,23 +20,23 @@ def built(control_plane: ControlPlane) -> None:
 def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
     done = subprocess.run([*_DEMO, "dgx-h100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for told in ("NVIDIA H100 80GB HBM3", "18 NVLinks", "capacity of gpu-node is 7 after", "Xid79", "is 8 after"):
-        assert told in done.stdout
+    for expected in ("NVIDIA H100 80GB HBM3", "18 NVLinks", "capacity of gpu-node is 7 after", "Xid79", "is 8 after"):
+        assert expected in done.stdout
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 
 @pytest.mark.parametrize(
-    ("machine", "told"),
+    ("machine", "expected"),
     [
         ("t4-pair", ["which the pod holds", "1 of 2 are healthy", "2 of 2 are healthy"]),
         ("mismatch", ["gpu-node.nvidia.com.gpu", "are of different versions: reboot"]),
         ("none", ["the nvml plugin is idle", "No resources found"]),
     ],
 )
-def test_a_machine_without_a_gpu_to_spare(machine: str, told: list[str]) -> None:
+def test_a_machine_without_a_gpu_to_spare(machine: str, expected: list[str]) -> None:
     done = subprocess.run([*_DEMO, machine], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [words for words in told if words not in done.stdout] == []
+    assert [words for words in expected if words not in done.stdout] == []
     assert done.stdout.splitlines()[-1].startswith("OK: ")
 
 

@@ -17,7 +17,7 @@ from inotify_simple import INotify, flags
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 
-async def run_until_told(plugin: FakePlugin, plugin_dir: Path) -> None:
+async def run_until_stopped(plugin: FakePlugin, plugin_dir: Path) -> None:
     """Serve and register, and do both again whenever the socket vanishes; until cancelled."""
     events: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ async def main() -> None:
     parser.add_argument("--count", type=int, default=2, help="how many devices, named dev-0 and on")
     arguments = parser.parse_args()
     plugin = FakePlugin(arguments.resource, {f"dev-{index}": FakeDevice() for index in range(arguments.count)})
-    serving = asyncio.ensure_future(run_until_told(plugin, arguments.plugin_dir))
+    serving = asyncio.ensure_future(run_until_stopped(plugin, arguments.plugin_dir))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
     with contextlib.suppress(asyncio.CancelledError):

@@ -1,7 +1,7 @@
-"""The kubelet's pod resources as a server of which a test says what it tells.
+"""The kubelet's pod resources as a server whose answer a test chooses.
 
-async with PodResources(socket) as told:
-    told.pods = [...]
+async with PodResources(socket) as resources:
+    resources.assigned = [...]
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grp
 
 
 @dataclass(frozen=True)
-class Told:
+class AssignedDevices:
     """One container's devices of one resource; several rows of a pod become one pod on the wire."""
 
     namespace: str
@@ -32,7 +32,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self.told: list[Told] = []
+        self.assigned: list[AssignedDevices] = []
         self.refusal = ""
         self.calls = 0
 
@@ -53,8 +53,8 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         self.calls += 1
         if self.refusal:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self.refusal)
-        pods: dict[tuple[str, str], list[Told]] = {}
-        for row in self.told:
+        pods: dict[tuple[str, str], list[AssignedDevices]] = {}
+        for row in self.assigned:
             pods.setdefault((row.namespace, row.name), []).append(row)
         return api_pb2.ListPodResourcesResponse(
             pod_resources=[
@@ -72,11 +72,11 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         raise AssertionError
 
 
-def _container(row: Told) -> api_pb2.ContainerResources:
+def _container(row: AssignedDevices) -> api_pb2.ContainerResources:
     return api_pb2.ContainerResources(name=row.container, devices=_devices(row))
 
 
-def _devices(row: Told) -> Iterable[api_pb2.ContainerDevices]:
+def _devices(row: AssignedDevices) -> Iterable[api_pb2.ContainerDevices]:
     """One for each device and NUMA node, never grouped, as the kubelet has it."""
     for device_id, nodes in row.devices.items():
         for node in nodes or (None,):

@@ -20,7 +20,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Registrant(api_pb2_grpc.RegistrationServicer):
-    """Serves on the path it is given. `asked` counts GetInfo; `told` has every registration status, empty for well."""
+    """Serves on the path it is given. `asked` counts GetInfo; `statuses` has every registration status, empty for well."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Registrant(api_pb2_grpc.RegistrationServicer):
             supported_versions=versions,
         )
         self.asked = 0
-        self.told: list[str] = []
+        self.statuses: list[str] = []
         self.info_errors = 0
         self.info_gate: asyncio.Event | None = None
         self.at_once = 0
@@ -87,7 +87,7 @@ class Registrant(api_pb2_grpc.RegistrationServicer):
         self, request: api_pb2.RegistrationStatus, context: Context
     ) -> api_pb2.RegistrationStatusResponse:
         assert request.plugin_registered == (not request.error)
-        self.told.append(request.error)
+        self.statuses.append(request.error)
         await self._note()
         return api_pb2.RegistrationStatusResponse()
 

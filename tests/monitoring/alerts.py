@@ -22,7 +22,7 @@ class Case:
     quiet_at: int
     fires_at: int
     resolved_at: int
-    says: str
+    message: str
     value: str = ""
     labels: Labels = field(default_factory=dict)
 

@@ -95,7 +95,7 @@ class Scene:
                 self.control_plane.client.delete, Lease, node.name, namespace=names.AGENTS_NAMESPACE
             )
 
-    async def mend(self) -> None:
+    async def repair(self) -> None:
         """What was broken works, and nobody is refused any more: nor is the agent taken for silent since before."""
         before = await asyncio.to_thread(_renewed_at, self.refused)
         await self.allow_writes()

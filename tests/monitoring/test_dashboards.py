@@ -57,7 +57,7 @@ def test_panels_do_not_overlap_and_fill_their_lines(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=[f"{name}-{panel['title']}" for name, panel in PANELS])
-def test_a_panel_says_what_it_shows(name: str, panel: dict[str, Any]) -> None:
+def test_each_panel_has_a_description(name: str, panel: dict[str, Any]) -> None:
     assert panel["description"].endswith("."), "a sentence"
     assert panel["datasource"]["uid"] == "$datasource"
     assert panel["targets"]
@@ -79,14 +79,14 @@ def test_all_that_is_asked_for_is_exported() -> None:
 
 def test_every_metric_is_in_the_documentation() -> None:
     page = (expressions.CHART.parents[1] / "docs" / "monitoring.md").read_text()
-    told = {_SUFFIX.sub("", name) for name in re.findall(r"^\| `(nodedevice_\w+)`", page, re.MULTILINE)}
-    assert told == {name for name in exported() if name.startswith("nodedevice_")}
+    documented = {_SUFFIX.sub("", name) for name in re.findall(r"^\| `(nodedevice_\w+)`", page, re.MULTILINE)}
+    assert documented == {name for name in exported() if name.startswith("nodedevice_")}
 
 
 def test_every_alert_is_in_the_documentation() -> None:
     page = (expressions.CHART.parents[1] / "docs" / "monitoring.md").read_text()
-    told = re.findall(r"^\| (NodeDevice\w+) \| (\w+) \|", page, re.MULTILINE)
-    assert told == [(rule["alert"], rule["labels"]["severity"]) for rule in expressions.alerts()]
+    documented = re.findall(r"^\| (NodeDevice\w+) \| (\w+) \|", page, re.MULTILINE)
+    assert documented == [(rule["alert"], rule["labels"]["severity"]) for rule in expressions.alerts()]
 
 
 def _families(registry: CollectorRegistry) -> set[str]:

@@ -60,7 +60,7 @@ def test_what_is_not_documented_is_refused() -> None:
         ksm.read(yaml.safe_dump(config))
 
 
-def test_what_it_makes_of_an_object_is_what_the_documentation_says() -> None:
+def test_series_of_an_object_are_those_in_the_documentation() -> None:
     """The documentation's own examples, in its own words."""
     conditions = ksm.Gauge(["status", "conditions"], {"type": ["type"]}, value_from=["status"])
     phase = ksm.StateSet(["status", "phase"], "phase", ["Pending", "Bar"])

@@ -112,7 +112,7 @@ async def _verify_alerts(stage: scene.Scene, prometheus: Prometheus) -> None:
     await stage.containers.__aexit__(None, None, None)
     await until("NodeDeviceRuntimeAway")
     await until("NodeDeviceDevicesBroken")
-    await stage.mend()
+    await stage.repair()
     await _until_silent(prometheus, "NodeDeviceDevicesBroken", "NodeDeviceOperatorCannotWrite")
     await stage.silence()
     await until("NodeDeviceAgentsSilent", "NodeDeviceAgentsSilentTogether", patience_seconds=_SILENT_SECONDS)

@@ -54,7 +54,7 @@ def test_whoever_is_woken_knows_what_to_do(rule: dict[str, Any]) -> None:
 
 def _as_promtool_wants(case: Case) -> dict[str, Any]:
     annotations = {key: _filled(text, case) for key, text in _RULES[case.alert]["annotations"].items()}
-    assert case.says in annotations["description"]
+    assert case.message in annotations["description"]
     alert = {"exp_labels": {"severity": case.severity, **case.labels}, "exp_annotations": annotations}
     moments = [(case.quiet_at, []), (case.fires_at, [alert]), (case.resolved_at, [])]
     return {

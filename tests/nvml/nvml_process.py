@@ -49,7 +49,7 @@ class NvmlProcess:
         )
         self._numbers = itertools.count()
         self._asked: dict[int, tuple[str, Future[Any]]] = {}
-        self._said: list[str] = []
+        self._output: list[str] = []
         self._readers = [threading.Thread(target=self._read_answers), threading.Thread(target=self._read_stderr)]
         for reader in self._readers:
             reader.start()
@@ -70,7 +70,7 @@ class NvmlProcess:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe:
                 pipe.close()
-        return status, "".join(self._said)
+        return status, "".join(self._output)
 
     def start(self, function: str, *arguments: Any, keep: str = "") -> Future[Any]:
         """Call a function of pynvml and do not wait; keep: the name under which its result can be an argument later."""
@@ -127,4 +127,4 @@ class NvmlProcess:
     def _read_stderr(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self._said.append(line)
+            self._output.append(line)

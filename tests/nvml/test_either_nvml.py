@@ -29,7 +29,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NvmlProce
         yield process
 
 
-def told(nvml: NvmlProcess, function: str, *arguments: Any) -> Any:
+def answer_of(nvml: NvmlProcess, function: str, *arguments: Any) -> Any:
     """The result, or None where this GPU or driver does not support the call."""
     error = nvml.error(function, *arguments)
     assert error in (0, *WITHOUT)
@@ -73,7 +73,7 @@ def test_memory_adds_up(either: NvmlProcess) -> None:
     for gpu in either.open():
         memory = either.call("nvmlDeviceGetMemoryInfo", gpu)
         assert 0 < memory["total"] == memory["used"] + memory["free"]
-        if second := told(either, "nvmlDeviceGetMemoryInfo", gpu, pynvml.nvmlMemory_v2):
+        if second := answer_of(either, "nvmlDeviceGetMemoryInfo", gpu, pynvml.nvmlMemory_v2):
             assert second["total"] == memory["total"] >= second["used"] + second["free"]
 
 
@@ -92,8 +92,8 @@ def test_links_are_symmetric(either: NvmlProcess) -> None:
                 ["nvmlDeviceGetTopologyCommonAncestor"],
                 ["nvmlDeviceGetP2PStatus", pynvml.NVML_P2P_CAPS_INDEX_NVLINK],
             ):
-                there = told(either, str(function), one, other, *arguments)
-                assert there == told(either, str(function), other, one, *arguments)
+                there = answer_of(either, str(function), one, other, *arguments)
+                assert there == answer_of(either, str(function), other, one, *arguments)
 
 
 def test_links_that_end_at_a_gpu_end_here(either: NvmlProcess) -> None:
@@ -105,8 +105,8 @@ def test_links_that_end_at_a_gpu_end_here(either: NvmlProcess) -> None:
                 break
             if not either.call("nvmlDeviceGetNvLinkState", gpu, link):
                 continue
-            remote = told(either, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link)
-            kind = told(either, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
+            remote = answer_of(either, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link)
+            kind = answer_of(either, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
             if remote is not None and kind == pynvml.NVML_NVLINK_DEVICE_TYPE_GPU:
                 assert remote["busId"] in addresses
 

@@ -43,7 +43,7 @@ def garbage(seed: int, lines: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "output"),
     [
         ("explode 0", 'no statement begins with "explode"'),
         ("lose 8", 'no GPU "8": name one by slot (0 to 7)'),
@@ -60,14 +60,14 @@ def garbage(seed: int, lines: int) -> bytes:
         ("xid 0 " + "7" * 5000, "too long"),
     ],
 )
-def test_an_invalid_line_is_skipped_and_reported(line: str, said: str, dgx: FakeNvml, nvml: NvmlProcess) -> None:
+def test_an_invalid_line_is_skipped_and_reported(line: str, output: str, dgx: FakeNvml, nvml: NvmlProcess) -> None:
     gpu = nvml.open()[0]
     dgx.write(line, "set 0 temperature=77")
     assert nvml.call("nvmlDeviceGetTemperature", gpu, 0) == 77
     status, errors = nvml.end()
     assert status == 0
     assert f"{dgx.control}:1: " in errors
-    assert said in errors
+    assert output in errors
 
 
 def test_a_partly_valid_line_changes_nothing(dgx: FakeNvml, nvml: NvmlProcess) -> None:
@@ -99,9 +99,9 @@ def test_without_a_description_there_is_no_driver(description: str | None, dgx: 
         environment[DESCRIPTION_VARIABLE] = description
     nvml = NvmlProcess(environment)
     assert nvml.error("nvmlInit") == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    status, said = nvml.end()
+    status, output = nvml.end()
     assert status == 0
-    assert said.startswith(f"fake NVML: {description or DESCRIPTION_VARIABLE}")
+    assert output.startswith(f"fake NVML: {description or DESCRIPTION_VARIABLE}")
 
 
 def test_a_description_of_garbage_is_a_machine_with_what_could_be_read(tmp_path: Path, start: Start) -> None:
@@ -110,9 +110,9 @@ def test_a_description_of_garbage_is_a_machine_with_what_could_be_read(tmp_path:
     nvml = start(FakeNvml(tmp_path / "machine", written))
     gpus = [nvml.call("nvmlDeviceGetUUID", gpu) for gpu in nvml.open()]
     assert gpus[-1] == "GPU-survivor"
-    status, said = nvml.end()
+    status, output = nvml.end()
     assert status == 0
-    assert said.isascii()
+    assert output.isascii()
 
 
 def test_dev_zero_as_control_file_is_ignored(dgx: FakeNvml) -> None:

@@ -47,17 +47,17 @@ def differences(kubelet: Seen, ours: Seen, now: Situation) -> Iterator[Differenc
     """Everything that differs after a step."""
     pods = now.pods
     for uid, theirs in kubelet.verdicts.items():
-        said = ours.verdicts[uid]
-        if (theirs.is_admitted, theirs.why) != (said.is_admitted, said.why):
-            yield Difference(f"verdict on {uid}", theirs, said, _paragraph(theirs, said, pods[uid], now))
+        own = ours.verdicts[uid]
+        if (theirs.is_admitted, theirs.why) != (own.is_admitted, own.why):
+            yield Difference(f"verdict on {uid}", theirs, own, _paragraph(theirs, own, pods[uid], now))
     if kubelet.numbers != ours.numbers:
         yield Difference("capacity and allocatable", kubelet.numbers, ours.numbers)
-    both = {uid for uid, said in kubelet.verdicts.items() if said.is_admitted and ours.verdicts[uid].is_admitted} | (
+    both = {uid for uid, own in kubelet.verdicts.items() if own.is_admitted and ours.verdicts[uid].is_admitted} | (
         pods.keys() - kubelet.verdicts.keys()
     )
     for uid in sorted(both):
         yield from _devices(uid, pods[uid], kubelet.held, ours.held, now.advising)
-    if all(said.is_admitted for said in (*kubelet.verdicts.values(), *ours.verdicts.values())):
+    if all(own.is_admitted for own in (*kubelet.verdicts.values(), *ours.verdicts.values())):
         yield from _calls(kubelet, ours, now)
 
 
@@ -68,9 +68,9 @@ def _paragraph(theirs: Verdict, ours: Verdict, containers: tuple[Ctr, ...], now:
         return ""
     if ours.is_admitted:
         # a finished init container does not run, so the kubelet judges its devices anew; and every hint of every pod
-        is_judged_anew = theirs.why is Why.TOPOLOGY or any(container.kind == "init" for container in containers)
+        is_judged_again = theirs.why is Why.TOPOLOGY or any(container.kind == "init" for container in containers)
         if now.is_restart:
-            return KEEPS if is_judged_anew else ""
+            return KEEPS if is_judged_again else ""
         # advice for one container took what another needed: here it is tried without
         is_misled = theirs.why is Why.TOPOLOGY and len(containers) > 1 and now.advising & asked
         return WHOLE_POD if is_misled else ""
@@ -128,6 +128,6 @@ def _calls(kubelet: Seen, ours: Seen, now: Situation) -> Iterator[Difference]:
     if kubelet.allocated != ours.allocated:
         yield Difference("sizes of the Allocate calls", kubelet.allocated, ours.allocated)
     for resource in sorted(now.advising):
-        theirs, said = kubelet.asked.get(resource, []), ours.asked.get(resource, [])
-        if theirs != said and not any(is_any_of_reused(containers, resource) for containers in now.pods.values()):
-            yield Difference(f"GetPreferredAllocation of {resource}", theirs, said)
+        theirs, own = kubelet.asked.get(resource, []), ours.asked.get(resource, [])
+        if theirs != own and not any(is_any_of_reused(containers, resource) for containers in now.pods.values()):
+            yield Difference(f"GetPreferredAllocation of {resource}", theirs, own)

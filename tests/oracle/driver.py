@@ -65,7 +65,7 @@ class Comparison:
         try:
             met = await run.through()
         except KubeletDied as died:
-            await self.kubelet.begin_anew()
+            await self.kubelet.start_again()
             if not run.may_die(str(died)):
                 run.part(str(died))
             self.tally.allowed[VANISHED] += 1
@@ -86,12 +86,12 @@ class Comparison:
             run.must_agree("the kubelet's checkpoint, read by us", _ids(run.kubelet_held), _ids(read))
         ours = self._state_dir / checkpoint_file.FILE_NAME
         if ours.exists():
-            told = await self.kubelet.verify(ours)
+            reported = await self.kubelet.verify(ours)
             entries = {
                 (e["PodUID"], e["ContainerName"], e["ResourceName"]): sorted(
                     {device_id for ids in e["DeviceIDs"].values() for device_id in ids}
                 )
-                for e in told["entries"] or ()
+                for e in reported["entries"] or ()
             }
             run.must_agree("our checkpoint, read by the kubelet", entries, _ids(run.ours_held))
 
@@ -132,7 +132,7 @@ class _Run:
     async def _one(self, step: Step) -> list[Difference]:
         self._note(step)
         verdicts = [await self._carry_out(side, step) for side in self._sides]
-        theirs, ours = [await side.seen(said) for side, said in zip(self._sides, verdicts, strict=True)]
+        theirs, ours = [await side.seen(verdicts_of) for side, verdicts_of in zip(self._sides, verdicts, strict=True)]
         failing, advising = frozenset(self._failing), frozenset(self._advising)
         now = Situation(self.pods, failing, advising, isinstance(step, Restart))
         found = list(differences(theirs, ours, now))
@@ -140,7 +140,9 @@ class _Run:
             if not difference.paragraph:
                 self.part(str(difference))
             self._tally.allowed[difference.paragraph] += 1
-        refused = sorted({uid for said in verdicts for uid, verdict in said.items() if not verdict.is_admitted})
+        refused = sorted(
+            {uid for verdicts_of in verdicts for uid, verdict in verdicts_of.items() if not verdict.is_admitted}
+        )
         for uid in refused:
             self._tally.allowed[WAITS] += 1
             found.append(Difference(f"the end of {uid}", "Failed for good", "waits", WAITS))

@@ -82,7 +82,7 @@ class Kubelet:
     ) -> None:
         await self._kill()
 
-    async def begin_anew(self) -> None:
+    async def start_again(self) -> None:
         """Another process, for one that died."""
         await self._kill()
         await self._spawn()
@@ -123,10 +123,10 @@ class Kubelet:
         if not answer:
             self._is_dead = True
             raise KubeletDied(f"it died at {do} {fields}:\n{await self._last_words()}")
-        said = json.loads(answer)
-        if said.get("error"):
-            raise OracleError(f"{do}: {said['error']}")
-        return said.get("value")
+        reply = json.loads(answer)
+        if reply.get("error"):
+            raise OracleError(f"{do}: {reply['error']}")
+        return reply.get("value")
 
     async def _last_words(self) -> str:
         assert self._process.stderr is not None
@@ -160,10 +160,10 @@ class Kubelet:
             {"name": container_name(index), "kind": ctr.kind, "limits": dict(ctr.limits)}
             for index, ctr in enumerate(containers)
         ]
-        said = await self.ask("admit", pod={"uid": uid, "containers": asked})
-        if said["admitted"]:
+        reply = await self.ask("admit", pod={"uid": uid, "containers": asked})
+        if reply["admitted"]:
             return Verdict(True)
-        return Verdict(False, _why(said["reason"], said["message"]), said["message"])
+        return Verdict(False, _why(reply["reason"], reply["message"]), reply["message"])
 
     async def end(self, uid: str) -> None:
         await self.ask("end", uid=uid)
@@ -177,8 +177,8 @@ class Kubelet:
         }
 
     async def numbers(self) -> Numbers:
-        said = await self.ask("capacity")
-        return {name: (count, said["allocatable"].get(name, 0)) for name, count in said["capacity"].items()}
+        reply = await self.ask("capacity")
+        return {name: (count, reply["allocatable"].get(name, 0)) for name, count in reply["capacity"].items()}
 
     async def verify(self, checkpoint: Path) -> Any:
         """What the kubelet's own code reads in a checkpoint: entries and registered. Raises OracleError if it refuses it."""

@@ -38,23 +38,23 @@ _WHY = {
 _UNDAMPED = FlapDampingLimits(changes=0)
 
 
-class _Told(DeviceManager):
+class _Observed(DeviceManager):
     """Counts what it was told of plugins, so that a test waits for it instead of guessing when."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.lists: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
-        self.told = asyncio.Event()
+        self.observed = asyncio.Event()
 
     def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> list[Effect]:
         self.lists[resource_name] += 1
-        self.told.set()
+        self.observed.set()
         return super().listed(resource_name, endpoint, listed, now)
 
     def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
         self.ends[resource_name] += 1
-        self.told.set()
+        self.observed.set()
         return super().disconnected(resource_name, endpoint, now)
 
 
@@ -65,7 +65,7 @@ class Ours:
         self.plugin_dir = plugin_dir
         self.checkpoint = state_dir / checkpoint_file.FILE_NAME
         self._state_dir = state_dir
-        self._manager: _Told
+        self._manager: _Observed
         self._host: PluginHost
         self._directory: PluginDirectory
         self._running: asyncio.Task[None] | None = None
@@ -79,8 +79,8 @@ class Ours:
         self._directory = PluginDirectory.take(self.plugin_dir)
         now = asyncio.get_running_loop().time()
         read = checkpoint_file.read(self._state_dir)
-        self._manager = _Told(now, read, topology=_topology(machine), flapping=_UNDAMPED)
-        self._host = PluginHost(self._manager, self._state_dir, self._directory, lambda _: self._manager.told.set())
+        self._manager = _Observed(now, read, topology=_topology(machine), flapping=_UNDAMPED)
+        self._host = PluginHost(self._manager, self._state_dir, self._directory, lambda _: self._manager.observed.set())
         self._started = asyncio.Event()
         self._running = asyncio.create_task(self._run())
         await self._until(self._started.is_set)
@@ -164,7 +164,7 @@ class Ours:
             async with asyncio.TaskGroup() as tasks:
                 await self._host.start(tasks)
                 self._started.set()
-                self._manager.told.set()
+                self._manager.observed.set()
         finally:
             await self._host.drain()
 
@@ -173,8 +173,8 @@ class Ours:
             while not condition():
                 if self._running is not None and self._running.done():
                     await self._running
-                self._manager.told.clear()
-                await self._manager.told.wait()
+                self._manager.observed.clear()
+                await self._manager.observed.wait()
 
 
 def _topology(machine: Machine) -> Topology:

@@ -44,9 +44,9 @@ TYPED: Final = commands(PAGE)
 def test_each_story_is_on_the_page() -> None:
     verbs = {words[1] for words in TYPED}
     assert {"get", "describe", "events", "patch", "delete"} <= verbs
-    told = {"DeviceUnhealthy", "CapacityRepaired", "LeaseExpired", "FreeDevicesWithdrawn", "CapacityConflict"}
+    event_lines = {"DeviceUnhealthy", "CapacityRepaired", "LeaseExpired", "FreeDevicesWithdrawn", "CapacityConflict"}
     between = PAGE.partition(BEGIN)[2].partition(END)[0]
-    assert {reason for reason in told if reason in between} == told
+    assert {reason for reason in event_lines if reason in between} == event_lines
 
 
 @pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words[1:4])) for words in TYPED])
@@ -87,13 +87,13 @@ def test_an_empty_cell_stays_one() -> None:
     assert steady(output) == "NAME   READY   REASON   AGE\na      True             1m"
 
 
-def test_of_a_description_remain_conditions_that_need_a_look_and_events() -> None:
+def test_of_a_description_remain_conditions_that_need_attention_and_events() -> None:
     good, bad = (
         condition("Registered", "True", "EndpointRunning"),
         condition("Healthy", "False", "SomeDevicesUnhealthy"),
     )
-    told = "Events:\n  Type     Reason  Age  Message\n  ----     ------  ---  -------\n  Warning  Broken  7s   it is broken\n"
-    output = f"Name:         nd\nSpec:\n  Node Name:  a\nStatus:\n  Conditions:\n{good}{bad}  Total:  4\n{told}"
+    events = "Events:\n  Type     Reason  Age  Message\n  ----     ------  ---  -------\n  Warning  Broken  7s   it is broken\n"
+    output = f"Name:         nd\nSpec:\n  Node Name:  a\nStatus:\n  Conditions:\n{good}{bad}  Total:  4\n{events}"
     assert described(output) == (
         f"Name:         nd\n...\n  Conditions:\n{bad}...\n"
         "Events:\n  Type      Reason   Age   Message\n  ----      ------   ---   -------\n  Warning   Broken   1m    it is broken"

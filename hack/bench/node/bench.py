@@ -31,13 +31,13 @@ from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTes
 _OUT = Path(__file__).parents[3] / "build" / "bench-node.json"
 _DEVICES = 16
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def measure(folder: Path, say: Say) -> dict[str, Result]:
+def measure(folder: Path, progress: Progress) -> dict[str, Result]:
     """Raises ClusterError when the cluster or a node does not come up."""
     with ExitStack() as opened:
-        control_plane = opened.enter_context(ControlPlane.start(folder / "c", say))
+        control_plane = opened.enter_context(ControlPlane.start(folder / "c", progress))
         install_chart(control_plane)
         (port,) = opened.enter_context(reserved_ports(1))
         operator = operator_program(control_plane, folder, port)
@@ -45,24 +45,24 @@ def measure(folder: Path, say: Say) -> dict[str, Result]:
         operator.start()
         loop = opened.enter_context(event_loop())
         nodes = {
-            runtime: opened.enter_context(_node(control_plane, folder, runtime, loop, say))
+            runtime: opened.enter_context(_node(control_plane, folder, runtime, loop, progress))
             for runtime in (BARE, NRI, KUBELET)
         }
-        say("measuring starts of pods")
+        progress("measuring starts of pods")
         results = node_pods.starts(nodes)
-        say("measuring starts of pods while the agent is away")
+        progress("measuring starts of pods while the agent is away")
         results |= node_pods.starts_meanwhile(nodes)
-        say("measuring answers to the runtime")
+        progress("measuring answers to the runtime")
         results |= node_create.create_container(nodes[NRI])
-        say("measuring changes of health")
+        progress("measuring changes of health")
         results |= node_health.health_to_node(nodes[NRI], nodes[BARE])
-        say("measuring the agent beside 110 pods")
+        progress("measuring the agent beside 110 pods")
         return results | node_footprint.full(nodes[NRI])
 
 
 @contextmanager
 def _node(
-    control_plane: ControlPlane, folder: Path, runtime: str, loop: asyncio.AbstractEventLoop, say: Say
+    control_plane: ControlPlane, folder: Path, runtime: str, loop: asyncio.AbstractEventLoop, progress: Progress
 ) -> Iterator[NodeUnderTest]:
     name = f"bench-{runtime}"
     control_plane.add_namespace(name)
@@ -71,7 +71,7 @@ def _node(
     kind = Kind("many", {f"many-{number}": file for number in range(_DEVICES)})
     # pods that ask are marked all over the cluster, and on the bare node nobody would answer for them
     options = NodeOptions(validator=runtime != BARE)
-    with RealNode.start(control_plane, name, folder / runtime, say, options) as node:
+    with RealNode.start(control_plane, name, folder / runtime, progress, options) as node:
         under_test = NodeUnderTest(control_plane, node, runtime, loop, [kind])
         with under_test.running():
             yield under_test

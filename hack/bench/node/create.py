@@ -54,9 +54,9 @@ def _relayed(of: NodeUnderTest, taken: dict[str, float]) -> Iterator[None]:
             with of.agent_with({"--nri-socket": _RELAY_SOCKET}):
                 of.wait_advertised()
                 yield
-            said, _ = relay.communicate(timeout=_END_SECONDS)
+            output, _ = relay.communicate(timeout=_END_SECONDS)
         finally:
             relay.kill()
-    for line in said.splitlines():
+    for line in output.splitlines():
         creation = json.loads(line)
         taken[f"{creation['pod']}/{creation['container']}"] = creation["seconds"]

@@ -1,7 +1,7 @@
 """`make bench-operator`: the operator beside fleets of growing size, as a table, build/bench-operator.json and plots.
 
 BENCH_NODES: the sizes, such as 500,1000. BENCH_SECONDS: how long changes are made. What is measured how is in docs/performance.md;
-with the sizes and the time that it speaks of, the plots there are drawn anew.
+with the sizes and the time that it speaks of, the plots there are drawn again.
 """
 
 import asyncio
@@ -139,9 +139,9 @@ def run(sizes: list[int], seconds: float) -> Iterator[Measured]:
     for nodes in sizes:
         folder = Path(tempfile.mkdtemp(prefix="nodedevice-bench-"))
         try:
-            yield asyncio.run(measure(nodes, seconds, folder, _say))
+            yield asyncio.run(measure(nodes, seconds, folder, _progress))
         except (TimeoutError, EOFError, Refused, ClusterError) as exc:
-            _say(f"{nodes} nodes: not measured: {str(exc) or type(exc).__name__}")
+            _progress(f"{nodes} nodes: not measured: {str(exc) or type(exc).__name__}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -152,7 +152,7 @@ def main() -> int:
     try:
         wanted, for_seconds = [int(size) for size in sizes.split(",")], float(seconds)
     except ValueError as exc:
-        _say(
+        _progress(
             f"BENCH_NODES={sizes} BENCH_SECONDS={seconds}: {exc}; give numbers, as in BENCH_NODES=500,1000 BENCH_SECONDS=10"
         )
         return 2
@@ -203,7 +203,7 @@ def _counted(numbers: object) -> str:
     return ", ".join(f"{number:,.4g} {what}" for what, number in sorted(numbers.items())) or "none"
 
 
-def _say(line: str) -> None:
+def _progress(line: str) -> None:
     print(f"  {line}", file=sys.stderr, flush=True)
 
 

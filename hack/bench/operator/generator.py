@@ -1,6 +1,6 @@
 """Plays the agents of a fleet, in a process of its own, so that what it costs is seen apart.
 
-Told what to do by JSON lines on stdin, and answers each with one on stdout. It writes as agents do: server-side applies of
+Takes commands as JSON lines on stdin, and answers each with one on stdout. It writes as agents do: server-side applies of
 status, Leases by PUT every 20 s. Times are time.monotonic(), which all processes of a machine share.
 """
 
@@ -103,7 +103,7 @@ class Generator:
         return Report(time.monotonic() - began)
 
     async def change(self, seconds: float, rate: float) -> Report:
-        """Break or mend a device so many times a second, on one NodeDevice after the other, whether answers come or not."""
+        """Break or repair a device so many times a second, on one NodeDevice after the other, whether answers come or not."""
         order = list(self._broken)
         self._random.shuffle(order)
         count = int(seconds * rate)

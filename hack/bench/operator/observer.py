@@ -15,7 +15,7 @@ from hack.bench.operator.api import Api
 from hack.bench.operator.fleet import RESOURCES
 from hack.bench.operator.generator import NODES, Change
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 # Nodes that show the right numbers, and have shown nothing new for so long, will not show what is still missing.
 _CALM_SECONDS = 5.0
 
@@ -48,7 +48,7 @@ class NodeObserver:
         self._verify = verify
         self._shown: dict[tuple[str, str], tuple[str | None, str | None]] = {}
         self._since: dict[tuple[str, str, int], list[float]] = {}
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     async def wait_all(self, wanted: Mapping[tuple[str, str], int], timeout_seconds: float) -> float:
@@ -73,7 +73,7 @@ class NodeObserver:
         def is_over() -> bool:
             if all(self._seconds(change, math.inf) is not None for change in last):
                 return True
-            return time.monotonic() > self._heard_at + _CALM_SECONDS and self._are_right(wanted)
+            return time.monotonic() > self._received_at + _CALM_SECONDS and self._are_right(wanted)
 
         await self._wait(is_over, timeout_seconds)
         return [self._seconds(change, end) for change, end in zip(changes, until, strict=True)]
@@ -91,7 +91,7 @@ class NodeObserver:
                 self._verify()
                 self._verify_watch()
                 # all of a burst at once: to look at thousands of Nodes for each event would cost more than the events
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
         return max((moments[-1] for moments in self._since.values() if moments), default=time.monotonic())
 
     def _verify_watch(self) -> None:
@@ -113,7 +113,7 @@ class NodeObserver:
             key = node.metadata.name, resource
             if numbers != self._shown.get(key, (None, None)) and numbers[0] is not None:
                 self._since.setdefault((*key, int(numbers[0])), []).append(now)
-                self._heard_at = now
+                self._received_at = now
             self._shown[key] = numbers
 
     async def __aenter__(self) -> Self:

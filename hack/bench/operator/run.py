@@ -32,9 +32,9 @@ _SETTLED_SECONDS = 1200.0
 # What piled up while a machine was too slow for the changes.
 _CAUGHT_UP_SECONDS = 300.0
 _QUIET_SECONDS = 3.0
-_LOOKS = "nodedevice_operator_reconcile_duration_seconds_count"
+_POLLS = "nodedevice_operator_reconcile_duration_seconds_count"
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Measured:
     clean_ends: list[float]
 
 
-async def measure(nodes: int, seconds: float, folder: Path, say: Say) -> Measured:
+async def measure(nodes: int, seconds: float, folder: Path, progress: Progress) -> Measured:
     """All of it with so many Nodes. seconds: of changes; half of it without any."""
     with ControlPlane.start(folder / "cluster", lambda _: None) as control_plane, reserved_ports(2) as ports:
         install_chart(control_plane)
@@ -81,12 +81,12 @@ async def measure(nodes: int, seconds: float, folder: Path, say: Say) -> Measure
         async with AsyncExitStack() as opened:
             api = await opened.enter_async_context(Api(control_plane.admin_kubeconfig))
             generator = await opened.enter_async_context(_generator(control_plane))
-            say(f"{nodes} nodes: making them")
+            progress(f"{nodes} nodes: making them")
             made = await generator.ask(Command("make", nodes=nodes))
             pair = Pair(operator, other, generator.ask)
             opened.callback(pair.end)
             observer = await opened.enter_async_context(NodeObserver(api, pair.verify))
-            run = _Run(nodes, control_plane, operator, pair, generator, observer, say)
+            run = _Run(nodes, control_plane, operator, pair, generator, observer, progress)
             return await run.measure(made, seconds)
 
 
@@ -133,14 +133,14 @@ class _Run:
         pair: Pair,
         generator: _Generator,
         observer: NodeObserver,
-        say: Say,
+        progress: Progress,
     ) -> None:
         self._nodes = nodes
         self._operator = operator
         self._pair = pair
         self._generator = generator
         self._observer = observer
-        self._say = say
+        self._progress = progress
         self._control_plane = control_plane
         self._requests = OperatorRequests(control_plane.audit_log)
 
@@ -152,20 +152,20 @@ class _Run:
         }
         began = self._start()
         cold = await self._observer.wait_all(wanted, _COLD_SECONDS) - began
-        self._tell(f"all capacity right after {cold:.1f} s")
+        self._report(f"all capacity right after {cold:.1f} s")
         settled_writes = await self._settle()
         settled = time.monotonic() - began - _QUIET_SECONDS
-        self._tell(f"all written after {settled:.1f} s")
+        self._report(f"all written after {settled:.1f} s")
         peak = peak_rss_mib(self._pid)
         self._operator.process.kill()
         self._requests.take_writes()
         restart = await self._until_judged()
         restart_writes = await self._settle()
-        self._tell(f"all judged after {restart:.1f} s")
+        self._report(f"all judged after {restart:.1f} s")
         cost = self._cost()
         await asyncio.sleep(seconds / 2)
         idle_writes, idle_cores = self._requests.take_writes(), cost.cores()
-        self._tell(f"{RATE:.0f} changes a second for {seconds:.0f} s")
+        self._report(f"{RATE:.0f} changes a second for {seconds:.0f} s")
         cost = self._cost()
         report = await self._generator.ask(Command("change", seconds=seconds, rate=RATE))
         changed = await self._observer.wait_changes(report.changes, _CAUGHT_UP_SECONDS)
@@ -173,7 +173,7 @@ class _Run:
         cost_cores, cost_seconds = cost.cores(), cost.seconds()["operator"]
         change_writes = await self._settle()
         rss, peak = rss_mib(self._pid), max(peak, peak_rss_mib(self._pid))
-        self._tell("ending the leader, again and again")
+        self._report("ending the leader, again and again")
         return Measured(
             nodes=self._nodes,
             made_seconds=made.seconds,
@@ -202,8 +202,8 @@ class _Run:
             clean_ends=await self._pair.clean_ends(self._observer),
         )
 
-    def _tell(self, line: str) -> None:
-        self._say(f"{self._nodes} nodes: {line}; operator {rss_mib(self._pid):.0f} MiB")
+    def _report(self, line: str) -> None:
+        self._progress(f"{self._nodes} nodes: {line}; operator {rss_mib(self._pid):.0f} MiB")
 
     @property
     def _pid(self) -> int:
@@ -225,7 +225,7 @@ class _Run:
         """Start it; seconds until it has seen everything and looked at every Node."""
         began = self._start()
         deadline = began + _COLD_SECONDS
-        while not (self._operator.is_ready() and metric(self._operator.address, _LOOKS) >= self._nodes):
+        while not (self._operator.is_ready() and metric(self._operator.address, _POLLS) >= self._nodes):
             self._operator.process.verify_alive()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the operator has not looked at all Nodes after {_COLD_SECONDS:.0f} s")

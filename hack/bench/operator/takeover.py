@@ -19,7 +19,7 @@ ROUNDS = 3
 _READY_SECONDS = 300.0
 _TAKEN_OVER_SECONDS = 300.0
 _RATE = 50.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _LEADS = "nodedevice_operator_leader"
 _WAITING = "nodedevice_operator_waiting_nodes"
 
@@ -79,7 +79,7 @@ class Pair:
             self.verify()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not so within {_READY_SECONDS:.0f} s")
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 def _terminate(process: Process) -> None:

@@ -17,21 +17,21 @@ from hack.cluster.errors import BinaryError
 ALL_PROGRAMS = (*ALL_BINARIES, *debian.PACKAGES)
 
 
-def find(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
+def find(names: Iterable[str], progress: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
     """Path of each named program, built now where need be.
 
-    say: told about progress, a line at a time. A build takes minutes the first time, nothing later.
+    progress: called with each step, a line at a time. A build takes minutes the first time, nothing later.
     Raises BinaryError, which says what to do.
     """
     paths = {name: _asset(name) or _kept_path(_known(name)) for name in names}
     missing = [name for name, path in paths.items() if not path.exists()]
     to_fetch = [name for name in missing if name in debian.PACKAGES]
     if to_fetch:
-        with lock(cache_folder(), say):
-            debian.fetch(to_fetch, _kept_path, say)
+        with lock(cache_folder(), progress):
+            debian.fetch(to_fetch, _kept_path, progress)
     to_build = [name for name in missing if name not in debian.PACKAGES]
     if to_build:
-        build(to_build, cache_folder(), say)
+        build(to_build, cache_folder(), progress)
     return paths
 
 

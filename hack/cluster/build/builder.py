@@ -18,7 +18,7 @@ from hack.cluster.build.pins import Family, family_of
 from hack.cluster.errors import BinaryError
 from hack.cluster.processes.processes import tied_to_us
 
-_SAY_EVERY_SECONDS = 15.0
+_REPORT_EVERY_SECONDS = 15.0
 _SHOWN_LINES = 15
 
 _USE_READY_ONES = "or set KUBEBUILDER_ASSETS to a folder that has the programs"
@@ -47,22 +47,22 @@ def built_path(binary: str, cache: Path) -> Path:
     return cache / "bin" / family_of(binary).key / binary
 
 
-def build(binaries: Sequence[str], cache: Path, say: Callable[[str], None]) -> None:
+def build(binaries: Sequence[str], cache: Path, progress: Callable[[str], None]) -> None:
     """Build what is not in the cache yet. Raises BinaryError with the end of the compiler's output and a remedy."""
-    with lock(cache, say):
+    with lock(cache, progress):
         missing = [binary for binary in binaries if not built_path(binary, cache).exists()]
         if not missing:
             return
-        go = find_go(max(family_of(binary).go_version for binary in missing), cache, say)
-        say(
+        go = find_go(max(family_of(binary).go_version for binary in missing), cache, progress)
+        progress(
             f"building {len(missing)} of the programs into {cache}, once: all of them take about eleven minutes on two cores"
         )
         for number, binary in enumerate(missing, start=1):
-            module = _module_folder(go, family_of(binary), cache, say)
-            _build_one(go, binary, module, built_path(binary, cache), f"[{number}/{len(missing)}]", say)
+            module = _module_folder(go, family_of(binary), cache, progress)
+            _build_one(go, binary, module, built_path(binary, cache), f"[{number}/{len(missing)}]", progress)
 
 
-def _module_folder(go: str, family: Family, cache: Path, say: Callable[[str], None]) -> Path:
+def _module_folder(go: str, family: Family, cache: Path, progress: Callable[[str], None]) -> Path:
     """Folder of the Go module to build in: the pinned one, or one made for the version that was asked for."""
     folder = cache / "modules" / family.key
     if family.is_pinned:
@@ -71,32 +71,32 @@ def _module_folder(go: str, family: Family, cache: Path, say: Callable[[str], No
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "go.mod").write_text(family.go_mod)
         label = f"{family.name} {family.version}: finding out what it requires"
-        say(label)
-        status, output = run_compiler([go, "mod", "tidy"], folder, environment("mod"), label, say)
+        progress(label)
+        status, output = run_compiler([go, "mod", "tidy"], folder, environment("mod"), label, progress)
         if status != 0:
             raise _failure(f"{family.name} {family.version}", output)
     return folder
 
 
-def _build_one(go: str, binary: str, module: Path, target: Path, count: str, say: Callable[[str], None]) -> None:
+def _build_one(go: str, binary: str, module: Path, target: Path, count: str, progress: Callable[[str], None]) -> None:
     family = family_of(binary)
     target.parent.mkdir(parents=True, exist_ok=True)
     # under the lock, so a leftover of that name is a former build's that was killed
     unfinished = target.with_name(f".{binary}.unfinished")
     label = f"{count} {binary} {family.version}"
-    say(label)
+    progress(label)
     began = time.monotonic()
     command = [go, "build", *family.flags, "-o", str(unfinished), family.packages[binary]]
-    status, output = run_compiler(command, module, environment("readonly"), label, say)
+    status, output = run_compiler(command, module, environment("readonly"), label, progress)
     if status != 0:
         unfinished.unlink(missing_ok=True)
         raise _failure(binary, output)
     unfinished.replace(target)
-    say(f"{label}: built in {time.monotonic() - began:.0f} s")
+    progress(f"{label}: built in {time.monotonic() - began:.0f} s")
 
 
 def run_compiler(
-    command: list[str], folder: Path, environ: Mapping[str, str], label: str, say: Callable[[str], None]
+    command: list[str], folder: Path, environ: Mapping[str, str], label: str, progress: Callable[[str], None]
 ) -> tuple[int, str]:
     """Run a compiler in a folder, speaking up every few seconds. Returns its exit status and what it printed."""
     began = time.monotonic()
@@ -113,9 +113,9 @@ def run_compiler(
         try:
             while True:
                 try:
-                    output, _ = compiler.communicate(timeout=_SAY_EVERY_SECONDS)
+                    output, _ = compiler.communicate(timeout=_REPORT_EVERY_SECONDS)
                 except subprocess.TimeoutExpired:
-                    say(f"{label}: {time.monotonic() - began:.0f} s")
+                    progress(f"{label}: {time.monotonic() - began:.0f} s")
                 else:
                     return compiler.returncode, output
         except BaseException:
@@ -133,7 +133,7 @@ def _failure(binary: str, output: str) -> BinaryError:
 
 
 @contextlib.contextmanager
-def lock(cache: Path, say: Callable[[str], None]) -> Iterator[None]:
+def lock(cache: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """One builder at a time on this machine; the kernel frees the lock however its holder ends."""
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def lock(cache: Path, say: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another build into {cache} is under way: waiting for it")
+            progress(f"another build into {cache} is under way: waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

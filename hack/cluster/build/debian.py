@@ -39,11 +39,11 @@ PACKAGES = {
 }
 
 
-def fetch(programs: Sequence[str], target: Callable[[str], Path], say: Callable[[str], None]) -> None:
+def fetch(programs: Sequence[str], target: Callable[[str], Path], progress: Callable[[str], None]) -> None:
     """Fetch each program to `target(program)`, complete or not at all. Raises BinaryError with apt's words and a remedy."""
     for program in programs:
         package = PACKAGES[program]
-        say(f"{program}: fetching Debian's package {package.name} {package.version}")
+        progress(f"{program}: fetching Debian's package {package.name} {package.version}")
         with tempfile.TemporaryDirectory(prefix="nodedevice-") as scratch:
             _download(program, package, Path(scratch))
             _keep(program, package, Path(scratch), target(program))

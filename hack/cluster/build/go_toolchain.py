@@ -42,7 +42,7 @@ def _home() -> dict[str, str]:
         return {}
 
 
-def find_go(at_least: tuple[int, ...], cache: Path, say: Callable[[str], None]) -> str:
+def find_go(at_least: tuple[int, ...], cache: Path, progress: Callable[[str], None]) -> str:
     """Path of a Go of at least that version; installs the pinned one when the machine has none.
 
     Call it while holding the cache's lock. Raises BinaryError when there is none and none can be had.
@@ -56,7 +56,7 @@ def find_go(at_least: tuple[int, ...], cache: Path, say: Callable[[str], None]) 
     if not complete.exists():
         wanted = ".".join(map(str, at_least))
         found = "no Go" if on_path is None else "an older Go"
-        say(f"{found} on this machine, {wanted} or newer is needed: installing the pinned one into {folder}")
+        progress(f"{found} on this machine, {wanted} or newer is needed: installing the pinned one into {folder}")
         _install(folder)
         complete.touch()
     return str(go)

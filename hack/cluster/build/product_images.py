@@ -53,19 +53,19 @@ def why_not_here() -> str:
     return f"the images are built of Debian's packages, and {missing[0]} is not on this machine" if missing else ""
 
 
-def product_images(say: Callable[[str], None]) -> dict[str, ProductImage]:
+def product_images(progress: Callable[[str], None]) -> dict[str, ProductImage]:
     """Both images as the sources are now, by program; built where the cache folder has none of these sources.
 
     Raises BinaryError with the end of the builder's output and a remedy.
     """
     cache = cache_folder() / "images"
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="nodedevice-images-") as scratch, lock(cache_folder(), say):
+    with tempfile.TemporaryDirectory(prefix="nodedevice-images-") as scratch, lock(cache_folder(), progress):
         contexts = {program: _context(program, Path(scratch) / program) for program in PROGRAMS}
         found = {program: _image(program, context, cache) for program, context in contexts.items()}
         missing = [image for image in found.values() if not image.archive.exists()]
         if missing:
-            _build(missing, contexts, Path(scratch), say)
+            _build(missing, contexts, Path(scratch), progress)
         for program in PROGRAMS:
             _forget_old(program, cache)
     return found
@@ -95,14 +95,14 @@ def _image(program: str, context: Path, cache: Path) -> ProductImage:
 
 
 def _build(
-    images: Sequence[ProductImage], contexts: Mapping[str, Path], scratch: Path, say: Callable[[str], None]
+    images: Sequence[ProductImage], contexts: Mapping[str, Path], scratch: Path, progress: Callable[[str], None]
 ) -> None:
-    _ensure_buildah(say)
+    _ensure_buildah(progress)
     builder = _Builder(scratch)
-    say("images: the base, from Debian's packages")
+    progress("images: the base, from Debian's packages")
     builder.add_base(base_root(scratch / "root"))
     for image in images:
-        say(f"images: {image.program}")
+        progress(f"images: {image.program}")
         builder.build(contexts[image.program], PROGRAMS[image.program], image.reference)
         unfinished = image.archive.with_name(f".{image.program}.unfinished")
         builder.write(image.reference, unfinished)
@@ -136,8 +136,8 @@ def base_root(root: Path) -> Path:
 
 def _closure(packages: Sequence[str]) -> list[str]:
     """Those packages with all that they depend on, as name=version, as if nothing was installed."""
-    said = _apt(["install", "-s", "-y", "-o", "Dir::State::status=/dev/null", "--no-install-recommends", *packages])
-    lines = (line.split() for line in said.splitlines() if line.startswith("Inst "))
+    output = _apt(["install", "-s", "-y", "-o", "Dir::State::status=/dev/null", "--no-install-recommends", *packages])
+    lines = (line.split() for line in output.splitlines() if line.startswith("Inst "))
     return sorted(f"{words[1]}={words[2].lstrip('(')}" for words in lines)
 
 
@@ -156,7 +156,7 @@ class _Builder:
         self._do("rm", container)
 
     def build(self, context: Path, dockerfile: str, name: str) -> None:
-        # the machine's own certificates: it may reach the package index through somebody who signs anew
+        # the machine's own certificates: it may reach the package index through a proxy that signs again
         mounts = [f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.exists() else []
         pull = ["--pull-never", f"--build-arg=BASE={_BASE}", "--isolation=chroot"]
         self._do("build", "--quiet", *pull, *mounts, "-f", str(context / dockerfile), "-t", name, str(context))
@@ -172,12 +172,12 @@ class _Builder:
         return _run([*self._command, *arguments], f"buildah {arguments[0]}")
 
 
-def _ensure_buildah(say: Callable[[str], None]) -> None:
+def _ensure_buildah(progress: Callable[[str], None]) -> None:
     if shutil.which("buildah") is not None:
         return
     if os.geteuid() != 0:
         raise BinaryError("buildah", "is not on this machine, and only root may install it", _remedy())
-    say("images: installing Debian's buildah")
+    progress("images: installing Debian's buildah")
     _apt(["install", "-y", "-qq", "--no-install-recommends", "buildah"])
 
 

@@ -46,15 +46,15 @@ class ControlPlane(Cluster):
 
     @classmethod
     def start(
-        cls, folder: Path, say: Callable[[str], None] = lambda _: None, service_network: str = SERVICE_NETWORK
+        cls, folder: Path, progress: Callable[[str], None] = lambda _: None, service_network: str = SERVICE_NETWORK
     ) -> Self:
         """Start one in `folder`, which is made, and removed again at the end. Ready when this returns.
 
-        say: told what is being done, a line at a time; the first time, programs are built, which takes minutes.
+        progress: called with each step, a line at a time; the first time, programs are built, which takes minutes.
         service_network: of the addresses of Services, none of which leads anywhere; in_cluster_api makes the API server's do so.
         Raises BinaryError, FolderError, or ComponentError with the tail of a log; then nothing is left behind.
         """
-        binaries = find(BINARIES, say)
+        binaries = find(BINARIES, progress)
         folder = folder.absolute()
         claim(folder)
         with ExitStack() as undo:
@@ -66,7 +66,7 @@ class ControlPlane(Cluster):
                 undo.callback(process.kill)
             config = KubeConfig.from_file(layout.admin_kubeconfig)
             client = undo.enter_context(Client(config, trust_env=False, timeout=httpx2.Timeout(_ANSWER_SECONDS)))
-            bring_up(layout, client, say)
+            bring_up(layout, client, progress)
             control_plane = cls(layout, binaries, client)
             control_plane._undo = undo.pop_all()
             return control_plane
@@ -117,13 +117,13 @@ class ControlPlane(Cluster):
 READY_SECONDS = 60.0
 
 
-def bring_up(layout: Layout, client: Client, say: Callable[[str], None]) -> None:
+def bring_up(layout: Layout, client: Client, progress: Callable[[str], None]) -> None:
     """Start every process and wait until all are ready. Raises ComponentError with the tail of a log."""
     began = time.monotonic()
     layout.etcd.start()
     layout.etcd.wait_ready(lambda: answers(layout.ports.etcd, "/health", layout.etcd_tls), READY_SECONDS)
     start_apiserver(layout)
-    say(f"kube-apiserver ready at {layout.ports.url} after {time.monotonic() - began:.1f} s")
+    progress(f"kube-apiserver ready at {layout.ports.url} after {time.monotonic() - began:.1f} s")
     for manifest in load_all_yaml((HERE / "kwok-role.yaml").read_text()):
         client.create(manifest)
     rest = (layout.scheduler, layout.controller_manager, layout.kwok)
@@ -132,7 +132,7 @@ def bring_up(layout: Layout, client: Client, say: Callable[[str], None]) -> None
     for process in rest:
         process.wait_ready(partial(_is_ready, layout, process), READY_SECONDS)
     layout.controller_manager.wait_ready(lambda: has_default_service_account(client, "default"), READY_SECONDS)
-    say(f"control plane ready after {time.monotonic() - began:.1f} s")
+    progress(f"control plane ready after {time.monotonic() - began:.1f} s")
 
 
 def start_apiserver(layout: Layout) -> None:

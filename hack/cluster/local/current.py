@@ -40,16 +40,16 @@ class CurrentClusterError(ClusterError):
     """The cluster of the current kubeconfig cannot be used."""
 
 
-def open_cluster(folder: Path, say: Callable[[str], None]) -> Cluster:
+def open_cluster(folder: Path, progress: Callable[[str], None]) -> Cluster:
     """The cluster that CLUSTER names: a control plane of our own when it is empty, or `current`. Raises ClusterError."""
     wanted = os.environ.get("CLUSTER", "")
     if wanted == "current":
-        return CurrentCluster.start(folder, say)
+        return CurrentCluster.start(folder, progress)
     if wanted:
         raise CurrentClusterError(
             f"CLUSTER is {wanted!r}: leave it empty for a cluster made for this, or say `current`"
         )
-    return ControlPlane.start(folder, say)
+    return ControlPlane.start(folder, progress)
 
 
 class CurrentCluster(Cluster):
@@ -69,12 +69,12 @@ class CurrentCluster(Cluster):
         self.labels = {LABEL: str(self._mark)}
 
     @classmethod
-    def start(cls, folder: Path, say: Callable[[str], None] = lambda _: None) -> Self:
+    def start(cls, folder: Path, progress: Callable[[str], None] = lambda _: None) -> Self:
         """Look at the cluster, and begin to play Nodes in it. folder: made for it, and removed at the end.
 
         Raises CurrentClusterError, with a remedy, when there is none, or it is not to be used; BinaryError; ComponentError.
         """
-        binaries = find(["kubectl", "kwok"], say)
+        binaries = find(["kubectl", "kwok"], progress)
         folder = folder.absolute()
         claim(folder)
         with ExitStack() as undo:
@@ -88,12 +88,12 @@ class CurrentCluster(Cluster):
             client = undo.enter_context(Client(_config(kubeconfig), trust_env=False))
             cluster = cls(folder, kubeconfig, client, binaries["kubectl"], "", kwok)
             cluster.version = cluster._usable_version(context)
-            cluster._take_leftovers(context, say)
-            say(f"using the cluster of the context {context}, Kubernetes {cluster.version}")
+            cluster._take_leftovers(context, progress)
+            progress(f"using the cluster of the context {context}, Kubernetes {cluster.version}")
             undo.callback(kwok.kill)
             kwok.start()
             kwok.wait_ready(lambda: answers(port, "/readyz", tls=None), _READY_SECONDS)
-            undo.callback(cluster._clean_up, say)
+            undo.callback(cluster._clean_up, progress)
             cluster._undo = undo.pop_all()
             return cluster
 
@@ -156,7 +156,7 @@ class CurrentCluster(Cluster):
             )
         return str(version["gitVersion"])
 
-    def _take_leftovers(self, context: str, say: Callable[[str], None]) -> None:
+    def _take_leftovers(self, context: str, progress: Callable[[str], None]) -> None:
         """Take away what a run that was killed has left. Raises CurrentClusterError when it may be one that goes on."""
         things = leftovers.found(self)
         for mark in things:
@@ -172,18 +172,18 @@ class CurrentCluster(Cluster):
                     + "\n  ".join(leftovers.commands(mark))
                 )
         for mark, names in things.items():
-            say(f"taking away what process {mark.pid} left when it was killed: {', '.join(names)}")
+            progress(f"taking away what process {mark.pid} left when it was killed: {', '.join(names)}")
             leftovers.take_away(self, mark)
 
     def _names(self, kind: str, *flags: str) -> list[str]:
         path = '{range .items[*]}{.metadata.name}{"\\n"}{end}'
         return self.kubectl("get", kind, *flags, "-o", f"jsonpath={path}").split()
 
-    def _clean_up(self, say: Callable[[str], None]) -> None:
+    def _clean_up(self, progress: Callable[[str], None]) -> None:
         """Everything that came from us; programs have ended before."""
         # a second Ctrl-C would leave half of it there
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        say("taking everything out of the cluster again")
+        progress("taking everything out of the cluster again")
         leftovers.take_away(self, self._mark)
 
 
@@ -193,9 +193,9 @@ def _take_kubeconfig(kubectl: Path, folder: Path) -> tuple[Path, str]:
     done = subprocess.run(view, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     content: dict[str, Any] = (yaml.safe_load(done.stdout) or {}) if done.returncode == 0 else {}
     if not content.get("clusters"):
-        said = done.stderr.strip() or "it names no cluster"
+        error = done.stderr.strip() or "it names no cluster"
         raise CurrentClusterError(
-            f"no current kubeconfig: {said}\n  remedy: set KUBECONFIG, or `kubectl config use-context`"
+            f"no current kubeconfig: {error}\n  remedy: set KUBECONFIG, or `kubectl config use-context`"
         )
     path = folder / "admin.kubeconfig"
     write_private(path, done.stdout.encode())

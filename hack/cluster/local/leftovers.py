@@ -75,10 +75,10 @@ def _delete_pods(cluster: Cluster, nodes: Iterable[str]) -> None:
 
 
 def _delete_events(cluster: Cluster, nodes: Mapping[str, str]) -> None:
-    """What is told of these Nodes, by name their uid, and of their NodeDevices; the last of it comes when they are gone."""
+    """What Events report of these Nodes, by name their uid, and of their NodeDevices; the last of it comes when they are gone."""
     # a cluster may have a node controller that looks more rarely: then a line stays for the hour that Events stay
     with suppress(TimeoutError):
-        wait_until(partial(_is_all_told, cluster, nodes), "the node controller tells of it", _LAST_EVENT_SECONDS)
+        wait_until(partial(_is_all_reported, cluster, nodes), "the node controller tells of it", _LAST_EVENT_SECONDS)
     by_namespace: dict[str, list[str]] = {}
     for event in _events(cluster, nodes):
         by_namespace.setdefault(event["metadata"]["namespace"], []).append(event["metadata"]["name"])
@@ -86,9 +86,9 @@ def _delete_events(cluster: Cluster, nodes: Mapping[str, str]) -> None:
         cluster.kubectl("delete", "events", "-n", namespace, "--ignore-not-found", *names, check=False)
 
 
-def _is_all_told(cluster: Cluster, nodes: Mapping[str, str]) -> bool:
-    told = {event["involvedObject"]["name"] for event in _events(cluster, nodes) if event["reason"] == _LAST_EVENT}
-    return told >= set(nodes)
+def _is_all_reported(cluster: Cluster, nodes: Mapping[str, str]) -> bool:
+    reported = {event["involvedObject"]["name"] for event in _events(cluster, nodes) if event["reason"] == _LAST_EVENT}
+    return reported >= set(nodes)
 
 
 def _events(cluster: Cluster, nodes: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`make up` and `make down`: the whole product as a local cluster that stays until it is told to go.
+"""`make up` and `make down`: the whole product as a local cluster that stays until it is stopped.
 
 `up` starts a keeper in the background that holds everything; what the keeper says goes to a log, and when all is ready its
 KUBECONFIG is printed. One cluster a checkout; a second `up` prints the first one's, and waits with the first while it comes up.
@@ -88,9 +88,9 @@ def _write_ready(folder: Path, stack: Stack) -> None:
         f"export PATH={shlex.quote(str(kubectl.parent))}:$PATH   # kubectl of this cluster",
         "# try: kubectl get nodedevices -o wide; kubectl get poddevices -A; kubectl get events -A",
         *_tainted(stack.control_plane),
-        "# break a device, and mend it:",
+        "# break a device, and let it recover:",
         f"#   .venv/bin/nodedevice-agent simulate break --state-dir {shown} {GPU} gpu-0",
-        f"#   .venv/bin/nodedevice-agent simulate mend --state-dir {shown} {GPU} gpu-0",
+        f"#   .venv/bin/nodedevice-agent simulate recover --state-dir {shown} {GPU} gpu-0",
         "# the folder of each agent, in whose plugins/ device plugins of your own register:",
         *(f"#   {name}: {agent.folder}" for name, agent in stack.agents.items()),
         f"# logs: {folder / 'run'}/*/log    end it: make down",
@@ -128,7 +128,7 @@ def _start(folder: Path) -> None:
 
 
 def _start_keeper(folder: Path) -> "subprocess.Popen[bytes]":
-    """In a folder made anew. Raises ClickException when there can be none."""
+    """In a new folder. Raises ClickException when there can be none."""
     shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.mkdir(mode=0o700, parents=True)

@@ -80,7 +80,7 @@ class Stack:
     def start(
         cls,
         folder: Path,
-        say: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] = lambda _: None,
         plugins: dict[str, dict[str, Any]] | None = None,
         open_cluster: Callable[[Path, Callable[[str], None]], Cluster] = ControlPlane.start,
     ) -> Self:
@@ -92,12 +92,12 @@ class Stack:
         plugins = PLUGINS if plugins is None else plugins
         with ExitStack() as undo:
             # the chart needs it when everything is up: a build then would keep all of it waiting, and say nothing
-            find(["helm"], say)
-            control_plane = undo.enter_context(open_cluster(folder / "cluster", say))
+            find(["helm"], progress)
+            control_plane = undo.enter_context(open_cluster(folder / "cluster", progress))
             # first the Nodes: somebody's cluster may have one of these names, and then nothing comes into it
             control_plane.add_nodes(list(plugins))
             install_chart(control_plane)
-            say("chart and nodes are in")
+            progress("chart and nodes are in")
             first, *others = undo.enter_context(reserved_ports(1 + len(plugins)))
             operator = operator_program(control_plane, folder, first)
             agents = {
@@ -114,7 +114,7 @@ class Stack:
             # hostRoot is no plugin
             expected = sum(len(kind) for kind in kinds if not isinstance(kind, str))
             stack.wait_for("every NodeDevice is Ready", lambda: stack.ready_count() == expected)
-            say("operator and agents are ready")
+            progress("operator and agents are ready")
             stack._undo = undo.pop_all()
             return stack
 

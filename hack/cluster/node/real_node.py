@@ -59,14 +59,14 @@ class RealNode:
         control_plane: ControlPlane,
         name: str,
         folder: Path,
-        say: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] = lambda _: None,
         options: NodeOptions | None = None,
     ) -> Self:
         """Start one in `folder`, which is made, and removed again at the end; its path has to be short. Ready when this returns.
 
         Raises ClusterError: a program that cannot be had, a folder in use, a process that does not come up.
         """
-        binaries = find(BINARIES, say)
+        binaries = find(BINARIES, progress)
         folder = folder.absolute()
         claim(folder)
         key = choose_key()
@@ -82,7 +82,7 @@ class RealNode:
             node.import_images(layout.archive)
             node.start_kubelet()
             node.wait_ready()
-            say(f"node {name} is Ready")
+            progress(f"node {name} is Ready")
             node._undo = undo.pop_all()
             return node
 
@@ -140,7 +140,7 @@ class RealNode:
         self._ctr("--namespace", "k8s.io", "images", "tag", "--force", reference, another)
 
     def container_specification(self, namespace: str, pod: str, container: str) -> dict[str, Any]:
-        """What the runtime was told to make of a container, as the OCI runtime specification has it."""
+        """What the runtime made of a container, as the OCI runtime specification has it."""
         labels = {"io.kubernetes.pod.namespace": namespace, "io.kubernetes.pod.name": pod}
         wanted = {**labels, "io.kubernetes.container.name": container, "io.cri-containerd.kind": "container"}
         filters = ",".join(f'labels."{name}"=={value}' for name, value in wanted.items())

@@ -11,8 +11,8 @@ _OURS = ("127.0.0.1", "localhost")
 def reach_loopback_directly() -> None:
     """From now on neither this process nor what it starts asks a proxy for loopback. Done already: nothing changes."""
     # programs read the one or the other spelling
-    said = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    hosts = [host for host in said.split(",") if host]
+    configured = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    hosts = [host for host in configured.split(",") if host]
     if "*" not in hosts:
         hosts += [host for host in _OURS if host not in hosts]
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(hosts)

@@ -47,11 +47,11 @@ class Both:
 
 
 @pytest.fixture(scope="session")
-def both(pytestconfig: pytest.Config, say: Callable[[str], None]) -> Iterator[Both]:
+def both(pytestconfig: pytest.Config, progress: Callable[[str], None]) -> Iterator[Both]:
     way = way_to_mount()
     if way is None:
         do_without("the kubelet's device manager needs a mount namespace: run as root, or allow user namespaces")
-    find(["oracle"], say)
+    find(["oracle"], progress)
     # short paths: a socket's has at most 107 bytes
     with tempfile.TemporaryDirectory(prefix="nodedevice-") as name, asyncio.Runner() as runner:
         folders = [Path(name) / part for part in ("kubelet", "ours", "state")]

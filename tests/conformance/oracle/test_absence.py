@@ -11,7 +11,7 @@ def test_among_other_tests_it_is_passed_over(monkeypatch: pytest.MonkeyPatch) ->
         do_without("no namespace")
 
 
-def test_who_asks_for_sequences_is_told_that_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_for_sequences_without_the_kubelet_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORACLE_SEQUENCES", "1")
     with pytest.raises(pytest.fail.Exception, match="no namespace"):
         do_without("no namespace")

@@ -55,13 +55,13 @@ async def _compare(both: Both, numa: tuple[int, ...], listed: tuple[Dev, ...], t
 
 async def _asked(both: Both, count: int) -> Hints:
     containers = [{"name": "c0", "kind": "app", "limits": {GPU: count}}]
-    said = await both.comparison.kubelet.ask("hints", pod={"uid": "asking", "containers": containers})
-    assert said["pod"] == said["containers"]["c0"]
-    found = said["containers"]["c0"][GPU]
+    answer = await both.comparison.kubelet.ask("hints", pod={"uid": "asking", "containers": containers})
+    assert answer["pod"] == answer["containers"]["c0"]
+    found = answer["containers"]["c0"][GPU]
     return None if found is None else tuple(_hint(hint) for hint in found)
 
 
-def _hint(said: Mapping[str, object]) -> Hint:
-    nodes = said["nodes"]
+def _hint(answer: Mapping[str, object]) -> Hint:
+    nodes = answer["nodes"]
     assert isinstance(nodes, list)
-    return Hint(sum(1 << node for node in nodes), bool(said["preferred"]))
+    return Hint(sum(1 << node for node in nodes), bool(answer["preferred"]))

@@ -107,19 +107,21 @@ class ChartCluster:
 
     @classmethod
     @contextmanager
-    def start(cls, folder: Path, say: Callable[[str], None]) -> Iterator[Self]:
+    def start(cls, folder: Path, progress: Callable[[str], None]) -> Iterator[Self]:
         """folder: made for it, its path short. Raises ClusterError when a part cannot be had, or does not come up."""
-        images = product_images(say)
+        images = product_images(progress)
         number = node_network.free_number()
         services = node_network.choose("", number).services
         options = NodeOptions(network=number, status_seconds=1)
         with (
-            ControlPlane.start(folder / "cluster", say, services) as control_plane,
-            RealNode.start(control_plane, NODE, folder / "node", say, options) as node,
+            ControlPlane.start(folder / "cluster", progress, services) as control_plane,
+            RealNode.start(control_plane, NODE, folder / "node", progress, options) as node,
             reachable_from_pods(control_plane, node),
         ):
             vendor = folder / "vendor.tar"
-            write_program_archive(vendor, VENDOR_IMAGE, find(["sample-device-plugin"], say)["sample-device-plugin"])
+            write_program_archive(
+                vendor, VENDOR_IMAGE, find(["sample-device-plugin"], progress)["sample-device-plugin"]
+            )
             for archive in (vendor, *(image.archive for image in images.values())):
                 node.import_images(archive)
             yield cls(control_plane, node, images, folder)
@@ -177,7 +179,7 @@ class ChartCluster:
         name = pod["metadata"]["name"]
         self.wait(lambda: self.get("pod", name)["status"]["phase"] == "Running", f"pod {name} runs")
 
-    def said(self, pod: str) -> Json:
+    def report_of(self, pod: str) -> Json:
         """What the checker in a pod of `workloads.user` says that it got; waits for it."""
         self.wait(lambda: bool(self.control_plane.kubectl("logs", pod, check=False)), f"pod {pod} says something")
         return dict(json.loads(self.control_plane.kubectl("logs", pod)))
@@ -185,12 +187,12 @@ class ChartCluster:
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
         """Raises TimeoutError with all pods and what was last said about them."""
 
-        def look() -> bool:
+        def poll() -> bool:
             self.node.verify_alive()
             return is_so()
 
         try:
-            wait_until(look, what, PATIENCE_SECONDS)
+            wait_until(poll, what, PATIENCE_SECONDS)
         except TimeoutError as exc:
             exc.add_note(self.state())
             raise

@@ -13,7 +13,7 @@ from hack.cluster.node import checks as node_checks
 from hack.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import ChartCluster
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 _HERE = Path(__file__).parent
 _LOGS = Path(__file__).parents[3] / "build" / "e2e" / "chart"
 
@@ -30,13 +30,13 @@ def chart_cluster(pytestconfig: pytest.Config) -> Iterator[ChartCluster]:
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     assert capture is not None
 
-    def say(line: str) -> None:
+    def progress(line: str) -> None:
         with capture.global_and_fixture_disabled():
             print(line, file=sys.stderr, flush=True)
 
     # for what holds sockets: a socket's path has a hundred characters at most
     folder = Path(mkdtemp(prefix="nd-"))
-    with removed_at_the_end(folder), ChartCluster.start(folder, say) as cluster:
+    with removed_at_the_end(folder), ChartCluster.start(folder, progress) as cluster:
         try:
             yield cluster
         finally:

@@ -18,14 +18,14 @@ def test_a_pod_has_its_vendors_device(cluster: ChartCluster) -> None:
     cluster.apply(vendor_plugin())
     cluster.wait_capacity(VENDOR_RESOURCE, len(VENDOR_DEVICES))
     cluster.run(user("asks", {VENDOR_RESOURCE: 1}))
-    mounted = [path for path in cluster.said("asks")["mounts"] if path.rpartition("/")[2] in VENDOR_DEVICES]
+    mounted = [path for path in cluster.report_of("asks")["mounts"] if path.rpartition("/")[2] in VENDOR_DEVICES]
     assert len(mounted) == 1, "not what the vendor's plugin gave"
     (allocation,) = cluster.node_device(VENDOR_RESOURCE)["status"]["allocations"]
     assert (allocation["name"], allocation["deviceIDs"]) == ("asks", [mounted[0].rpartition("/")[2]])
     assert cluster.get("poddevice", "asks")
     # every resource that is there, and whoever answers for it
-    said = cluster.release.test()
-    assert re.search(rf"ok .*{re.escape(VENDOR_RESOURCE.replace('/', '.'))} .*Ready", said), said
+    output = cluster.release.test()
+    assert re.search(rf"ok .*{re.escape(VENDOR_RESOURCE.replace('/', '.'))} .*Ready", output), output
 
 
 def test_a_pod_can_open_the_device_file_of_a_built_in_plugin(cluster: ChartCluster) -> None:
@@ -35,9 +35,9 @@ def test_a_pod_can_open_the_device_file_of_a_built_in_plugin(cluster: ChartClust
     cluster.release.install(cluster.values(agents={"config": {"plugins": {"generic": [plugin]}}}))
     cluster.wait_capacity(FILE_RESOURCE, 1)
     cluster.run(user("opens", {FILE_RESOURCE: 1}, "-open", file.path))
-    assert cluster.said("opens")["opened"][file.path]["read"] == "ok"
+    assert cluster.report_of("opens")["opened"][file.path]["read"] == "ok"
     cluster.run(user("does-not", {}, "-number", file.number))
-    (opened,) = cluster.said("does-not")["opened"].values()
+    (opened,) = cluster.report_of("does-not")["opened"].values()
     assert opened["read"] != "ok", "this machine's containers may open that device without being given it"
 
 

@@ -42,13 +42,13 @@ def environment(cluster: ChartCluster, tmp_path: Path) -> dict[str, str]:
 def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment: dict[str, str]) -> None:
     commands = commands_of(_SECTION, in_sentences=False)
     assert commands[0].startswith("helm install ")
-    said = {command: _typed(command.replace(_IMAGE, TEST_IMAGE), environment) for command in commands}
-    [table] = [answer for command, answer in said.items() if command.startswith("helm test ")]
+    outputs = {command: _typed(command.replace(_IMAGE, TEST_IMAGE), environment) for command in commands}
+    [table] = [answer for command, answer in outputs.items() if command.startswith("helm test ")]
     assert re.search(r"^ *ok +operator .* leads *$", table, re.MULTILINE), table
-    [listed] = [answer for command, answer in said.items() if "exec" in command]
+    [listed] = [answer for command, answer in outputs.items() if "exec" in command]
     status = os.stat(_DEVICE)
     assert re.match(rf"c\S+ .* {os.major(status.st_rdev)}, +{os.minor(status.st_rdev)} .*{_DEVICE}$", listed.strip())
-    assert re.search(r"poddevice\S+/fuse .*example.com/fuse=1", said[commands[-1]])
+    assert re.search(r"poddevice\S+/fuse .*example.com/fuse=1", outputs[commands[-1]])
 
 
 def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[str, str]) -> None:

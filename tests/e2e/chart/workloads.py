@@ -54,12 +54,12 @@ def vendor_plugin() -> Json:
     }
 
 
-def user(name: str, limits: Mapping[str, int], *look: str) -> Json:
+def user(name: str, limits: Mapping[str, int], *checks: str) -> Json:
     """A pod that asks for devices, says what it got and stays. look: arguments of the checker."""
     container = {
         "name": "main",
         "image": TEST_IMAGE,
-        "command": ["/bin/checker", "-stay", *look],
+        "command": ["/bin/checker", "-stay", *checks],
         "resources": {"limits": {resource: str(count) for resource, count in limits.items()}},
     }
     return {

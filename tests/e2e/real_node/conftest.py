@@ -19,7 +19,7 @@ from hack.cluster.processes.processes import removed_at_the_end, reserved_ports
 from tests.e2e.real_node.device_plugins import device_files, event_loop
 from tests.e2e.real_node.node_under_test import BARE, KUBELET, NRI, NodeUnderTest
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 _HERE = Path(__file__).parent
 _FILES_NEEDED = 5
@@ -52,15 +52,15 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def say(pytestconfig: pytest.Config) -> Say:
+def progress(pytestconfig: pytest.Config) -> Progress:
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     assert capture is not None
 
-    def speak(line: str) -> None:
+    def show(line: str) -> None:
         with capture.global_and_fixture_disabled():
             print(line, file=sys.stderr, flush=True)
 
-    return speak
+    return show
 
 
 @pytest.fixture(scope="session")
@@ -91,23 +91,23 @@ def product(installed: ControlPlane, short_folder: Path) -> Iterator[ControlPlan
 
 @pytest.fixture(scope="session")
 def bare_node(
-    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, say: Say
+    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, progress: Progress
 ) -> Iterator[NodeUnderTest]:
-    yield from _under_test(product, short_folder, BARE, plugin_loop, say)
+    yield from _under_test(product, short_folder, BARE, plugin_loop, progress)
 
 
 @pytest.fixture(scope="session")
 def nri_node(
-    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, say: Say
+    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, progress: Progress
 ) -> Iterator[NodeUnderTest]:
-    yield from _under_test(product, short_folder, NRI, plugin_loop, say)
+    yield from _under_test(product, short_folder, NRI, plugin_loop, progress)
 
 
 @pytest.fixture(scope="session")
 def kubelet_node(
-    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, say: Say
+    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, progress: Progress
 ) -> Iterator[NodeUnderTest]:
-    yield from _under_test(product, short_folder, KUBELET, plugin_loop, say)
+    yield from _under_test(product, short_folder, KUBELET, plugin_loop, progress)
 
 
 @pytest.fixture(scope="session", params=[NRI, KUBELET])
@@ -125,13 +125,13 @@ def any_node(request: pytest.FixtureRequest) -> NodeUnderTest:
 
 
 def _under_test(
-    product: ControlPlane, short_folder: Path, runtime: str, loop: AbstractEventLoop, say: Say
+    product: ControlPlane, short_folder: Path, runtime: str, loop: AbstractEventLoop, progress: Progress
 ) -> Iterator[NodeUnderTest]:
     name = f"{runtime}-{uuid.uuid4().hex[:6]}"
     product.add_namespace(name)
     # pods that ask are marked all over the cluster, and on the bare node nobody would answer for them
     options = NodeOptions(validator=runtime != BARE, status_seconds=1)
-    with RealNode.start(product, name, short_folder / runtime, say, options) as node:
+    with RealNode.start(product, name, short_folder / runtime, progress, options) as node:
         under_test = NodeUnderTest(product, node, runtime, loop)
         try:
             with under_test.running():

@@ -19,7 +19,7 @@ from typing import Any, Self
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_process import run_until_told
+from tests.fakes.plugin_process import run_until_stopped
 
 # Harmless to open, and refused by a container's device cgroup unless given.
 _CANDIDATES = ("fuse", "loop-control", "btrfs-control", "autofs", *(f"loop{number}" for number in range(8)))
@@ -178,7 +178,7 @@ class Plugins:
 
     async def _start(self) -> None:
         plugins = self.by_resource.values()
-        self._serving = [asyncio.create_task(run_until_told(plugin, self._plugin_dir)) for plugin in plugins]
+        self._serving = [asyncio.create_task(run_until_stopped(plugin, self._plugin_dir)) for plugin in plugins]
 
     async def _stop(self) -> None:
         for task in self._serving:

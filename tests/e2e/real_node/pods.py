@@ -35,10 +35,10 @@ class Seen:
 
 
 def container(
-    name: str, limits: Mapping[str, int] | None = None, look: Sequence[str] = (), *, stay: bool = True, **more: Any
+    name: str, limits: Mapping[str, int] | None = None, checks: Sequence[str] = (), *, stay: bool = True, **more: Any
 ) -> Json:
     """A container that looks at what it got, says so, and stays. look: further arguments of the checker."""
-    arguments = ["-held", HELD, "-report", REPORTS, *look, *(["-stay"] if stay else [])]
+    arguments = ["-held", HELD, "-report", REPORTS, *checks, *(["-stay"] if stay else [])]
     return {
         "name": name,
         "image": TEST_IMAGE,

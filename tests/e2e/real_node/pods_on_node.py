@@ -110,13 +110,13 @@ class PodsOnNode:
         """Wait until a pod is as asked; one that is gone is empty. Raises TimeoutError with its last status."""
         last: list[Json] = [{}]
 
-        def look() -> bool:
+        def poll() -> bool:
             last[0] = self.pod(name)
             self.node.verify_alive()
             return is_so(last[0])
 
         try:
-            wait_until(look, f"pod {name}: {what}", PATIENCE_SECONDS)
+            wait_until(poll, f"pod {name}: {what}", PATIENCE_SECONDS)
         except TimeoutError as exc:
             exc.add_note(yaml.safe_dump({"status": last[0].get("status"), "events": self.events(name)}))
             raise

@@ -24,7 +24,7 @@ class Bad:
     """answer: of Allocate. said: in an Event of the pod."""
 
     answer: api_pb2.ContainerAllocateResponse
-    said: str
+    message: str
 
 
 def _devices(*pairs: tuple[str, str], permissions: str = "rw") -> api_pb2.ContainerAllocateResponse:
@@ -53,12 +53,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_it_is_said_and_harms_nobody(nri_node: NodeUnderTest, bad: Bad) -> None:
+def test_it_is_reported_and_harms_nobody(nri_node: NodeUnderTest, bad: Bad) -> None:
     rw = nri_node.kinds["rw"]
     with _connection_kept(nri_node):
         with _answering(nri_node, rw, lambda _: bad.answer):
             nri_node.create(pod("bad", [container("main", {rw.resource: 1})]))
-            _wait_said(nri_node, "bad", bad.said)
+            _wait_event(nri_node, "bad", bad.message)
         assert not nri_node.starts("bad")
         nri_node.run(pod("good", [container("main", {rw.resource: 1})]))
         _delete(nri_node, rw, "bad", "good")
@@ -70,7 +70,7 @@ def test_two_plugins_that_want_different_things(nri_node: NodeUnderTest) -> None
     asked = {rw.resource: 1, ro.resource: 1}
     with _connection_kept(nri_node), _answering(nri_node, rw, _env("one")), _answering(nri_node, ro, _env("another")):
         nri_node.create(pod("bad", [container("main", asked)]))
-        _wait_said(nri_node, "bad", "differently; fix one of them")
+        _wait_event(nri_node, "bad", "differently; fix one of them")
         assert not nri_node.starts("bad")
         _delete(nri_node, rw, "bad")
         nri_node.wait_numbers(ro.resource, allocated=0, releasing=0, available=1)
@@ -115,7 +115,7 @@ def test_a_cdi_device_that_the_runtime_does_not_know(
     with _connection_kept(nri_node):
         with gone(nri_node):
             nri_node.create(pod("bad", [container("main", {cdi.resource: 1})]))
-            _wait_said(nri_node, "bad", _UNKNOWN_CDI)
+            _wait_event(nri_node, "bad", _UNKNOWN_CDI)
             assert not nri_node.starts("bad")
             nri_node.delete("bad")
         nri_node.wait_numbers(cdi.resource, allocated=0, releasing=0, available=1)
@@ -131,7 +131,7 @@ def test_a_static_pod_whose_author_chose_its_uid(nri_node: NodeUnderTest) -> Non
     body["metadata"]["annotations"] = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
     with _connection_kept(nri_node):
         with nri_node.static(body) as name:
-            _wait_said(nri_node, name, "remove metadata.uid from the manifest")
+            _wait_event(nri_node, name, "remove metadata.uid from the manifest")
             assert not nri_node.starts(name)
         nri_node.wait_numbers(rw.resource, allocated=0, releasing=0, available=3)
 
@@ -158,9 +158,9 @@ def _connection_kept(of: NodeUnderTest) -> Iterator[None]:
     assert log.read_text().count(_LOST) == before
 
 
-def _wait_said(of: NodeUnderTest, name: str, said: str) -> None:
+def _wait_event(of: NodeUnderTest, name: str, message: str) -> None:
     of.wait(name, _is_known, "is in the API")
-    of.wait(name, lambda _: any(said in event for event in of.events(name)), f"has an Event with: {said}")
+    of.wait(name, lambda _: any(message in event for event in of.events(name)), f"has an Event with: {message}")
 
 
 def _is_known(found: Json) -> bool:

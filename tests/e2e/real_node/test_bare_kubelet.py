@@ -13,7 +13,7 @@ from tests.e2e.real_node.pods import container, pod
 from tests.fakes.third_party import sample_plugin
 
 
-def test_a_pod_runs_and_can_be_looked_into(bare_node: NodeUnderTest) -> None:
+def test_a_pod_runs_and_can_be_inspected(bare_node: NodeUnderTest) -> None:
     bare_node.run(pod("plain", [container("main")]))
     kubectl = bare_node.control_plane.kubectl
     assert '"env":' in kubectl("logs", "plain", "-n", bare_node.namespace)
@@ -24,8 +24,8 @@ def test_a_pod_runs_and_can_be_looked_into(bare_node: NodeUnderTest) -> None:
 def test_without_a_device_none_can_be_opened(bare_node: NodeUnderTest) -> None:
     """What makes the checker's word worth something: a device that was not given is refused, by path and by number."""
     numbers = [file.number for kind in bare_node.kinds.values() for file in kind.files.values()]
-    look = [argument for number in numbers for argument in ("-number", number)]
-    bare_node.run(pod("poor", [container("main", look=look)]))
+    checks = [argument for number in numbers for argument in ("-number", number)]
+    bare_node.run(pod("poor", [container("main", checks=checks)]))
     seen = bare_node.seen("poor")
     assert [seen.modes(number) for number in numbers] == [""] * len(numbers)
     assert not any("given" in path for path in seen.nodes)

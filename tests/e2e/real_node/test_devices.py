@@ -15,7 +15,7 @@ from tests.e2e.real_node.pods import Seen, container, pod
 @pytest.mark.kubelet("scenario 27")
 def test_nodes_environment_and_mounts(any_node: NodeUnderTest) -> None:
     rw = any_node.kinds["rw"]
-    any_node.run(pod("whole", [container("main", {rw.resource: 2}, [*_look(any_node)])]))
+    any_node.run(pod("whole", [container("main", {rw.resource: 2}, [*_checks(any_node)])]))
     seen = any_node.seen("whole")
     ids = seen.env[rw.env].split(",")
     assert len(set(ids)) == 2
@@ -31,7 +31,9 @@ def test_nodes_environment_and_mounts(any_node: NodeUnderTest) -> None:
 def test_only_the_permitted_modes(any_node: NodeUnderTest) -> None:
     """A device that is given only to be read cannot be written, by a node of the container's own neither."""
     ro = any_node.kinds["ro"]
-    any_node.run(pod("reader", [container("main", {ro.resource: 1}, [*_look(any_node), "-open", ro.path_of("ro-0")])]))
+    any_node.run(
+        pod("reader", [container("main", {ro.resource: 1}, [*_checks(any_node), "-open", ro.path_of("ro-0")])])
+    )
     seen = any_node.seen("reader")
     assert seen.modes(ro.path_of("ro-0")) == "r"
     assert _openable(any_node, seen) == {ro.files["ro-0"].number: "r"}
@@ -41,8 +43,8 @@ def test_only_the_permitted_modes(any_node: NodeUnderTest) -> None:
 def test_what_the_pod_sets_itself(any_node: NodeUnderTest) -> None:
     """An environment variable and a volume of the same name and place as the plugin's, and the rights of a privileged container."""
     ro = any_node.kinds["ro"]
-    look, at = ["-open", ro.path_of("ro-0")], "/given/ro-0"
-    main = container("main", {ro.resource: 1}, look, securityContext={"privileged": True})
+    checks, at = ["-open", ro.path_of("ro-0")], "/given/ro-0"
+    main = container("main", {ro.resource: 1}, checks, securityContext={"privileged": True})
     main["env"].append({"name": ro.env, "value": "the-pods"})
     main["volumeMounts"].append({"name": "own", "mountPath": f"{at}/"})
     # a file, as the plugin's is
@@ -56,7 +58,9 @@ def test_what_the_pod_sets_itself(any_node: NodeUnderTest) -> None:
 @pytest.mark.kubelet("scenario 84")
 def test_by_cdi(any_node: NodeUnderTest) -> None:
     cdi = any_node.kinds["cdi"]
-    any_node.run(pod("cdi", [container("main", {cdi.resource: 1}, [*_look(any_node), "-open", cdi.path_of("cdi-0")])]))
+    any_node.run(
+        pod("cdi", [container("main", {cdi.resource: 1}, [*_checks(any_node), "-open", cdi.path_of("cdi-0")])])
+    )
     seen = any_node.seen("cdi")
     assert seen.modes(cdi.path_of("cdi-0")) == "rw"
     assert seen.env["CDI_CDI_0"] == "yes"
@@ -66,11 +70,11 @@ def test_by_cdi(any_node: NodeUnderTest) -> None:
 
 def test_each_container_has_its_own(any_node: NodeUnderTest) -> None:
     rw, ro = any_node.kinds["rw"], any_node.kinds["ro"]
-    look = _look(any_node)
+    checks = _checks(any_node)
     containers = [
-        container("a", {rw.resource: 1}, look),
-        container("b", {rw.resource: 1, ro.resource: 1}, look),
-        container("c", None, look),
+        container("a", {rw.resource: 1}, checks),
+        container("b", {rw.resource: 1, ro.resource: 1}, checks),
+        container("c", None, checks),
     ]
     any_node.run(pod("three", containers))
     a, b, c = (any_node.seen("three", name) for name in "abc")
@@ -139,7 +143,7 @@ def test_devices_are_free_again(any_node: NodeUnderTest, count: int) -> None:
         any_node.delete("next")
 
 
-def _look(of: NodeUnderTest) -> list[str]:
+def _checks(of: NodeUnderTest) -> list[str]:
     """Try every device that any plugin has, by number."""
     numbers = [file.number for kind in of.kinds.values() for file in kind.files.values()]
     return [argument for number in numbers for argument in ("-number", number)]

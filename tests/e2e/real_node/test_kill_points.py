@@ -188,5 +188,5 @@ def _two(name: str, resource: str) -> Json:
 
 
 def _container(name: str, resource: str) -> Json:
-    look = [argument for number in range(3) for argument in ("-open", f"/dev/given/rw-{number}")]
-    return container(name, {resource: 1}, look)
+    checks = [argument for number in range(3) for argument in ("-open", f"/dev/given/rw-{number}")]
+    return container(name, {resource: 1}, checks)

@@ -83,7 +83,7 @@ def test_a_cordoned_device_is_given_to_nobody_and_a_held_one_stays(kubelet_node:
     kubelet_node.wait_allocatable(rw.resource, 3)
 
 
-def test_a_kubelet_that_starts_anew_is_registered_with_again(kubelet_node: NodeUnderTest) -> None:
+def test_a_restarted_kubelet_is_registered_with_again(kubelet_node: NodeUnderTest) -> None:
     rw = kubelet_node.kinds["rw"]
     kubelet_node.run(pod("lives", [container("main", {rw.resource: 1})]))
     mine = {"lives/main": kubelet_node.seen("lives").env[rw.env].split(",")}

@@ -20,7 +20,7 @@ def test_one_that_its_author_has_marked_waits_for_its_device(nri_node: NodeUnder
     nri_node.wait_numbers(rw.resource, allocated=0, releasing=0, available=3)
 
 
-def test_one_that_not_injected_its_device_is_told_of(nri_node: NodeUnderTest) -> None:
+def test_one_without_its_device_is_reported(nri_node: NodeUnderTest) -> None:
     """It is held back by nobody: it may be what the agent itself waits for."""
     rw = nri_node.kinds["rw"]
     nri_node.agent.kill()
@@ -43,7 +43,7 @@ def test_one_that_not_injected_its_device_is_told_of(nri_node: NodeUnderTest) ->
     )
 
 
-def test_one_that_the_kubelet_serves_is_told_of_by_its_name_in_the_api(kubelet_node: NodeUnderTest) -> None:
+def test_one_that_the_kubelet_serves_is_reported_by_its_name_in_the_api(kubelet_node: NodeUnderTest) -> None:
     rw = kubelet_node.kinds["rw"]
     with kubelet_node.static(pod("served", [container("main", {rw.resource: 1})])) as name:
         kubelet_node.wait_running(name)

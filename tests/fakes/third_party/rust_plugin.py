@@ -53,16 +53,16 @@ def cargo() -> str:
     return program if found and (int(found[1]), int(found[2])) >= _AT_LEAST else ""
 
 
-def program(say: Callable[[str], None] = lambda _: None) -> Path:
+def program(progress: Callable[[str], None] = lambda _: None) -> Path:
     """Path of the plugin, built once into the cache folder; that takes two minutes.
 
-    say: told about progress, a line at a time. Raises BinaryError, which says what to do.
+    progress: called with each step, a line at a time. Raises BinaryError, which says what to do.
     """
     path = _built_path()
     if not path.exists():
-        with lock(cache_folder(), say):
+        with lock(cache_folder(), progress):
             if not path.exists():
-                _build(path, say)
+                _build(path, progress)
     return path
 
 
@@ -76,23 +76,23 @@ def _built_path() -> Path:
     return cache_folder() / "bin" / f"{CRATE}-v{VERSION}-{digest}" / PROGRAM
 
 
-def _build(path: Path, say: Callable[[str], None]) -> None:
+def _build(path: Path, progress: Callable[[str], None]) -> None:
     """Under the lock. A build that was cut short goes on where it ended; the program appears complete or not at all."""
     if not cargo():
         raise BinaryError(PROGRAM, f"there is no Cargo {'.'.join(map(str, _AT_LEAST))} or newer", "install Rust")
     label = f"{PROGRAM} of {CRATE} {VERSION}"
-    say(f"{label}: building it, once: about two minutes on two cores")
+    progress(f"{label}: building it, once: about two minutes on two cores")
     began = time.monotonic()
     target, unfinished = cache_folder() / "cargo-target", path.parent / "unfinished"
     unfinished.mkdir(parents=True, exist_ok=True)
     arguments = [cargo(), *_INSTALL, "--root", str(unfinished), *_WHICH]
-    status, output = run_compiler(arguments, unfinished, _environment(target), label, say)
+    status, output = run_compiler(arguments, unfinished, _environment(target), label, progress)
     if status != 0:
         raise _failure(output)
     (unfinished / "bin" / PROGRAM).replace(path)
     for leftover in (unfinished, target):
         shutil.rmtree(leftover, ignore_errors=True)
-    say(f"{label}: built in {time.monotonic() - began:.0f} s")
+    progress(f"{label}: built in {time.monotonic() - began:.0f} s")
 
 
 def _environment(target: Path) -> dict[str, str]:

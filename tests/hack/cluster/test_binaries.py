@@ -70,19 +70,19 @@ def test_a_second_call_builds_nothing(cache: Path, tmp_path: Path, monkeypatch: 
     _put_go(tmp_path / "bin", monkeypatch)
     first = find(["helm"])
     _put_go(tmp_path / "bin", monkeypatch, body="exit 1")
-    said: list[str] = []
-    assert find(["helm"], said.append) == first
-    assert said == []
+    lines: list[str] = []
+    assert find(["helm"], lines.append) == first
+    assert lines == []
 
 
 def test_progress_names_the_program_and_how_many_there_are(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _put_go(tmp_path / "bin", monkeypatch)
-    said: list[str] = []
-    find(["etcd", "helm"], said.append)
-    assert f"[1/2] etcd {family_of('etcd').version}" in said
-    assert said[-1].startswith(f"[2/2] helm {family_of('helm').version}: built in ")
+    lines: list[str] = []
+    find(["etcd", "helm"], lines.append)
+    assert f"[1/2] etcd {family_of('etcd').version}" in lines
+    assert lines[-1].startswith(f"[2/2] helm {family_of('helm').version}: built in ")
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_an_old_go_is_passed_over(cache: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(BinaryError, match="let pip reach a package index"):
-        find(["kwok"], said.append)
-    assert said[0].startswith("an older Go on this machine")
+        find(["kwok"], lines.append)
+    assert lines[0].startswith("an older Go on this machine")
 
 
 @pytest.mark.parametrize(("name", "value"), [("HOME", None), ("GO111MODULE", "off")], ids=["no HOME", "no modules"])
@@ -129,7 +129,7 @@ def test_what_go_would_stumble_over_is_put_right(
     assert find(["kwok"])["kwok"].exists()
 
 
-def test_a_user_without_a_home_is_told_what_to_set(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_reads_what_to_set(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -143,18 +143,18 @@ def test_a_second_builder_waits_for_the_first(cache: Path, tmp_path: Path, monke
     _put_go(tmp_path / "bin", monkeypatch)
     cache.mkdir(parents=True)
     waits = threading.Event()
-    said: list[str] = []
+    lines: list[str] = []
 
-    def say(line: str) -> None:
-        said.append(line)
+    def progress(line: str) -> None:
+        lines.append(line)
         waits.set()
 
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        second = threading.Thread(target=find, args=(["kwok"], say))
+        second = threading.Thread(target=find, args=(["kwok"], progress))
         second.start()
         assert waits.wait(10)
-        assert "another build" in said[0]
+        assert "another build" in lines[0]
         assert not list(cache.glob("bin/*/*"))
     second.join(10)
     assert [path.name for path in cache.glob("bin/*/*")] == ["kwok"]
@@ -189,7 +189,7 @@ def test_every_program_has_one_family_with_a_version() -> None:
         assert family.go_version >= (1, 21)
 
 
-def test_kubernetes_is_told_its_version(cache: Path) -> None:
+def test_kubernetes_is_built_with_its_version(cache: Path) -> None:
     flags = " ".join(family_of("kubectl").flags)
     assert f"gitVersion={family_of('kubectl').version}" in flags
     assert "gitMajor=1 " in flags

@@ -120,9 +120,7 @@ def test_a_pod_is_scheduled_runs_and_is_removed(control_plane: ControlPlane, nam
     assert control_plane.kubectl("get", "pods", "--namespace", namespace) == ""
 
 
-def test_a_pod_that_nobody_can_serve_says_what_is_missing(
-    control_plane: ControlPlane, namespace: str, node: str
-) -> None:
+def test_an_unschedulable_pod_shows_what_is_missing(control_plane: ControlPlane, namespace: str, node: str) -> None:
     pod = _pod("greedy", node, {"example.com/absent": "1"})
     control_plane.kubectl("create", "--namespace", namespace, "-f", "-", stdin=pod)
     control_plane.kubectl(

@@ -15,7 +15,7 @@ from hack.cluster.waiting import wait_until
 pytestmark = pytest.mark.skipif(bool(why_not_here()), reason=why_not_here())
 
 _ROOT = Path(__file__).parents[3]
-_TELL_BOOT_ID = "cat /proc/sys/kernel/random/boot_id > /run/id.new; mv /run/id.new /run/id"
+_PRINT_BOOT_ID = "cat /proc/sys/kernel/random/boot_id > /run/id.new; mv /run/id.new /run/id"
 # what is started is an orphan at once, as a container's shim is
 _ORPHAN = ["/bin/sh", "-c", "(sleep 1000 & echo $! > /run/orphan); exec sleep 1000"]
 
@@ -44,7 +44,7 @@ def test_folders_of_its_own(machine: Machine, tmp_path: Path) -> None:
 def test_another_boot_id_after_each_start(machine: Machine, tmp_path: Path) -> None:
     seen = []
     for _ in range(2):
-        program = machine.process("reader", ["/bin/sh", "-c", _TELL_BOOT_ID], tmp_path / "log")
+        program = machine.process("reader", ["/bin/sh", "-c", _PRINT_BOOT_ID], tmp_path / "log")
         program.start()
         wait_until(machine.outside("/run/id").exists, "the program has read it")
         seen.append(machine.outside("/run/id").read_text().strip())

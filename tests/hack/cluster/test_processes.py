@@ -53,7 +53,7 @@ def test_one_that_is_not_ready_in_time_is_named(start: Callable[..., Process]) -
     assert process.pid is None
 
 
-def test_a_program_that_is_not_there_is_said_in_the_log(start: Callable[..., Process], tmp_path: Path) -> None:
+def test_a_missing_program_is_named_in_the_log(start: Callable[..., Process], tmp_path: Path) -> None:
     process = start(str(tmp_path / "missing"))
     with pytest.raises(ComponentError, match="No such file"):
         process.wait_ready(lambda: False, timeout_seconds=30)

@@ -19,10 +19,10 @@ class _Stopped(Exception):
 def test_what_is_built_is_built_before_anything_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
 
-    def find(names: Iterable[str], say: Callable[[str], None]) -> None:
+    def find(names: Iterable[str], progress: Callable[[str], None]) -> None:
         built.extend(names)
 
-    def open_cluster(folder: Path, say: Callable[[str], None]) -> Cluster:
+    def open_cluster(folder: Path, progress: Callable[[str], None]) -> Cluster:
         raise _Stopped
 
     monkeypatch.setattr(stack, "find", find)
@@ -64,6 +64,6 @@ def test_another_process_of_that_id_is_not_its_maker() -> None:
     assert Mark(own.machine, own.pid, own.started + 1).holder() is Holder.HAS_ENDED
 
 
-def test_another_machine_or_boot_tells_nothing() -> None:
+def test_another_machine_or_boot_proves_nothing() -> None:
     own = Mark.own()
     assert Mark("0123456789ab", own.pid, own.started).holder() is Holder.IS_ELSEWHERE

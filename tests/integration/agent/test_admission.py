@@ -147,8 +147,8 @@ def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Cl
     try:
         made = agent.create(lease())
         assert made.metadata is not None
-        for told in ({REFUSALS_ANNOTATION: "a"}, {REFUSALS_ANNOTATION: "b"}, {}):
-            made.metadata.annotations = told
+        for annotated in ({REFUSALS_ANNOTATION: "a"}, {REFUSALS_ANNOTATION: "b"}, {}):
+            made.metadata.annotations = annotated
             made = agent.replace(made)
             assert made.metadata is not None
         agent.get(Lease, A, namespace=AGENTS_NAMESPACE)
@@ -169,8 +169,8 @@ def test_the_new_node_of_a_name_takes_the_place_of_the_old_one(
         cluster.client.apply(body([other]), field_manager="somebody")
         cluster.client.apply(body([old]), field_manager=AGENT_FIELD_MANAGER, force=True)
         now = owner(cluster, A)
-        mended = agents[A].apply(body([now]), field_manager=AGENT_FIELD_MANAGER, force=True, dry_run=True)
-        assert {each.uid for each in mended.metadata.ownerReferences} == {now["uid"], other["uid"]}
+        repaired = agents[A].apply(body([now]), field_manager=AGENT_FIELD_MANAGER, force=True, dry_run=True)
+        assert {each.uid for each in repaired.metadata.ownerReferences} == {now["uid"], other["uid"]}
     finally:
         cluster.client.delete(NodeDevice, NAME)
 
@@ -247,8 +247,8 @@ def test_no_name_but_that_of_its_own_resource(
     cluster: ControlPlane, short_agent: Client, resource: str, name: str
 ) -> None:
     made = body([owner(cluster, SHORT)], name, SHORT, resource)
-    said = refused(lambda: short_agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True))
-    assert f"is named after its node and resource, {'' if 'Gpu' in resource else 'such as '}{SHORT}." in said
+    refused_with = refused(lambda: short_agent.apply(made, field_manager=AGENT_FIELD_MANAGER, dry_run=True))
+    assert f"is named after its node and resource, {'' if 'Gpu' in resource else 'such as '}{SHORT}." in refused_with
 
 
 def test_the_hash_itself_is_not_checked(cluster: ControlPlane, short_agent: Client) -> None:
@@ -420,7 +420,7 @@ def test_a_token_that_names_no_node_writes_nothing(agents: dict[str, Client], pu
         assert "use the one that the kubelet mounts into the agent's pod" in refused(call)
 
 
-def test_somebody_who_speaks_as_the_agent_writes_nothing(cluster: ControlPlane, published: None) -> None:
+def test_another_client_with_the_agents_field_manager_writes_nothing(cluster: ControlPlane, published: None) -> None:
     patch = [
         "patch",
         "nodedevices",

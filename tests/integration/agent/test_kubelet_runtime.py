@@ -112,9 +112,9 @@ async def test_a_missing_kubelet_is_reported_with_the_remedy(kubelet_node: Kubel
     await asyncio.to_thread((kubelet_node.kubelet.plugin_dir / "kubelet.sock").unlink, missing_ok=True)
     await node.plugin(1)
     seen = await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["reason"] == Reason.KUBELET_UNREACHABLE)
-    told = condition(seen, Condition.INJECTABLE)
-    assert told["status"] == "False"
-    assert "--kubelet-dir" in told["message"]
+    injectable = condition(seen, Condition.INJECTABLE)
+    assert injectable["status"] == "False"
+    assert "--kubelet-dir" in injectable["message"]
     await kubelet_node.kubelet.start(Machine())
     await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["status"] == "True")
 

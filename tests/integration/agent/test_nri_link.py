@@ -27,14 +27,14 @@ async def node(agent_node: AgentNode, socket: Path) -> AgentNode:
     return agent_node
 
 
-async def until_said(node: AgentNode, status: str, reason: str, words: str = "") -> str:
+async def until_condition(node: AgentNode, status: str, reason: str, words: str = "") -> str:
     """The message that comes with these, and has these words."""
 
-    def is_said(shown: Json) -> bool:
+    def is_reported(shown: Json) -> bool:
         found = condition(shown, "Injectable")
         return (found.get("status"), found.get("reason")) == (status, reason) and words in found["message"]
 
-    return str(condition(await node.until(is_said), "Injectable")["message"])
+    return str(condition(await node.until(is_reported), "Injectable")["message"])
 
 
 async def create(connection: PluginConnection) -> None:
@@ -50,22 +50,24 @@ async def test_a_runtime_that_rejects_the_agent_counts_as_disconnected(agent_nod
     runtime = FakeRuntime(socket)
     async with runtime:
         await runtime.plugin()
-        await until_said(node, "True", "RuntimeConnected")
+        await until_condition(node, "True", "RuntimeConnected")
         runtime.rejects = True
         await runtime.connections[0].close()
         # at first the connection is lost, which may be seen as well
-        await until_said(node, "False", "RuntimeDisconnected", "its log has the reason")
+        await until_condition(node, "False", "RuntimeDisconnected", "its log has the reason")
         for _ in range(2):
             assert isinstance(await runtime.failed.get(), CallFailed)
         runtime.rejects = False
-        await until_said(node, "True", "RuntimeConnected")
+        await until_condition(node, "True", "RuntimeConnected")
 
 
 async def test_containerd_2_1_is_connected_and_reported_to_fail_open(node: AgentNode, socket: Path) -> None:
     runtime = FakeRuntime(socket)
     runtime.version, runtime.known_events = "v2.1.4", (1 << 13) - 1
     async with runtime:
-        assert "containerd v2.1.4; it has no default_validator" in await until_said(node, "True", "NoDefaultValidator")
+        assert "containerd v2.1.4; it has no default_validator" in await until_condition(
+            node, "True", "NoDefaultValidator"
+        )
         await (await runtime.plugin()).create_container(SANDBOX, CONTAINER)
 
 
@@ -81,7 +83,7 @@ async def test_a_disabled_validator_is_reported_and_nothing_else_is_written(node
         connection = await runtime.plugin()
         runtime.validator = False
         await create(connection)
-        assert "docs/install.md" in await until_said(node, "True", "NoDefaultValidator")
+        assert "docs/install.md" in await until_condition(node, "True", "NoDefaultValidator")
     after = await node.until(lambda s: condition(s, "Injectable")["reason"] == "NoDefaultValidator")
     assert node.writes().count(STATUS) == before + 1
     since = [condition(status, "Injectable")["lastTransitionTime"] for status in (seen, after)]

@@ -13,7 +13,7 @@ from tests.fakes.plugin import FakeDevice
 from tests.integration.agent_process import GPU, AgentNode, until
 
 
-def said(node: AgentNode, *levels: str) -> list[str]:
+def logged(node: AgentNode, *levels: str) -> list[str]:
     """Events logged at these levels."""
     return [line["event"] for line in node.agent.lines() if line["level"] in levels]
 
@@ -25,7 +25,7 @@ async def test_stops_in_order_on_a_signal(agent_node: AgentNode, number: signal.
     await agent_node.until_numbers(total=1, allocated=0, available=1)
     assert await agent_node.agent.stop(number) == 0
     assert [line["event"] for line in agent_node.agent.lines()][-2:] == ["stopping", "stopped"]
-    assert said(agent_node, "error") == []
+    assert logged(agent_node, "error") == []
     assert not (agent_node.plugin_dir / "kubelet.sock").exists()
 
 
@@ -149,9 +149,9 @@ async def test_another_file_in_place_of_the_registration_socket_is_an_error(
     make(in_the_way)
     agent_node.start_agent()
     assert await agent_node.agent.ended() == 2
-    said = agent_node.agent.log.read_text()
-    assert "cannot create kubelet.sock: the path is not a socket; remove it" in said
-    assert "Traceback" not in said
+    logged = agent_node.agent.log.read_text()
+    assert "cannot create kubelet.sock: the path is not a socket; remove it" in logged
+    assert "Traceback" not in logged
     assert in_the_way.exists()
 
 
@@ -226,13 +226,13 @@ async def test_nothing_but_the_lease_is_written_while_nothing_changes(agent_node
     await until(lambda: any("leases" in write for write in agent_node.writes()), lambda: str(agent_node.writes()))
     seen, before = renewals(), len(agent_node.writes())
     # new roles may take a moment to apply everywhere: earlier lines do not count
-    warned = said(agent_node, "warning", "error")
+    warned = logged(agent_node, "warning", "error")
     for _ in range(3):
         await plugin.resend()
     # the next renewal shows that a whole period has passed
     await until(lambda: renewals() > seen, lambda: f"the lease is renewed: {agent_node.writes()}")
     assert agent_node.writes()[before:] == ["update leases"]
-    assert said(agent_node, "warning", "error") == warned
+    assert logged(agent_node, "warning", "error") == warned
 
 
 async def test_a_nodedevice_that_belongs_to_another_node_is_not_touched(agent_node: AgentNode) -> None:

@@ -103,7 +103,7 @@ async def test_registers_again_when_only_kubelet_sock_is_replaced(
         await other.stop()
 
 
-async def test_a_new_kubelet_sock_that_looks_like_the_old_one_is_noticed(
+async def test_a_new_kubelet_sock_equal_to_the_old_one_is_noticed(
     manager: Manager, plugin_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """File systems reuse an inode number at once, and their clock may not have advanced."""

@@ -53,7 +53,7 @@ async def test_an_invalid_edit_changes_nothing_and_is_logged_once(
     assert len(errors) <= 2, "one line for each broken edit"
 
 
-async def test_commands_break_mend_remove_and_return(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
+async def test_commands_break_recover_remove_and_return(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
     async with running(gpus(), plugin_dir, tmp_path):
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
         set_health(tmp_path, GPU, "gpu-0", healthy=False)

@@ -81,7 +81,7 @@ def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) 
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
         ("nodedevice", "A NodeDevice is one resource on one node"),
         ("nodedevice.spec.cordonedDevices", "Device ID, or * (or the word all) for every device of the resource."),
@@ -91,5 +91,5 @@ def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) 
         ("poddevice.status.containers.resources", "Its devices, sorted by id."),
     ],
 )
-def test_explain(cluster: ControlPlane, path: str, says: str) -> None:
-    assert says in " ".join(cluster.kubectl("explain", path).split())
+def test_explain(cluster: ControlPlane, path: str, message: str) -> None:
+    assert message in " ".join(cluster.kubectl("explain", path).split())

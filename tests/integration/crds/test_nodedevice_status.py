@@ -223,8 +223,8 @@ NUMBERS = [
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_refuses_negative_number(client: Client, number: str) -> None:
-    said = refusal(lambda: apply_status(client, NAME, {number: -1}, dry_run=True))
-    assert f"status.{number}: Invalid value: -1: {number} in body should be greater than or equal to 0" in said
+    answered = refusal(lambda: apply_status(client, NAME, {number: -1}, dry_run=True))
+    assert f"status.{number}: Invalid value: -1: {number} in body should be greater than or equal to 0" in answered
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,8 @@ def test_refuses_spec(client: Client, namespace: str, spec: Body, sentence: str)
 def test_identity_cannot_change(client: Client, namespace: str, field: str) -> None:
     client.create(pod_device(namespace))
     change = {"spec": {field: "another"}}
-    said = refusal(lambda: client.patch(PodDevice, "pod-a", change, namespace=namespace, patch_type=PatchType.MERGE))
-    assert "cannot change; delete this object and the operator creates it again" in said
+    message = refusal(lambda: client.patch(PodDevice, "pod-a", change, namespace=namespace, patch_type=PatchType.MERGE))
+    assert "cannot change; delete this object and the operator creates it again" in message
 
 
 def test_has_no_status_door(client: Client, namespace: str) -> None:

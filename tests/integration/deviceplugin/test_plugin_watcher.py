@@ -51,7 +51,7 @@ async def test_a_socket_that_appears_registers_and_one_that_goes_deregisters(
     registrant = Registrant(registry / "fake.sock", a_plugin("a", "b"))
     await registrant.start()
     await manager.until(lambda: manager.available(RESOURCE) == 2)
-    await registrant.until(lambda: registrant.told == [""])
+    await registrant.until(lambda: registrant.statuses == [""])
     # the plugin continues to serve: its registration depends on the socket alone
     registrant.path.unlink()
     await manager.until(lambda: manager.available(RESOURCE) == 0)
@@ -81,7 +81,7 @@ async def test_any_file_name_will_do(manager: HostedManager, registry: Path, nam
     await registrant.start()
     registrant.path = registrant.path.rename(registry / name)
     await manager.until(lambda: manager.available(RESOURCE) == 1)
-    await registrant.until(lambda: registrant.told == [""])
+    await registrant.until(lambda: registrant.statuses == [""])
     await registrant.stop()
 
 
@@ -89,7 +89,7 @@ async def test_several_sockets_of_one_resource_are_all_kept(manager: HostedManag
     several = [Registrant(registry / f"{n}.sock", a_plugin("a", *("bcd"[:n]))) for n in range(3)]
     for registrant in several:
         await registrant.start()
-        await registrant.until(lambda registrant=registrant: registrant.told == [""])  # type: ignore[misc]
+        await registrant.until(lambda registrant=registrant: registrant.statuses == [""])  # type: ignore[misc]
         await registrant.plugin.wait_for_streams(1)
     # the newest is the one that counts, and the end of it leaves the others
     await manager.until(lambda: manager.available(RESOURCE) == 3)
@@ -112,7 +112,7 @@ async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(manager: Hos
     await new.start()
     new.path = new.path.rename(registry / "fake.sock")
     await manager.until(lambda: manager.available(RESOURCE) == 3)
-    await new.until(lambda: new.told == [""])
+    await new.until(lambda: new.statuses == [""])
     await old.plugin.wait_for_streams(0)
     assert {seen.available for seen in manager.published} <= {2, 3}
     assert old.asked == 1
@@ -144,15 +144,15 @@ async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, regist
     await csi.until(lambda: csi.asked == 1)
     other = Registrant(registry / "fake.sock", a_plugin("a"))
     await other.start()
-    await other.until(lambda: other.told == [""])
-    assert (csi.asked, csi.told) == (1, [])
+    await other.until(lambda: other.statuses == [""])
+    assert (csi.asked, csi.statuses) == (1, [])
     await csi.stop()
     await other.stop()
 
 
 @pytest.mark.kubelet("behaviour 11")
 @pytest.mark.parametrize(
-    ("announced", "told"),
+    ("announced", "statuses"),
     [
         pytest.param({"versions": ["v1alpha1", "v2"]}, "'v1alpha1', 'v2' are not supported.*v1beta1", id="version"),
         pytest.param({"versions": []}, "versions none are not supported", id="no version"),
@@ -165,13 +165,13 @@ async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, regist
     ],
 )
 async def test_a_rejected_plugin_is_notified_of_the_reason(
-    manager: HostedManager, registry: Path, announced: dict[str, str], told: str
+    manager: HostedManager, registry: Path, announced: dict[str, str], statuses: str
 ) -> None:
     endpoint = announced.get("endpoint", "").replace("REGISTRY", str(registry))
     registrant = Registrant(registry / "bad.sock", a_plugin("a"), **{**announced, "endpoint": endpoint})
     await registrant.start()
-    await registrant.until(lambda: len(registrant.told) == 1)
-    assert re.search(told, registrant.told[0])
+    await registrant.until(lambda: len(registrant.statuses) == 1)
+    assert re.search(statuses, registrant.statuses[0])
     assert not manager.manager.resources
     await registrant.stop()
 
@@ -199,7 +199,7 @@ async def test_a_failure_is_retried(manager: HostedManager, registry: Path, monk
     registrant.info_errors = 3
     await registrant.start()
     await manager.until(lambda: manager.available(RESOURCE) == 1)
-    await registrant.until(lambda: registrant.told == [""])
+    await registrant.until(lambda: registrant.statuses == [""])
     assert registrant.asked == 4
     await registrant.stop()
 

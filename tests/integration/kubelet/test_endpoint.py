@@ -57,8 +57,8 @@ async def plugin(agent: Mirroring) -> AsyncIterator[FakePlugin]:
 async def test_calls_are_passed_on(agent: Mirroring, kubelet: Manager, plugin: FakePlugin) -> None:
     await kubelet.until_listed(GPU, ["d0", "d1"])
     assert [node.ID for node in kubelet.lists[GPU][0][0].topology.nodes] == [0]
-    told = kubelet.options[GPU]
-    assert (told.pre_start_required, told.get_preferred_allocation_available) == (True, True)
+    reported = kubelet.options[GPU]
+    assert (reported.pre_start_required, reported.get_preferred_allocation_available) == (True, True)
     stub = kubelet.dial(GPU)
     asked = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=["d1", "d0"], allocation_size=1)
     preferred = await stub.GetPreferredAllocation(api_pb2.PreferredAllocationRequest(container_requests=[asked]))
@@ -71,9 +71,7 @@ async def test_calls_are_passed_on(agent: Mirroring, kubelet: Manager, plugin: F
     assert [call.device_ids for call in plugin.calls_of("PreStartContainer")] == [("d0", "d1")]
 
 
-async def test_a_plugins_failure_is_the_kubelets_to_tell(
-    agent: Mirroring, kubelet: Manager, plugin: FakePlugin
-) -> None:
+async def test_the_kubelet_reports_a_plugins_failure(agent: Mirroring, kubelet: Manager, plugin: FakePlugin) -> None:
     await kubelet.until_listed(GPU, ["d0", "d1"])
     stub = kubelet.dial(GPU)
     plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "no reset")
@@ -95,8 +93,8 @@ async def test_a_refusal_is_shown_in_the_kubelets_words_and_tried_again(agent: M
     kubelet = Manager(agent.kubelet_dir / "device-plugins")
     kubelet.refuse = "the requested resource is not wanted here"
     await kubelet.start()
-    told = await agent.until_standing(GPU, Reason.KUBELET_REFUSED)
-    assert "INVALID_ARGUMENT: the requested resource is not wanted here" in told
+    reported = await agent.until_standing(GPU, Reason.KUBELET_REFUSED)
+    assert "INVALID_ARGUMENT: the requested resource is not wanted here" in reported
     kubelet.refuse = ""
     await kubelet.until_listed(GPU, ["d0", "d1"])
     await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
@@ -170,8 +168,8 @@ async def test_a_list_that_the_kubelet_would_not_take_is_not_sent(
     size = api_pb2.ListAndWatchResponse(devices=kubelet.lists[GPU][-1]).ByteSize()
     monkeypatch.setattr("nodedevice_agent.kubelet.endpoint.MAX_LIST_BYTES", size)
     await plugin.update({f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(3)})
-    told = await agent.until_standing(GPU, Reason.KUBELET_LIST_TOO_BIG)
-    assert told.startswith("3 devices make a list of")
+    reported = await agent.until_standing(GPU, Reason.KUBELET_LIST_TOO_BIG)
+    assert reported.startswith("3 devices make a list of")
     await kubelet.until_hung_up()
     await plugin.update({f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(2)})
     await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
@@ -186,8 +184,8 @@ async def test_a_socket_that_cannot_be_served_is_reported_and_retried(agent: Mir
     await plugin.register()
     await agent.until(lambda: GPU in agent.mirror.resources)
     agent.cordon(GPU)
-    told = await agent.until_standing(GPU, Reason.KUBELET_CANNOT_SERVE)
-    assert f"cannot move the new socket to {in_the_way}: Is a directory" in told
+    reported = await agent.until_standing(GPU, Reason.KUBELET_CANNOT_SERVE)
+    assert f"cannot move the new socket to {in_the_way}: Is a directory" in reported
     assert {path.name for path in in_the_way.parent.iterdir()} == {in_the_way.name, "kubelet.sock"}
     in_the_way.rmdir()
     await kubelet.until_listed(GPU, ["d0"])

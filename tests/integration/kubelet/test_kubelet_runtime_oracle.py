@@ -15,7 +15,7 @@ from nodedevice_api.names import Reason
 
 from tests.fakes.mirroring import Mirroring, mirroring, pod
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
-from tests.fakes.pod_resources import PodResources, Told
+from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.oracle.kubelet import Kubelet, way_to_mount
 from tests.oracle.maker import Why
 from tests.oracle.steps import Ctr, Machine
@@ -164,7 +164,7 @@ async def test_devices_near_each_other_are_chosen(kubelet: tuple[Path, Kubelet])
         await plugin.stop()
 
 
-async def test_a_plugin_that_fails_tells_the_pod_why(node: Node) -> None:
+async def test_the_pod_shows_why_its_plugin_failed(node: Node) -> None:
     plugin = await node.plugin(1)
     await node.until_numbers(1, 1)
     plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "no power")
@@ -223,14 +223,14 @@ async def test_devices_of_a_stopped_plugin_are_unhealthy(node: Node) -> None:
 async def test_a_pod_that_the_api_does_not_show_is_named_as_the_kubelet_names_it(node: Node) -> None:
     await node.plugin(2)
     await node.until_numbers(2, 2)
-    node.resources.told = [Told("kube-system", "static", "c0", GPU, {"d0": (0,)})]
+    node.resources.assigned = [AssignedDevices("kube-system", "static", "c0", GPU, {"d0": (0,)})]
     await node.kubelet.admit("uid", [Ctr(limits={GPU: 1})])
     await node.until_held(uid=("d0",))
     (held,) = node.agent.snapshot(GPU).held
     assert held.pod is not None
     assert (held.pod.namespace, held.pod.name) == ("kube-system", "static")
     # it ends unseen: with the next word about any pods the kubelet is asked again
-    node.resources.told = []
+    node.resources.assigned = []
     node.agent.pods()
     await node.until_held()
 
@@ -239,7 +239,7 @@ async def test_a_checkpoint_that_cannot_be_read_leaves_the_names(node: Node) -> 
     await node.plugin(2)
     await node.until_numbers(2, 2)
     node.agent.pod_seen(pod("one", GPU, 1))
-    node.resources.told = [Told("default", "one", "c0", GPU, {"d1": ()})]
+    node.resources.assigned = [AssignedDevices("default", "one", "c0", GPU, {"d1": ()})]
     node.kubelet.checkpoint.write_bytes(b"{broken")
     node.kubelet.checkpoint.rename(node.kubelet.checkpoint.with_name("x")).rename(node.kubelet.checkpoint)
     await node.until_held(one=("d1",))

@@ -20,7 +20,7 @@ from nodedevice_agent.kubelet.state_reader import KubeletStateReader
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 from tests.fakes.mirroring import pod
-from tests.fakes.pod_resources import PodResources, Told
+from tests.fakes.pod_resources import AssignedDevices, PodResources
 
 GPU = "example.com/gpu"
 PATIENCE_SECONDS = 30
@@ -142,10 +142,10 @@ async def test_pod_resources_are_listed_only_when_allocations_changed(
 
 
 async def test_a_finished_pod_triggers_a_read(resources: PodResources, reading: Reading) -> None:
-    resources.told = [Told("kube-system", "static", "c0", GPU, {"d3": ()})]
+    resources.assigned = [AssignedDevices("kube-system", "static", "c0", GPU, {"d3": ()})]
     reading.directory.write(held_by("one", "d0"), held_by("static", "d3"))
     await reading.until_held(one=("d0",), static=("d3",))
-    resources.told = []
+    resources.assigned = []
     reading.mirror.pod_gone("one", 0.0)
     reading.reader.poke()
     await reading.until_held()
@@ -164,7 +164,7 @@ async def test_refused_pod_resources_are_retried(
         assert found.held() == {"one": ("d0",)}
         running = asyncio.create_task(found.reader.run())
         await found.until_read(4)
-        resources.told = [Told("kube-system", "static", "c0", GPU, {"d3": ()})]
+        resources.assigned = [AssignedDevices("kube-system", "static", "c0", GPU, {"d3": ()})]
         resources.refusal = ""
         await found.until_held(one=("d0",), static=("d3",))
         running.cancel()
@@ -175,7 +175,7 @@ async def test_refused_pod_resources_are_retried(
 async def test_an_invalid_checkpoint_is_logged_once_and_reported_until_it_is_valid(
     resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
-    resources.told = [Told("default", "two", "c0", GPU, {"d2": ()})]
+    resources.assigned = [AssignedDevices("default", "two", "c0", GPU, {"d2": ()})]
     reading.directory.write(held_by("one", "d0"))
     await reading.until_held(one=("d0",))
     for _ in range(2):
@@ -195,7 +195,7 @@ async def test_a_device_of_two_pods_is_logged_once(
     folder: Path, resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a valid checkpoint the names are used alone, and the first pod keeps the device."""
-    resources.told = [Told("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
+    resources.assigned = [AssignedDevices("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
     checkpoint_file.write(reading.directory.checkpoint, "{")
     await reading.until_held(one=("d0",))
     reading.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)

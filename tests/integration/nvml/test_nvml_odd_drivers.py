@@ -45,10 +45,10 @@ async def test_idle_where_there_is_no_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, machine: str
 ) -> None:
     caplog.set_level("INFO")
-    said = asyncio.Event()
-    monkeypatch.setattr(watch.log, "info", lambda event, **_: said.set() if "idle" in event else None)
+    message = asyncio.Event()
+    monkeypatch.setattr(watch.log, "info", lambda event, **_: message.set() if "idle" in event else None)
     async with node(tmp_path, machine, monkeypatch) as here:
-        await asyncio.wait_for(said.wait(), 30)
+        await asyncio.wait_for(message.wait(), 30)
         assert not here.manager.manager.resources
 
 
@@ -97,7 +97,7 @@ async def test_an_invalid_model_is_ignored(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("uuid", "said"),
+    ("uuid", "message"),
     [
         (b"GPU-\xff", "its UUID is not text"),
         (b"GPU-a,all", "its UUID is 'GPU-a,all'"),
@@ -106,14 +106,14 @@ async def test_an_invalid_model_is_ignored(tmp_path: Path, monkeypatch: pytest.M
     ids=["no text", "two words", "twice"],
 )
 async def test_an_invalid_uuid_affects_only_its_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuid: bytes, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuid: bytes, message: str
 ) -> None:
     def spoil(gpus: FakeNvml) -> None:
         gpus.control.write_bytes(b'set 1 uuid="' + uuid + b'"\n')
 
     async with node(tmp_path, "t4-pair", monkeypatch, spoil) as here:
         found = await here.until(lambda r: r.available == 1)
-        assert f"GPU 1 cannot be identified: {said}" in found.plugin_message
+        assert f"GPU 1 cannot be identified: {message}" in found.plugin_message
 
 
 async def test_a_gpu_may_lose_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,9 @@ async def test_polls_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.M
         here.gpus.lose(4)
         await here.until_unhealthy({1: "GpuLost", 3: "Xid79", 4: "GpuLost"})
         calls = here.gpus.recorded_calls()
-        looks = [c.milliseconds for c in calls if c.function == "nvmlDeviceGetTotalEnergyConsumption" and c.slot == 0]
-        assert len(looks) >= 3
-        assert min(later - earlier for earlier, later in pairwise(looks)) >= 900
+        reads = [c.milliseconds for c in calls if c.function == "nvmlDeviceGetTotalEnergyConsumption" and c.slot == 0]
+        assert len(reads) >= 3
+        assert min(later - earlier for earlier, later in pairwise(reads)) >= 900
 
 
 async def test_no_xid_is_missed_during_a_rescan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,8 +220,8 @@ async def test_an_unexpected_error_is_reported(tmp_path: Path) -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     assert reader.stderr is not None
-    said = await asyncio.wait_for(reader.stderr.read(), 30)
-    assert (await reader.wait(), said.splitlines()[-1]) == (1, b"ZeroDivisionError: division by zero")
+    output = await asyncio.wait_for(reader.stderr.read(), 30)
+    assert (await reader.wait(), output.splitlines()[-1]) == (1, b"ZeroDivisionError: division by zero")
 
 
 async def test_the_reader_exits_with_its_parent(tmp_path: Path) -> None:

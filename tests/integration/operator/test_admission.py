@@ -117,7 +117,7 @@ def writes_nodes(operator: Client, installed: ControlPlane) -> Iterator[Client]:
     wait_until(lambda: not may(), "the operator may write no Nodes any more", 20)
 
 
-def test_its_own_taint_and_labels_where_the_chart_says_so(writes_nodes: Client) -> None:
+def test_its_own_taint_and_labels_where_the_chart_allows_them(writes_nodes: Client) -> None:
     merge(writes_nodes, Node, {"spec": {"taints": [FOREIGN, TAINT]}})
     merge(writes_nodes, Node, {"spec": {"taints": [FOREIGN]}})
     merge(writes_nodes, Node, {"metadata": {"labels": {"nodedevice.io/x": "1"}}})

@@ -50,7 +50,7 @@ def fall_silent(node: PlayedNode) -> None:
     node.renew_lease(_SHORT_SECONDS)
 
 
-def looks(control_plane: ControlPlane) -> int:
+def polls(control_plane: ControlPlane) -> int:
     """How often the agents' Leases were listed so far."""
     path = f"/namespaces/{names.AGENTS_NAMESPACE}/leases?"
     return sum(event["verb"] == "list" and path in event["requestURI"] for event in control_plane.audit_events())
@@ -58,9 +58,9 @@ def looks(control_plane: ControlPlane) -> int:
 
 def delete_leases(control_plane: ControlPlane, *nodes: PlayedNode) -> None:
     """As somebody does who tidies up; the operator has seen them as they are now."""
-    seen = looks(control_plane)
+    seen = polls(control_plane)
     # one look may have begun before the last renewal
-    wait_until(lambda: looks(control_plane) >= seen + 2, "the Leases were looked at")
+    wait_until(lambda: polls(control_plane) >= seen + 2, "the Leases were looked at")
     control_plane.kubectl("delete", "lease", "-n", names.AGENTS_NAMESPACE, *(node.name for node in nodes))
 
 
@@ -75,8 +75,8 @@ def test_one_that_is_gone_takes_its_free_devices_along_and_brings_them_back(
     fall_silent(node)
     node.wait_condition("AgentReady", "Unknown", names.Reason.LEASE_EXPIRED)
     node.wait_condition("Ready", "False", names.Reason.LEASE_EXPIRED)
-    told = node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
-    assert "check whether it runs on this node" in told[0]
+    messages = node.wait_events(names.Reason.LEASE_EXPIRED, about=node.nd_name())
+    assert "check whether it runs on this node" in messages[0]
     node.wait_shown(1)
     node.wait_condition("Advertised", "True", names.Reason.FREE_WITHDRAWN)
     node.wait_events(names.Reason.FREE_WITHDRAWN, about=node.nd_name())
@@ -99,7 +99,7 @@ def test_one_that_is_gone_takes_its_free_devices_along_and_brings_them_back(
     assert len(node.events(names.Reason.FREE_WITHDRAWN, about=node.nd_name())) == 1
 
 
-def test_a_returning_agent_that_speaks_is_believed_at_once(
+def test_a_returning_agent_that_renews_its_lease_is_ready_at_once(
     operator: OperatorProcess, played: Callable[[], PlayedNode]
 ) -> None:
     node = played()
@@ -120,13 +120,13 @@ def test_many_together_are_no_fault_of_theirs(
         fall_silent(node)
     for node in nodes:
         node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
-    told = nodes[0].wait_events("ManyAgentLeasesExpired", about=names.AGENTS_NAMESPACE)
+    messages = nodes[0].wait_events("ManyAgentLeasesExpired", about=names.AGENTS_NAMESPACE)
     # told as soon as it is clear that they are too many to be dead: the third may be seen a look later
     # and beside nodes of other tests that the garbage collector has not got to yet
-    assert re.match(r"[23] of \d+ agents", told[0])
-    seen = looks(installed)
+    assert re.match(r"[23] of \d+ agents", messages[0])
+    seen = polls(installed)
     # as many looks as the grace takes, and more
-    wait_until(lambda: looks(installed) >= seen + 4, "the Leases were looked at again")
+    wait_until(lambda: polls(installed) >= seen + 4, "the Leases were looked at again")
     assert [node.shown() for node in nodes] == [("4", "4")] * 3
     assert nodes[0].events(names.Reason.LEASE_EXPIRED, about=nodes[0].nd_name()) == []
     for node in nodes:
@@ -164,8 +164,8 @@ def test_many_leases_that_are_deleted_together_are_no_fault_of_the_agents(
     delete_leases(installed, *nodes)
     for node in nodes:
         node.wait_condition("AgentReady", "Unknown", names.Reason.LEASES_EXPIRED_TOGETHER)
-    seen = looks(installed)
-    wait_until(lambda: looks(installed) >= seen + 4, "the Leases were looked at again")
+    seen = polls(installed)
+    wait_until(lambda: polls(installed) >= seen + 4, "the Leases were looked at again")
     assert [node.shown() for node in nodes] == [("4", "4")] * 3
     for node in nodes:
         node.renew_lease()
@@ -186,13 +186,13 @@ def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
     operator.reach_by(proxy.url)
     for each in (node, other):
         each.renew_lease()
-    since, seen = now_text(), looks(installed)
+    since, seen = now_text(), polls(installed)
     operator.start()
     wait_until(lambda: refused.given > 0, "the Leases were asked for")
     # numbers go on meanwhile; also that the other node was looked at is known then
     node.publish(healthy=3, broken=1, allocations=[HELD])
     node.wait_shown(3)
-    wait_until(lambda: looks(installed) > seen, "the Leases were listed")
+    wait_until(lambda: polls(installed) > seen, "the Leases were listed")
     other.publish(healthy=2, broken=2, allocations=[HELD])
     other.wait_shown(2)
     other.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
@@ -203,7 +203,7 @@ def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
         assert each.events(names.Reason.LEASE_MISSING, about=each.nd_name()) == []
 
 
-def test_a_node_made_anew_has_nothing_of_the_one_before(
+def test_a_recreated_node_has_nothing_of_the_one_before(
     installed: ControlPlane, operator: OperatorProcess, played: Callable[[], PlayedNode]
 ) -> None:
     node = played()

@@ -23,19 +23,19 @@ def node(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
     operator.close()
 
 
-def agent_says(node: PlayedNode, runtime: str) -> None:
+def publish_runtime(node: PlayedNode, runtime: str) -> None:
     node.publish(healthy=4, agent={"version": "0.1.0", "runtime": runtime})
 
 
 def test_a_node_moves_from_one_runtime_to_the_other_and_back(node: PlayedNode) -> None:
-    agent_says(node, names.RUNTIME_KUBELET)
+    publish_runtime(node, names.RUNTIME_KUBELET)
     node.wait_condition(Condition.ADVERTISED, "False", Reason.BY_KUBELET)
     node.kubelet_writes(capacity={GPU: "4"}, allocatable={GPU: "4"})
     node.wait_condition(Condition.ADVERTISED, "True", Reason.BY_KUBELET)
     node.wait_condition(Condition.READY, "True")
     assert node.owners() == {"kubelet"}
     # the agent moves; the kubelet forgets, and leaves a 0
-    agent_says(node, names.RUNTIME_NRI)
+    publish_runtime(node, names.RUNTIME_NRI)
     node.wait_condition(Condition.CONFLICT, "True", Reason.FOREIGN_OWNER)
     node.kubelet_writes(capacity={GPU: "0"}, allocatable={GPU: "0"})
     # as in docs/operations.md; the kubelet takes its allocatable back at its next sync
@@ -45,7 +45,7 @@ def test_a_node_moves_from_one_runtime_to_the_other_and_back(node: PlayedNode) -
     node.wait_shown(4)
     node.wait_condition(Condition.CONFLICT, "False")
     # and back: the operator lets go, and says nothing of what the kubelet does then
-    agent_says(node, names.RUNTIME_KUBELET)
+    publish_runtime(node, names.RUNTIME_KUBELET)
     node.wait_shown(None)
     node.kubelet_writes(capacity={GPU: "3"}, allocatable={GPU: "2"})
     node.wait_condition(Condition.ADVERTISED, "True", Reason.BY_KUBELET)

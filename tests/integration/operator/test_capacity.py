@@ -53,7 +53,7 @@ def test_each_change_of_the_numbers_reaches_the_node(advertised: PlayedNode) -> 
     assert ready["observedGeneration"] == 1
 
 
-def test_ready_says_what_is_missing_first(node: PlayedNode) -> None:
+def test_ready_names_what_is_missing_first(node: PlayedNode) -> None:
     node.publish(healthy=2)
     node.wait_condition("Ready", "False", names.Reason.LEASE_MISSING)
     node.renew_lease()
@@ -142,7 +142,7 @@ def test_a_deleted_nodedevice_takes_its_capacity_along_and_brings_it_back(advert
     advertised.wait_condition("Ready", "True")
 
 
-def test_a_nodedevice_that_its_agent_makes_anew_changes_nothing_on_the_node(
+def test_a_nodedevice_recreated_by_its_agent_changes_nothing_on_the_node(
     installed: ControlPlane, advertised: PlayedNode
 ) -> None:
     def written() -> list[str]:
@@ -179,8 +179,8 @@ def test_a_plugin_whose_list_is_taken_in_part_shows_in_ready_and_as_an_event(adv
     since = advertised.conditions()["Registered"]["lastTransitionTime"]
     advertised.publish(healthy=4, conditions=[*others, {**refused, "lastTransitionTime": since}])
     assert advertised.wait_condition("Ready", "True", names.Reason.DEVICES_REFUSED)["message"] == "gpu-0 twice"
-    told = advertised.wait_events(names.Reason.DEVICES_REFUSED, about=advertised.nd_name())
-    assert told == [f"{GPU} on {advertised.name}: gpu-0 twice"]
+    messages = advertised.wait_events(names.Reason.DEVICES_REFUSED, about=advertised.nd_name())
+    assert messages == [f"{GPU} on {advertised.name}: gpu-0 twice"]
 
 
 def test_a_nodedevice_that_this_node_object_does_not_own_is_ignored(node: PlayedNode) -> None:
@@ -194,7 +194,7 @@ def test_a_nodedevice_that_this_node_object_does_not_own_is_ignored(node: Played
     node.wait_shown(4, NIC)
 
 
-def test_a_node_made_anew_gets_its_capacity_from_its_new_agent(installed: ControlPlane, advertised: PlayedNode) -> None:
+def test_a_recreated_node_gets_its_capacity_from_its_new_agent(installed: ControlPlane, advertised: PlayedNode) -> None:
     installed.remove_node(advertised.name)
     again = PlayedNode(installed, advertised.name)
     assert again.shown() == (None, None)
@@ -205,7 +205,7 @@ def test_a_node_made_anew_gets_its_capacity_from_its_new_agent(installed: Contro
 
 
 @pytest.mark.parametrize("number", ["4", "9"])
-def test_a_node_made_anew_while_no_operator_ran_is_judged_as_new(
+def test_a_node_recreated_while_no_operator_ran_is_new(
     operator: OperatorProcess, installed: ControlPlane, advertised: PlayedNode, number: str
 ) -> None:
     stored = advertised.conditions()["Advertised"]["lastTransitionTime"]
@@ -279,9 +279,9 @@ class TestNothingToDo:
         assert operator.stop() == 0
         written = len(operator_writes(installed))
         operator.start()
-        looks = "nodedevice_operator_reconcile_duration_seconds_count"
+        reconciles = "nodedevice_operator_reconcile_duration_seconds_count"
         nodes = len(list(installed.client.list(type(advertised.node))))
-        wait_until(lambda: operator.metric(looks) >= nodes, "every node was looked at", 20)
+        wait_until(lambda: operator.metric(reconciles) >= nodes, "every node was looked at", 20)
         other = self.barrier(operator, played)
         new = [e for e in operator_writes(installed)[written:] if other not in e["requestURI"]]
         assert new == []

@@ -175,7 +175,7 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
             node.remove()
 
 
-def test_what_happened_to_a_device_is_told_once_across_a_change_of_leader(
+def test_a_change_of_a_device_is_one_event_across_a_change_of_leader(
     pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
 ) -> None:
     first, second = pair
@@ -198,7 +198,7 @@ def lease_age_seconds(control_plane: ControlPlane) -> float:
     return time.time() - found.spec.renewTime.timestamp()
 
 
-def test_what_happens_while_nobody_leads_is_told_by_the_next(
+def test_the_next_leader_reports_what_happened_while_nobody_led(
     installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
 ) -> None:
     first, second = pair

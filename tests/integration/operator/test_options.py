@@ -111,7 +111,7 @@ def phase(node: PlayedNode, namespace: str) -> str | None:
     return None if pod.metadata.deletionTimestamp else str(pod.status.phase)
 
 
-def told(node: PlayedNode, namespace: str, reason: str) -> list[str]:
+def pod_events(node: PlayedNode, namespace: str, reason: str) -> list[str]:
     return [str(event.message) for event in node.client.list(Event, namespace=namespace) if event.reason == reason]
 
 
@@ -129,13 +129,13 @@ def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
     node.publish(healthy=2, allocations=held)
     node.wait_shown(2)
     node.publish(healthy=1, broken=1, allocations=held)
-    wait_until(lambda: told(node, namespace, "DeviceEvictionRefused") != [], "the budget is in the way", 20)
+    wait_until(lambda: pod_events(node, namespace, "DeviceEvictionRefused") != [], "the budget is in the way", 20)
     assert phase(node, namespace) == "Running"
     cluster.kubectl("delete", "pdb", "all-stay", "--namespace", namespace)
     wait_until(lambda: phase(node, namespace) is None, "the pod is evicted", 40)
-    wait_until(lambda: told(node, namespace, "DeviceEviction") != [], "it is told", 20)
-    assert told(node, namespace, "DeviceEviction") == [f"evicted from {node.name}: gpu-1 of {GPU} unhealthy"]
-    assert len(told(node, namespace, "DeviceEvictionRefused")) == 1
+    wait_until(lambda: pod_events(node, namespace, "DeviceEviction") != [], "it is told", 20)
+    assert pod_events(node, namespace, "DeviceEviction") == [f"evicted from {node.name}: gpu-1 of {GPU} unhealthy"]
+    assert len(pod_events(node, namespace, "DeviceEvictionRefused")) == 1
     assert not [line for line in operator.lines() if line["event"].startswith("API server is unreachable")]
     # nobody plays the end of its container here
     cluster.kubectl("delete", "pod", "held", "--namespace", namespace, "--grace-period=0", "--force", check=False)

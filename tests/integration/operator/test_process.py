@@ -42,7 +42,7 @@ def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         pytest.param("httpAdress: x", "unknown field `httpAdress`; did you mean httpAddress?", id="typo"),
         pytest.param("logLevel: loud", "logLevel", id="value"),
@@ -51,16 +51,16 @@ def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProc
         pytest.param("{", "is not YAML", id="no YAML"),
     ],
 )
-def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path, content: str, said: str) -> None:
+def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text(content)
     done = run_program("run", "--config", str(file))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_without_a_kubeconfig_it_says_so(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:
     done = run_program("run", "--kubeconfig", str(tmp_path / "none"))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
@@ -120,8 +120,8 @@ def test_an_api_server_that_is_not_there(operator: OperatorProcess, tmp_path: Pa
     wait_until(lambda: "is unreachable" in operator.get("/healthz")[1], "/healthz tells it")
     assert operator.get("/healthz")[0] == 200
     assert operator.get("/readyz")[0] == 503
-    told = [line for line in operator.lines() if line["level"] == "error"]
-    assert [line["event"] for line in told] == ["API server is unreachable; retrying"]
+    logged = [line for line in operator.lines() if line["level"] == "error"]
+    assert [line["event"] for line in logged] == ["API server is unreachable; retrying"]
     assert operator.stop() == 0
 
 
@@ -143,16 +143,14 @@ def test_an_api_server_that_goes_away_and_comes_back(installed: ControlPlane, op
         node.remove()
 
 
-def test_an_account_without_rights_is_told_which(
-    installed: ControlPlane, operator: OperatorProcess, tmp_path: Path
-) -> None:
+def test_missing_rights_are_named(installed: ControlPlane, operator: OperatorProcess, tmp_path: Path) -> None:
     installed.kubectl("create", "serviceaccount", "nobody", "--namespace", SYSTEM_NAMESPACE, check=False)
     installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nobody", tmp_path / "kubeconfig")
     operator.launch()
     wait_until(lambda: "forbids GET nodes" in operator.get("/healthz")[1], "/healthz tells it")
-    told = [(line["verb"], line["what"]) for line in operator.lines() if "denies access" in line["event"]]
-    assert ("GET", "nodes") in told
-    assert len(told) == len(set(told))
+    logged = [(line["verb"], line["what"]) for line in operator.lines() if "denies access" in line["event"]]
+    assert ("GET", "nodes") in logged
+    assert len(logged) == len(set(logged))
     assert operator.get("/readyz")[0] == 503
     assert operator.stop() == 0
 

@@ -63,7 +63,7 @@ class Siege:
         # what is killed and not started again yet
         self._dead: list[Program] = []
         self._is_etcd_paused = False
-        self._is_heard_at = 0.0
+        self._is_served_at = 0.0
         self._to_calm: list[float] = []
         self._to_right: list[float] = []
         self._undo = ExitStack()
@@ -147,7 +147,7 @@ class Siege:
 
     def _start_api_server(self, control_plane: ControlPlane) -> None:
         control_plane.start_apiserver()
-        self._is_heard_at = time.monotonic() + _API_ASKS_SECONDS
+        self._is_served_at = time.monotonic() + _API_ASKS_SECONDS
 
     def _start(self, program: Program) -> None:
         program.process.start()
@@ -211,7 +211,7 @@ class Siege:
         found = [f"{name}: {text}" for name, program in programs.items() if (text := _missing(program))]
         if not found and not _leads(self._stack.operator):
             found.append("no operator leads")
-        if time.monotonic() < self._is_heard_at:
+        if time.monotonic() < self._is_served_at:
             found.append("who asked the API server too early may still wait, as it bade them")
         try:
             found += [f"{node} has not published" for node in self.nodes if not self._is_published(node)]
@@ -222,8 +222,8 @@ class Siege:
     def _is_published(self, node: str) -> bool:
         """Which devices are broken, not how many: as many others may have been before."""
         status = self._status(node)
-        told = {device["id"] for device in status.get("devices", ()) if device["health"] == "Unhealthy"}
-        return told == self._broken[node] and status.get("allocated") == PODS
+        published = {device["id"] for device in status.get("devices", ()) if device["health"] == "Unhealthy"}
+        return published == self._broken[node] and status.get("allocated") == PODS
 
     def _is_right(self) -> bool:
         for name in self.nodes:
@@ -232,8 +232,8 @@ class Siege:
             if (shown.capacity.get(RESOURCE), shown.allocatable.get(RESOURCE)) != (wanted, wanted):
                 return False
             # told as well: it is what an operator that starts next knows of it
-            told = {each["type"]: each["status"] for each in self._status(name)["conditions"]}
-            if told.get(Condition.ADVERTISED) != "True":
+            published = {each["type"]: each["status"] for each in self._status(name)["conditions"]}
+            if published.get(Condition.ADVERTISED) != "True":
                 return False
         return True
 

@@ -28,9 +28,9 @@ class Witness:
         self._resource = resource
         self._in_use = in_use
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="witness", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="witness", daemon=True)
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         """Watch, and begin anew where an outage ended it, until the end."""
         version: str | None = None
         while not self._ended.is_set():

@@ -12,7 +12,7 @@ import signal
 from pathlib import Path
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.fakes.plugin_process import run_until_told
+from tests.fakes.plugin_process import run_until_stopped
 
 _PAUSE_SECONDS = (0.03, 0.3)
 
@@ -52,7 +52,7 @@ async def main() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, calm.set)
     plugin = FakePlugin(arguments.resource, all_healthy(arguments.count))
     async with asyncio.TaskGroup() as group:
-        group.create_task(run_until_told(plugin, arguments.plugin_dir))
+        group.create_task(run_until_stopped(plugin, arguments.plugin_dir))
         group.create_task(flap(plugin, arguments.count, random.Random(arguments.seed), calm))
 
 

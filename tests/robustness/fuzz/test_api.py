@@ -41,9 +41,9 @@ class Answers(httpx2.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self.patched = asyncio.Event()
-        self.tell(b"{}")
+        self.respond(b"{}")
 
-    def tell(
+    def respond(
         self, body: bytes, lines: bytes | None = None, status: int = 200, headers: dict[str, str] | None = None
     ) -> None:
         self.body, self.lines, self.status = body, lines, status
@@ -218,7 +218,7 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
             ObjectInformer(cluster, PodObject, {}, IgnoredEvents()).list_and_watch,
             ObjectInformer(cluster, NodeDeviceObject, {}, IgnoredEvents()).list_and_watch,
         ):
-            answers.tell(body, lines, status, headers)
+            answers.respond(body, lines, status, headers)
             with contextlib.suppress(ApiRequestError):
                 await call()
 
@@ -246,7 +246,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         manager = manager_with_devices()
 
         lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
-        answers.tell(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
+        answers.respond(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
         with contextlib.suppress(ApiRequestError):
             await ObjectInformer(cluster, PodObject, {}, PodsOf(manager)).list_and_watch()
         status_of(manager, GPU, {})
@@ -259,7 +259,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
     cluster = connect(answers)
 
     async def one(objects: list[Any]) -> None:
-        answers.tell(as_json({"items": objects}))
+        answers.respond(as_json({"items": objects}))
         try:
             await cluster.node_devices_of("node-a")
         except ApiRequestError:
@@ -279,7 +279,7 @@ def test_any_observed_node_device(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     cluster = connect(answers)
 
     async def one(found: Any) -> None:
-        answers.tell(as_json({**found, "items": [found]}))
+        answers.respond(as_json({**found, "items": [found]}))
         try:
             await cluster.node_devices_of("node-a")
         except ApiRequestError:

@@ -98,7 +98,7 @@ def test_any_config_file(fuzz: Fuzzer, tmp_path: Path) -> None:
         try:
             found = load(file, {})
         except AgentSettingsError as wrong:
-            _say(str(wrong))
+            _progress(str(wrong))
             return
         assert isinstance(found, AgentSettings)
         for generic in found.plugins.generic:
@@ -116,7 +116,7 @@ def test_any_state_file(fuzz: Fuzzer, tmp_path: Path) -> None:
         try:
             state = read_state(file)
         except StateFileError as wrong:
-            _say(str(wrong))
+            _progress(str(wrong))
             return
         ids = simulated_ids(settings.prefix(), settings.count if state.count is None else state.count)
         simulated_devices(ids, settings.numa_nodes, state)
@@ -139,7 +139,7 @@ def test_any_memory_of_gpus(fuzz: Fuzzer, tmp_path: Path) -> None:
         try:
             known = memory.read(tmp_path)
         except memory.MemoryUnreadable as wrong:
-            _say(str(wrong))
+            _progress(str(wrong))
             return
         fleet = Fleet(HealthRules(), known)
         for uuid, each in fleet.gpus.items():
@@ -148,8 +148,10 @@ def test_any_memory_of_gpus(fuzz: Fuzzer, tmp_path: Path) -> None:
         store.write(fleet.remembered())
 
     boot_id = msgspec.json.decode(written)["boot_id"]
-    told = shaped({"uuid": mostly(st.just("GPU-b"), texts), "model": texts, "numa_node": st.integers(-1, 1 << 70)})
-    remembered = shaped({"gpu": told, "mark": shaped({"reason": texts, "message": texts}), "is_away": st.booleans()})
+    reported = shaped({"uuid": mostly(st.just("GPU-b"), texts), "model": texts, "numa_node": st.integers(-1, 1 << 70)})
+    remembered = shaped(
+        {"gpu": reported, "mark": shaped({"reason": texts, "message": texts}), "is_away": st.booleans()}
+    )
     whole = shaped({"boot_id": st.just(boot_id), "gpus": some(remembered)}).map(as_json)
     fuzz(check, st.one_of(nearly([written]), st.sampled_from(_ODD_JSON), whole))
 
@@ -165,12 +167,12 @@ def test_any_listing_of_simulated_devices(fuzz: Fuzzer, tmp_path: Path) -> None:
         try:
             read_listings(tmp_path)
         except StateFileError as wrong:
-            _say(str(wrong))
+            _progress(str(wrong))
 
     fuzz(check, st.one_of(nearly([written]), st.sampled_from(_ODD_JSON), values.map(as_json)))
 
 
-def _say(sentence: str) -> None:
+def _progress(sentence: str) -> None:
     """It goes to a terminal or a log."""
     assert sentence
     assert len(sentence) < 5000, len(sentence)

@@ -73,7 +73,7 @@ def test_schema(path: str, schema: Schema) -> None:
 
 
 @pytest.mark.parametrize(("path", "schema"), every_schema())
-def test_rules_say_what_to_do(path: str, schema: Schema) -> None:
+def test_messages_of_rules_name_the_remedy(path: str, schema: Schema) -> None:
     for rule in schema.get("x-kubernetes-validations", []):
         # a `reason` would make the API server drop the message
         assert {"rule", "message"} <= set(rule) <= {"rule", "message", "fieldPath"}, path

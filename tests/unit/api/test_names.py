@@ -63,7 +63,7 @@ alike_resources = st.from_regex(r"[ab](\.?[ab]){0,3}/[aAb]([-_.]{0,2}[aAb]){0,3}
 
 
 @given(st.tuples(alike_nodes, alike_resources), st.tuples(alike_nodes, alike_resources))
-def test_pairs_that_look_alike_are_told_apart(one: tuple[str, str], other: tuple[str, str]) -> None:
+def test_similar_pairs_are_distinguished(one: tuple[str, str], other: tuple[str, str]) -> None:
     assert (node_device_name(*one) == node_device_name(*other)) == (one == other)
     assert SUBDOMAIN.fullmatch(node_device_name(*one))
 

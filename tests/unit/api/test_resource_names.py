@@ -8,7 +8,7 @@ def test_good_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("gpu", "domain/name"),
         ("", "domain/name"),
@@ -24,5 +24,5 @@ def test_good_names(name: str) -> None:
         (".".join(["a" * 60] * 5) + "/gpu", "244"),
     ],
 )
-def test_bad_names_say_what_is_wrong(name: str, says: str) -> None:
-    assert says in resource_name_problem(name)
+def test_errors_of_bad_names_name_what_is_wrong(name: str, message: str) -> None:
+    assert message in resource_name_problem(name)

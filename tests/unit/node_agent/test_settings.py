@@ -117,7 +117,7 @@ GROUP = "plugins: {generic: [{resourceName: a.b/c, groups: [{paths: [{path: /dev
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(
             "somebody: n1\n", ["`somebody`", "known are", "nodeName"], id="an odd key is named, and the known ones"
@@ -157,27 +157,27 @@ GROUP = "plugins: {generic: [{resourceName: a.b/c, groups: [{paths: [{path: /dev
         pytest.param("\x00", ["is not YAML"], id="zero byte"),
     ],
 )
-def test_an_invalid_file_is_one_line_that_names_the_key(tmp_path: Path, text: str, said: list[str]) -> None:
+def test_an_invalid_file_is_one_line_that_names_the_key(tmp_path: Path, text: str, message: list[str]) -> None:
     file = written(tmp_path, text)
     result = run("--config", str(file), "--node-name", "n1")
     assert result.exit_code == 2
     assert result.output.startswith(f"nodedevice-agent: config file {file}")
     assert result.output.count("\n") == 1
-    assert all(part in result.output for part in said)
+    assert all(part in result.output for part in message)
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         pytest.param(lambda path: None, "No such file", id="not there"),
         pytest.param(lambda path: path.mkdir(), "directory", id="a folder"),
         pytest.param(lambda path: path.write_bytes(b"\xff\xfe\x00"), "is not YAML", id="no text"),
     ],
 )
-def test_an_unreadable_file_is_an_error(tmp_path: Path, make: Any, said: str) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path, make: Any, message: str) -> None:
     make(tmp_path / "agent.yaml")
     result = run("--config", str(tmp_path / "agent.yaml"))
-    assert (result.exit_code, said in result.output, result.output.count("\n")) == (2, True, 1)
+    assert (result.exit_code, message in result.output, result.output.count("\n")) == (2, True, 1)
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path, started_with: list[AgentSettings]) -> None:
@@ -201,7 +201,7 @@ def test_a_flag_that_cannot_be_is_refused_by_name(flag: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         pytest.param({"--http-address": "here"}, "--http-address 'here': must be HOST:PORT", id="http address"),
         pytest.param(
@@ -222,7 +222,9 @@ def test_a_flag_that_cannot_be_is_refused_by_name(flag: str) -> None:
         ),
     ],
 )
-def test_the_program_ends_with_one_line_where_it_cannot_run(tmp_path: Path, wrong: dict[str, str], said: str) -> None:
+def test_the_program_ends_with_one_line_where_it_cannot_run(
+    tmp_path: Path, wrong: dict[str, str], message: str
+) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "yaml").write_text("{{{")
     (tmp_path / "list").write_text("clusters: [here]\nusers: there\ncontexts: 7\ncurrent-context: x\n")
@@ -249,4 +251,4 @@ def test_the_program_ends_with_one_line_where_it_cannot_run(tmp_path: Path, wron
     assert "Traceback" not in ended.stderr
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("nodedevice-agent: ")
-    assert said in last
+    assert message in last

@@ -20,16 +20,16 @@ async def _ended(failure: Exception | None) -> asyncio.Task[None]:
 
 
 @pytest.mark.parametrize(
-    ("failure", "said"),
+    ("failure", "expected"),
     [
         (ValueError("two\nlines"), "the task leases has ended (ValueError: two lines), which is a bug"),
         (None, "the task leases has ended (it returned), which is a bug"),
     ],
 )
-async def test_a_bug_is_one_line(failure: Exception | None, said: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_one_line(failure: Exception | None, expected: str, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(TaskEnded) as ended:
         _raise_failure(await _ended(failure))
-    assert str(ended.value).startswith(said)
+    assert str(ended.value).startswith(expected)
     assert "\n" not in str(ended.value)
     assert [record.message for record in caplog.records] == ["background task ended unexpectedly"]
 

@@ -27,7 +27,7 @@ def get(address: tuple[str, int], path: str) -> tuple[int, str]:
             return refused.code, refused.read().decode()
 
 
-def test_pages_tell_what_is_wrong_and_only_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_show_what_is_wrong_and_only_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     api = ApiHealth("https://api")
     missing: list[str] = ["the list of Nodes is not complete"]
     health = Health(api, lambda: tuple(missing))

@@ -45,7 +45,7 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         ("http_address: a:1", "unknown field `http_address`; did you mean httpAddress?"),
         ("zzz: 1", "unknown field `zzz`; known are agentGraceSeconds,"),
@@ -74,17 +74,17 @@ def test_a_file_of_json_is_read_as_json(tmp_path: Path) -> None:
         ("text", "must be a mapping"),
     ],
 )
-def test_errors_name_the_key(tmp_path: Path, content: str, said: str) -> None:
+def test_errors_name_the_key(tmp_path: Path, content: str, expected: str) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text(content)
     with pytest.raises(OperatorSettingsError) as refused:
         settings.load(file, {})
-    assert said in str(refused.value)
+    assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         (
             ["--held-device-policy", "a.b/c=evict", "--held-device-policy", "a.b/d=bar"],
@@ -96,12 +96,12 @@ def test_errors_name_the_key(tmp_path: Path, content: str, said: str) -> None:
         ),
     ],
 )
-def test_errors_name_the_flag_also_where_there_is_a_file(given: list[str], said: str, tmp_path: Path) -> None:
+def test_errors_name_the_flag_also_where_there_is_a_file(given: list[str], expected: str, tmp_path: Path) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text("logLevel: debug\n")
     for options in ([], ["--config", str(file)]):
         done = CliRunner().invoke(__main__.main, ["run", *options, *given])
-        assert (done.exit_code, done.output) == (2, f"nodedevice-operator: {said}\n")
+        assert (done.exit_code, done.output) == (2, f"nodedevice-operator: {expected}\n")
 
 
 def test_a_file_that_is_not_there() -> None:

@@ -42,7 +42,7 @@ def break_(settings: AgentSettings, resource: str, device: str) -> None:
 @_node_settings
 @_resource
 @_device
-def mend(settings: AgentSettings, resource: str, device: str) -> None:
+def recover(settings: AgentSettings, resource: str, device: str) -> None:
     """Make DEVICE healthy again."""
     control.set_health(Path(settings.state_dir), resource, device, healthy=True)
 

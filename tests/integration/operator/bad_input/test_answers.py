@@ -20,7 +20,7 @@ class TestAnswers:
     """Answers to the one write that matters most."""
 
     @pytest.mark.parametrize(
-        ("status", "body", "headers", "count", "said"),
+        ("status", "body", "headers", "count", "message"),
         [
             pytest.param(409, refusal(409, "Conflict", "the object has been modified"), {}, 1, None, id="409"),
             pytest.param(
@@ -57,15 +57,15 @@ class TestAnswers:
         body: bytes,
         headers: dict[str, str],
         count: int,
-        said: str | None,
+        message: str | None,
     ) -> None:
         path = f"/nodes/{node.name}/status"
         rule = proxy.rule("PATCH", path, count, status, body, {"Content-Type": "application/json", **headers})
         node.publish(healthy=3, broken=1)
         node.wait_shown(3)
         assert rule.given == count
-        if said is not None:
-            assert len(logged.lines(said)) == 1
+        if message is not None:
+            assert len(logged.lines(message)) == 1
         assert logged.lines("API server denies access; grant the rights of the chart's role nodedevice-operator") == []
 
 

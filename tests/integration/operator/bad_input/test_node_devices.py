@@ -41,9 +41,9 @@ class TestNodeDevices:
             status = NodeDevice.Status.from_dict({"metadata": {"name": name}, "status": full(healthy=9)})
             node.client.apply(status, field_manager="admin", force=True)
             node.verify_follows()
-            told = condition_of(node, name, "Advertised")
-            assert (told["status"], told["reason"]) == ("False", names.Reason.WRONG_NAME)
-            assert f"belongs in the NodeDevice {node.nd_name()}" in told["message"]
+            reported = condition_of(node, name, "Advertised")
+            assert (reported["status"], reported["reason"]) == ("False", names.Reason.WRONG_NAME)
+            assert f"belongs in the NodeDevice {node.nd_name()}" in reported["message"]
             node.wait_condition("Ready", "True")
         finally:
             delete(node.client, NodeDevice, name)
@@ -68,7 +68,7 @@ class TestNodeDevices:
         finally:
             delete(installed.client, NodeDevice, name)
 
-    def test_one_for_which_no_agent_speaks(self, node: PlayedNode, bystander: PlayedNode) -> None:
+    def test_one_without_an_agent(self, node: PlayedNode, bystander: PlayedNode) -> None:
         owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
         name = node.nd_name(NIC)
         body = {
@@ -169,8 +169,8 @@ class TestNodeDevices:
         """What an API server with a newer CRD would send: more fields, and some that have become something else."""
         found: Any = node.client.get(NodeDevice, node.nd_name())
         body = found.to_dict()
-        for change, is_told in (({"partitions": [{"of": "gpu-0"}]}, False), ({"devices": {"gpu-0": {}}}, True)):
-            version = int(body["metadata"]["resourceVersion"]) + is_told
+        for change, is_reported in (({"partitions": [{"of": "gpu-0"}]}, False), ({"devices": {"gpu-0": {}}}, True)):
+            version = int(body["metadata"]["resourceVersion"]) + is_reported
             body["metadata"]["resourceVersion"] = str(version)
             sent = {**body, "status": {**body["status"], **change}}
             line = json.dumps({"type": "MODIFIED", "object": sent}).encode() + b"\n"

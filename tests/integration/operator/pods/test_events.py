@@ -11,7 +11,7 @@ from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, NIC, PlayedNode
 
 
-def test_waiting_pods_are_told_once_per_reason(node: PlayedNode, pods: Pods, installed: ControlPlane) -> None:
+def test_waiting_pods_get_one_event_per_reason(node: PlayedNode, pods: Pods, installed: ControlPlane) -> None:
     uid = pods.run("pod-a", node.name)
 
     def waits(reason: str, message: str) -> dict[str, Any]:
@@ -23,8 +23,8 @@ def test_waiting_pods_are_told_once_per_reason(node: PlayedNode, pods: Pods, ins
     assert first == f"container main waits for {GPU} on {node.name}: NotEnoughDevices (0 of 2 are free)"
     node.publish(healthy=4, waiting=[waits("NotEnoughDevices", "1 of 2 are free")])
     node.publish(healthy=4, waiting=[waits("AllocateFailed", "the device plugin refused")])
-    told = node.wait_events("DevicesWaiting", 2, about="pod-a", namespace=pods.namespace)
-    assert len(told) == 2
+    matching = node.wait_events("DevicesWaiting", 2, about="pod-a", namespace=pods.namespace)
+    assert len(matching) == 2
     # of a pod on another node nobody hears
     stranger = PlayedNode(installed)
     try:
@@ -39,7 +39,7 @@ def test_waiting_pods_are_told_once_per_reason(node: PlayedNode, pods: Pods, ins
         stranger.remove()
 
 
-def test_devices_that_break_together_are_told_together(node: PlayedNode) -> None:
+def test_devices_that_break_together_are_one_event(node: PlayedNode) -> None:
     node.publish(healthy=1, broken=3)
     (message,) = node.wait_events("DeviceUnhealthy", about=node.nd_name())
     assert message == f"3 devices (gpu-1, gpu-2, gpu-3) of {GPU} on {node.name} unhealthy (ReportedUnhealthy)"
@@ -53,19 +53,21 @@ def test_devices_that_break_together_are_told_together(node: PlayedNode) -> None
 
 
 @pytest.mark.kubelet("weak spot 11")
-def test_the_pod_that_holds_a_broken_device_is_told_too(installed: ControlPlane, node: PlayedNode, pods: Pods) -> None:
+def test_the_pod_that_holds_a_broken_device_gets_an_event_too(
+    installed: ControlPlane, node: PlayedNode, pods: Pods
+) -> None:
     uid = pods.run("pod-a", node.name)
     held = [pods.holds("pod-a", uid, "gpu-3")]
     node.publish(healthy=4, allocations=held)
     pods.wait_devices("pod-a", "gpu-3")
     node.publish(healthy=3, broken=1, allocations=held)
-    told = node.wait_events("DeviceUnhealthy", about="pod-a", namespace=pods.namespace)
-    assert told == [
+    matching = node.wait_events("DeviceUnhealthy", about="pod-a", namespace=pods.namespace)
+    assert matching == [
         f"1 device (gpu-3) of {GPU} on {node.name} unhealthy (ReportedUnhealthy); held by this pod until it ends"
     ]
     node.publish(healthy=4, allocations=held)
-    told = node.wait_events("DeviceRecovered", about="pod-a", namespace=pods.namespace)
-    assert told == [f"1 device (gpu-3) of {GPU} on {node.name} healthy again"]
+    matching = node.wait_events("DeviceRecovered", about="pod-a", namespace=pods.namespace)
+    assert matching == [f"1 device (gpu-3) of {GPU} on {node.name} healthy again"]
     # of a pod on another node nobody hears, whatever an agent says of it
     stranger = PlayedNode(installed)
     try:
@@ -81,7 +83,7 @@ def test_the_pod_that_holds_a_broken_device_is_told_too(installed: ControlPlane,
         stranger.remove()
 
 
-def test_a_pod_that_not_injected_its_devices_is_told_each_time(
+def test_a_pod_without_its_devices_gets_an_event_each_time(
     installed: ControlPlane, node: PlayedNode, pods: Pods
 ) -> None:
     uid, early = pods.run("pod-a", node.name), pods.run("pod-b", node.name)
@@ -93,7 +95,7 @@ def test_a_pod_that_not_injected_its_devices_is_told_each_time(
     node.publish(healthy=3, broken=1, allocations=[without])
     node.publish(healthy=4, allocations=[well])
     node.publish(healthy=4, allocations=[without])
-    wait_until(lambda: times_told(installed, pods, "pod-a") == 2, "it is told at the second transition")
+    wait_until(lambda: times_reported(installed, pods, "pod-a") == 2, "it is told at the second transition")
     # a pod that ran before its resource was known here, and one that is not of this node
     stranger = PlayedNode(installed)
     try:
@@ -109,14 +111,14 @@ def test_a_pod_that_not_injected_its_devices_is_told_each_time(
         node.publish(healthy=4, allocations=[without, false], state="Stopped")
         node.wait_events("EndpointStopped", about=node.nd_name())
         assert node.events("DevicesNotInjected", "pod-c", pods.namespace) == []
-        assert times_told(installed, pods, "pod-a") == 2
+        assert times_reported(installed, pods, "pod-a") == 2
     finally:
         pods.remove("pod-c")
         stranger.remove()
 
 
-def times_told(control_plane: ControlPlane, pods: Pods, name: str) -> int:
+def times_reported(control_plane: ControlPlane, pods: Pods, name: str) -> int:
     """How often it was told of that pod; the same again within some minutes is one Event that counts."""
     found = control_plane.client.list(Event, namespace=pods.namespace)
-    told = [e for e in found if (e.reason, e.involvedObject.name) == ("DevicesNotInjected", name)]
-    return sum(event.count or 0 for event in told)
+    matching = [e for e in found if (e.reason, e.involvedObject.name) == ("DevicesNotInjected", name)]
+    return sum(event.count or 0 for event in matching)

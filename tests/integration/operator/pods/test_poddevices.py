@@ -74,7 +74,7 @@ def test_a_recreated_pod_gets_a_poddevice_of_its_own(node: PlayedNode, pods: Pod
     assert made.spec["podUID"] == new
 
 
-def test_two_resources_are_one_poddevice_and_each_is_told(node: PlayedNode, pods: Pods) -> None:
+def test_two_resources_are_one_poddevice_and_an_event_each(node: PlayedNode, pods: Pods) -> None:
     uid = pods.run("pod-a", node.name)
     node.make(NIC)
     node.publish(healthy=4, allocations=[pods.holds("pod-a", uid, "gpu-1")])
@@ -86,8 +86,8 @@ def test_two_resources_are_one_poddevice_and_each_is_told(node: PlayedNode, pods
     assert status is not None
     assert [c["name"] for c in status["containers"]] == ["main", "side"]
     assert status["health"] == "gpu-1 Unhealthy"
-    told = node.wait_events("DevicesAllocated", 2, about="pod-a", namespace=pods.namespace)
-    assert sorted(told) == [f"{GPU}: gpu-1 on {node.name}", f"{NIC}: gpu-1 on {node.name}"]
+    messages = node.wait_events("DevicesAllocated", 2, about="pod-a", namespace=pods.namespace)
+    assert sorted(messages) == [f"{GPU}: gpu-1 on {node.name}", f"{NIC}: gpu-1 on {node.name}"]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_an_allocation_of_a_pod_on_another_node_is_refused(
         other.remove()
 
 
-def test_what_is_refused_is_told_once_however_often_it_is_said(
+def test_a_refusal_is_one_event_however_often_it_is_repeated(
     operator: OperatorProcess, node: PlayedNode, pods: Pods
 ) -> None:
     loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
@@ -49,7 +49,9 @@ def test_what_is_refused_is_told_once_however_often_it_is_said(
     assert len(logged) == 1
 
 
-def test_what_came_while_no_operator_ran_is_told_once(operator: OperatorProcess, node: PlayedNode, pods: Pods) -> None:
+def test_what_came_while_no_operator_ran_is_reported_once(
+    operator: OperatorProcess, node: PlayedNode, pods: Pods
+) -> None:
     operator.stop()
     loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
     contrary: dict[str, Any] = {"healthy": 4, "allocations": [loose], "allocated": 0, "available": 4}

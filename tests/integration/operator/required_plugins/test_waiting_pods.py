@@ -95,7 +95,7 @@ def moment(event: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(event["requestReceivedTimestamp"])
 
 
-def test_without_the_right_it_is_told_and_the_capacity_is_there_all_the_same(
+def test_without_the_right_it_is_reported_and_the_capacity_is_there_all_the_same(
     installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
 ) -> None:
     make_pod(installed, namespace, "early", GPU)
@@ -140,7 +140,7 @@ def test_without_the_right_it_is_told_and_the_capacity_is_there_all_the_same(
         ),
     ],
 )
-def test_a_pod_that_somebody_has_a_policy_for_is_told_of_and_the_others_are_marked(
+def test_a_pod_under_another_policy_is_reported_and_the_others_are_marked(
     installed: ControlPlane,
     process: OperatorProcess,
     node: PlayedNode,

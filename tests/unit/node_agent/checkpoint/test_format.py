@@ -153,7 +153,7 @@ def test_refuses_invalid_files(text: str, message: str) -> None:
         pytest.param(entry(ids={"0": ["d0"]}, PodUID=["x" * 100_000]), id="a huge value of the wrong kind"),
     ],
 )
-def test_refuses_a_broken_entry_even_where_the_checksum_cannot_tell(broken: dict[str, Any]) -> None:
+def test_refuses_a_broken_entry_even_where_the_checksum_is_right(broken: dict[str, Any]) -> None:
     data = {"PodDeviceEntries": [broken], "RegisteredDevices": None}
     try:
         text = of(data)

@@ -60,10 +60,12 @@ def test_flag_over_environment_over_configuration(node: Path) -> None:
     for name in ("flag", "env"):
         (node / name).mkdir()
         (node / name / "runtime").write_text("nri\n")
-    said = {"NODEDEVICE_STATE_DIR": f"{node}/env"}
-    assert in_the_agents_pod(node, "runtime", "show", **said).output == f"nri: stored in {node}/env/runtime\n"
+    variables = {"NODEDEVICE_STATE_DIR": f"{node}/env"}
+    assert in_the_agents_pod(node, "runtime", "show", **variables).output == f"nri: stored in {node}/env/runtime\n"
     flag = ("--state-dir", f"{node}/flag")
-    assert in_the_agents_pod(node, "runtime", "show", *flag, **said).output == f"nri: stored in {node}/flag/runtime\n"
+    assert (
+        in_the_agents_pod(node, "runtime", "show", *flag, **variables).output == f"nri: stored in {node}/flag/runtime\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_what_is_equal_in_the_list_before_is_taken_from_there(
 
 
 @given(LISTS)
-def test_ids_are_sorted_and_told_apart_by_health(listed: list[Device]) -> None:
+def test_ids_are_sorted_and_split_by_health(listed: list[Device]) -> None:
     found = accept(listed)
     assert found.ids == tuple(sorted(found.devices))
     assert found.healthy_ids == tuple(i for i in found.ids if found.devices[i].healthy)

@@ -55,7 +55,7 @@ _RULES: dict[str, Callable[[Json], bool]] = {
 
 def problems(status: Json) -> list[str]:
     """All that the API server would refuse; empty when it would take this status."""
-    return [*_of_schema(status, _STATUS, "status"), *(said for said, holds in _RULES.items() if not holds(status))]
+    return [*_of_schema(status, _STATUS, "status"), *(text for text, holds in _RULES.items() if not holds(status))]
 
 
 def known_rules() -> set[str]:

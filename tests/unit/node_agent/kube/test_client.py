@@ -35,9 +35,9 @@ class Transport(httpx2.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self.version = {"resourceVersion": "1"}
-        self.tell(httpx2.ConnectError("All connection attempts failed"))
+        self.respond(httpx2.ConnectError("All connection attempts failed"))
 
-    def tell(self, answer: Exception | int) -> None:
+    def respond(self, answer: Exception | int) -> None:
         self.answer = answer
         self.asked = 0
 
@@ -108,7 +108,7 @@ async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_i
     asking.cancel()
     with suppress(asyncio.CancelledError):
         await asking
-    transport.tell(200)
+    transport.respond(200)
     await cluster.node_uid("n1")
     await cluster.node_uid("n1")
     assert logged(caplog) == [LOST, BACK]
@@ -121,7 +121,7 @@ async def test_other_failures_are_logged_by_each_retry_loop(
     """Also when there was no connection before."""
     asking = asyncio.create_task(until_done(lambda: cluster.node_uid("n1")))
     await transport.until_asked(3)
-    transport.tell(answer)
+    transport.respond(answer)
     await transport.until_asked(3)
     asking.cancel()
     found = logged(caplog)
@@ -134,8 +134,8 @@ async def test_any_answer_is_a_connection(
     cluster: KubeClient, transport: Transport, caplog: pytest.LogCaptureFixture, answer: int
 ) -> None:
     caplog.set_level(logging.INFO)
-    for told in (httpx2.ConnectError("refused"), answer, httpx2.ReadError("cut"), answer):
-        transport.tell(told)
+    for response in (httpx2.ConnectError("refused"), answer, httpx2.ReadError("cut"), answer):
+        transport.respond(response)
         with suppress(Exception):
             await cluster.node_uid("n1")
     assert logged(caplog) == [LOST, BACK, LOST, BACK]
@@ -145,7 +145,7 @@ async def test_a_list_without_a_resource_version_is_used_and_not_watched(
     cluster: KubeClient, transport: Transport
 ) -> None:
     transport.version = {}
-    transport.tell(200)
+    transport.respond(200)
     objects, version = await cluster.list(PodObject, {})
     assert (objects, version) == ([], None)
     with pytest.raises(ApiUnreachable, match="the list has no resource version"):

@@ -37,7 +37,7 @@ async def test_a_right_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         pytest.param("", "it is empty", id="empty"),
         pytest.param("{}", "it has no current-context", id="an empty object"),
@@ -71,13 +71,13 @@ async def test_a_right_one(tmp_path: Path) -> None:
         pytest.param(cluster(**{"certificate-authority": "kc"}), "no certificate", id="an authority that is none"),
     ],
 )
-async def test_a_wrong_one(tmp_path: Path, text: str, said: str) -> None:
+async def test_a_wrong_one(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "kc").write_text(text, encoding="utf-8")
     with pytest.raises(AgentSettingsError) as refused:
         KubeClient.connect(tmp_path / "kc")
     words = str(refused.value)
     assert words.startswith(f"cannot use kubeconfig {tmp_path / 'kc'}: ")
-    assert said in words
+    assert expected in words
     assert words.endswith("correct it, or name another one with --kubeconfig")
     assert (SECRET in words, "\n" in words) == (False, False)
 

@@ -73,7 +73,7 @@ def test_attribution(
     assert found.conflicts == ()
 
 
-def test_a_pod_that_only_the_kubelet_knows_has_the_name_that_it_tells() -> None:
+def test_a_pod_that_only_the_kubelet_knows_has_the_name_that_it_reports() -> None:
     found = attributed((ONE,), (row("one-by-name", "d0"),))
     assert [(p.uid, p.namespace, p.name) for p in found.unknown_pods.values()] == [("one", "default", "one-by-name")]
 

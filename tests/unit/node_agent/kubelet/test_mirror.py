@@ -38,7 +38,7 @@ def plugin(found: Mirror, devices: int, name: str = GPU) -> list[Effect]:
     return effects + found.cordoned(name, (), 0.0)
 
 
-def says(found: Mirror, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> list[Effect]:
+def message(found: Mirror, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> list[Effect]:
     found.read_started()
     return found.mirrored(KubeletState(entries, rows), 0.0)
 
@@ -58,9 +58,9 @@ def test_a_pod_that_comes_gets_nothing_from_here() -> None:
 def test_an_allocation_needs_the_kubelet_and_the_api_in_any_order(first: str) -> None:
     found = mirror()
     found.pods_synced([], 0.0)
-    effects = says(found, held_by("one", "d1")) if first == "the kubelet" else []
+    effects = message(found, held_by("one", "d1")) if first == "the kubelet" else []
     effects += found.pod_seen(pod("one", gpu=1), 0.0)
-    effects += says(found, held_by("one", "d1"))
+    effects += message(found, held_by("one", "d1"))
     assert held(found) == {"one": ("d1",)}
     assert GPU in published(effects)
     assert SaveCheckpoint(durable=False) in effects
@@ -72,8 +72,8 @@ def test_the_same_checkpoint_in_another_order_has_no_effects() -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
     entries = [held_by("one", "d0"), held_by("two", "d1", "d2")]
-    assert says(found, *entries) != []
-    assert says(found, *reversed(entries)) == []
+    assert message(found, *entries) != []
+    assert message(found, *reversed(entries)) == []
 
 
 @pytest.mark.parametrize("how", ["over", "gone", "not in the list"])
@@ -81,7 +81,7 @@ def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     entry = held_by("one", "d0")
-    says(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
+    message(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert not found.is_outdated
     match how:
         case "over":
@@ -94,13 +94,13 @@ def test_the_end_of_a_pod_is_the_apis_word(how: str) -> None:
     assert published(effects) == {GPU}
     assert found.is_outdated
     # the kubelet keeps the entry, and for a moment even the name
-    says(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
+    message(found, entry, rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert held(found) == {}
 
 
 def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
     found = mirror()
-    says(found, held_by("one", "d0"), rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
+    message(found, held_by("one", "d0"), rows=(PodResourcesRow("default", "one", "main", GPU, ("d0",)),))
     assert held(found) == {"one": ("d0",)}
     found.pods_synced([pod("one", gpu=1, has_ended=True)], 0.0)
     assert held(found) == {}
@@ -109,8 +109,8 @@ def test_a_pod_that_was_over_at_the_first_sight_holds_nothing() -> None:
 def test_a_device_passes_from_one_pod_to_another() -> None:
     found = mirror(1)
     found.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
-    says(found, held_by("one", "d0"))
-    effects = says(found, held_by("two", "d0"))
+    message(found, held_by("one", "d0"))
+    effects = message(found, held_by("two", "d0"))
     assert held(found) == {"two": ("d0",)}
     assert published(effects) == {GPU}
 
@@ -118,7 +118,7 @@ def test_a_device_passes_from_one_pod_to_another() -> None:
 def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated() -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
-    says(found, held_by("one", "d0"))
+    message(found, held_by("one", "d0"))
     found.read_started()
     found.pod_gone("one", 0.0)
     found.mirrored(KubeletState((held_by("one", "d0"),), ()), 0.0)
@@ -132,7 +132,7 @@ def test_the_last_state_stays_while_nothing_can_be_read(silence: KubeletState) -
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     rows = (PodResourcesRow("default", "late", "main", GPU, ("d1",)),)
-    says(found, held_by("one", "d0"), held_by("late", "d1"), rows=rows)
+    message(found, held_by("one", "d0"), held_by("late", "d1"), rows=rows)
     assert found.mirrored(silence, 0.0) == []
     assert held(found) == {"one": ("d0",), "late": ("d1",)}
 
@@ -140,7 +140,7 @@ def test_the_last_state_stays_while_nothing_can_be_read(silence: KubeletState) -
 def test_a_resource_that_the_kubelet_knew_before_its_plugin_came_here() -> None:
     found = mirror(0)
     found.pods_synced([pod("one", gpu=1)], 0.0)
-    says(found, held_by("one", "d0"), held_by("other", "x", name=NIC))
+    message(found, held_by("one", "d0"), held_by("other", "x", name=NIC))
     assert found.resources == {}
     effects = plugin(found, 2)
     assert held(found) == {"one": ("d0",)}
@@ -150,7 +150,7 @@ def test_a_resource_that_the_kubelet_knew_before_its_plugin_came_here() -> None:
 def test_cordons_and_health_count_as_ever() -> None:
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
-    says(found, held_by("one", "d0"))
+    message(found, held_by("one", "d0"))
     found.cordoned(GPU, ["d0", "d1"], 0.0)
     seen = snapshot(found, GPU)
     assert (seen.cordoned, seen.allocated, seen.available) == (2, 1, 2)
@@ -160,12 +160,12 @@ class TestRestart:
     def test_allocations_of_the_checkpoint_stay_until_the_kubelet_is_read(self) -> None:
         before = mirror()
         before.pods_synced([pod("one", gpu=1), pod("two", gpu=1)], 0.0)
-        says(before, held_by("one", "d0"), held_by("two", "d1"))
+        message(before, held_by("one", "d0"), held_by("two", "d1"))
         found = Mirror(0.0, before.checkpoint())
         assert held(found) == {"one": ("d0",), "two": ("d1",)}
         found.pods_synced([pod("one", gpu=1)], 0.0)
         assert held(found) == {"one": ("d0",)}
-        says(found, held_by("one", "d3"))
+        message(found, held_by("one", "d3"))
         assert held(found) == {"one": ("d3",)}
 
     def test_calls_of_pre_start_container_that_another_runtime_owed_are_not_made(self) -> None:
@@ -177,7 +177,7 @@ class TestRestart:
 
     def test_a_lost_checkpoint_is_of_the_resources_only(self) -> None:
         found = mirror(0, is_recovering=True)
-        says(found, held_by("one", "d0"))
+        message(found, held_by("one", "d0"))
         found.recovered(Checkpoint((held_by("one", "d2"),), {NIC: ()}), 0.0)
         assert not found.is_recovering
         assert set(found.resources) == {GPU, NIC}
@@ -199,7 +199,7 @@ class Kubelet(RuleBasedStateMachine):
         self.pods: set[str] = set()
         self.gone: set[str] = set()
         self.entries: dict[str, str] = {}
-        self.heard: dict[str, str] = {}
+        self.observed: dict[str, str] = {}
         self.is_synced = True
 
     @rule(uid=st.sampled_from(UIDS))
@@ -216,9 +216,9 @@ class Kubelet(RuleBasedStateMachine):
             self.entries[uid] = device_id
 
     @rule()
-    def is_heard(self) -> None:
-        self.heard = dict(self.entries)
-        says(self.mirror, *(held_by(uid, device_id) for uid, device_id in self.entries.items()))
+    def is_observed(self) -> None:
+        self.observed = dict(self.entries)
+        message(self.mirror, *(held_by(uid, device_id) for uid, device_id in self.entries.items()))
 
     @rule(uid=st.sampled_from(UIDS), is_over_first=st.booleans())
     def ends(self, uid: str, is_over_first: bool) -> None:
@@ -231,20 +231,20 @@ class Kubelet(RuleBasedStateMachine):
                 self.mirror.pod_gone(uid, 0.0)
 
     @rule()
-    def api_lists_anew(self) -> None:
+    def api_lists_again(self) -> None:
         self.mirror.pods_synced([pod(uid, gpu=1) for uid in self.pods], 0.0)
 
     @precondition(lambda self: self.mirror is not None)
     @rule()
     def agent_restarts(self) -> None:
         self.mirror = Mirror(0.0, self.mirror.checkpoint())
-        self.is_heard()
-        self.api_lists_anew()
+        self.is_observed()
+        self.api_lists_again()
         plugin(self.mirror, len(IDS))
 
     @invariant()
-    def shows_what_was_heard_of_pods_that_go_on(self) -> None:
-        expected = {uid: (device_id,) for uid, device_id in self.heard.items() if uid in self.pods}
+    def shows_what_was_observed_of_pods_that_go_on(self) -> None:
+        expected = {uid: (device_id,) for uid, device_id in self.observed.items() if uid in self.pods}
         assert held(self.mirror) == expected
 
     @invariant()
@@ -261,5 +261,5 @@ def test_publishes_are_of_resources_that_changed_alone() -> None:
     found = mirror()
     plugin(found, 2, NIC)
     found.pods_synced([pod("one", gpu=1)], 0.0)
-    effects = says(found, held_by("one", "d0"))
+    effects = message(found, held_by("one", "d0"))
     assert [effect for effect in effects if isinstance(effect, Publish)] == [Publish(GPU)]

@@ -48,7 +48,7 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "says"),
+    ("raw", "message"),
     [
         (path(path="dev/x"), ["path: 'dev/x'", "absolute", "generic[0].groups[0].paths[0]"]),
         (path(path="/dev/../etc"), ["without .."]),
@@ -84,7 +84,7 @@ def test_defaults() -> None:
         ([], ["Expected `object`"]),
     ],
 )
-def test_mistakes_are_named(raw: object, says: list[str]) -> None:
+def test_mistakes_are_named(raw: object, message: list[str]) -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(raw, PluginSettings)
-    assert all(words in str(refused.value) for words in says), str(refused.value)
+    assert all(words in str(refused.value) for words in message), str(refused.value)

@@ -89,12 +89,12 @@ class Watched:
         self.changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.client = Client(self.credentials, self.health, Metrics().writes)
-        self.cache.node_devices.on_update(self._hear)
+        self.cache.node_devices.on_update(self._on_event)
         self.cache.pod_devices.on_update(lambda node, _, __: self.touched.append(node))
         self.cache.nodes.on_update(lambda node, _, __: self.touched.append(node))
         self.informer = Informer(NODE_DEVICES, self.cache, self.cluster, self.client)
 
-    def _hear(self, node: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
+    def _on_event(self, node: str, before: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
         if now is None:
             self.touched.append(node)
             return
@@ -165,7 +165,7 @@ async def test_it_goes_on_where_it_was_cut_also_after_bookmarks(watched: Watched
 
 
 @pytest.mark.parametrize("too_old", [410, 404, [ERROR], [event(205, 1), ERROR]])
-async def test_it_lists_anew_when_it_cannot_go_on(watched: Watched, too_old: int | list[bytes]) -> None:
+async def test_it_lists_again_when_it_cannot_go_on(watched: Watched, too_old: int | list[bytes]) -> None:
     watched.server.answers = [too_old, [LAST]]
     watched.start()
     await watched.until(1 if isinstance(too_old, int) or too_old == [ERROR] else 2)
@@ -181,20 +181,20 @@ async def test_what_is_gone_meanwhile_is_found_by_the_list(watched: Watched) -> 
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "logged"),
     [
         (403, "API server denies access; grant the rights of the chart's role nodedevice-operator"),
         (401, "API server rejects the credentials; renew the token or the client certificate"),
         (503, "API server is unreachable; retrying"),
     ],
 )
-async def test_a_refusal_is_told_and_tried_again_from_the_same_place(
-    watched: Watched, status: int, told: str, caplog: pytest.LogCaptureFixture
+async def test_a_refusal_is_logged_and_retried_from_the_same_place(
+    watched: Watched, status: int, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.server.answers = [status, [LAST]]
     watched.start()
     await watched.until(1)
-    assert told in [record.message for record in caplog.records]
+    assert logged in [record.message for record in caplog.records]
     assert watched.health.problems() == ()
     assert watched.credentials.refusals == (status == 401)
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "101"]
@@ -262,7 +262,7 @@ async def test_an_object_that_is_not_understood_holds_up_nobody(
     assert watched.server.asked[1]["resourceVersion"] == "301"
 
 
-async def test_an_end_is_heard_once(watched: Watched) -> None:
+async def test_an_end_is_handled_once(watched: Watched) -> None:
     watched.server.answers = [[event(201, 1), event(202, 1, "DELETED"), event(203, 1, "DELETED"), LAST]]
     watched.start()
     await watched.until(2)
@@ -357,13 +357,13 @@ async def test_a_node_without_a_name_is_an_invalid_event(watched: Watched, metad
         pytest.param(bookmark(1).replace(b'"1"', b'"one"').strip(), id="no version"),
     ],
 )
-async def test_a_line_that_no_api_server_writes_is_told_and_a_list_made(
+async def test_a_line_that_no_api_server_writes_is_logged_and_a_list_made(
     watched: Watched, line: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.server.answers = [[event(201, 1), line + b"\n", event(202, 2)], [LAST]]
     watched.start()
     await watched.until(2)
     assert [node for node, *_ in watched.news] == ["node-a", "node-z"]
-    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert told == ["invalid watch event; relisting"]
+    logged = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert logged == ["invalid watch event; relisting"]
     assert [asked["resourceVersion"] for asked in watched.server.asked[:2]] == ["101", "102"]

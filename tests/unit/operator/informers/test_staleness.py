@@ -100,7 +100,7 @@ async def test_what_is_gone_is_no_reason(guarded: Guarded) -> None:
     await guarded.watchdog._check()
 
 
-async def test_what_is_not_understood_is_told_elsewhere(guarded: Guarded) -> None:
+async def test_what_cannot_be_decoded_is_reported_elsewhere(guarded: Guarded) -> None:
     guarded.there_is("node-z.example.com.gpu", "uid-z", 7)
     guarded.cluster.is_understood = False
     await guarded.watchdog._check()
@@ -139,7 +139,7 @@ async def test_it_begins_when_everything_was_listed_once_and_goes_on_after_a_fai
     assert guarded.cluster.lists >= 10
 
 
-async def test_without_an_interval_it_never_looks(guarded: Guarded) -> None:
+async def test_without_an_interval_it_never_polls(guarded: Guarded) -> None:
     watchdog = Watchdog(guarded.cache, guarded.cluster, guarded.health, 0)
     guarded.cache.synced.set()
     async with running(watchdog.work()):

@@ -72,7 +72,7 @@ def test_an_object_that_moves_to_another_node_leaves_the_first() -> None:
     assert not store.is_about("node-a")
 
 
-def test_the_cache_says_what_it_waits_for() -> None:
+def test_the_cache_names_what_it_waits_for() -> None:
     cache = Cache()
     assert len(cache.waits_for()) == 3
     cache.nodes.replace([], 1)

@@ -166,7 +166,7 @@ async def test_causes_and_retry_after_come_along(server: Server, client: Client)
         await client.request("PATCH", "poddevices", "/x", body={}, content_type=APPLY)
 
 
-async def test_nobody_there_is_told_and_told_again_when_somebody_is(
+async def test_an_unreachable_api_server_is_logged_and_so_is_its_return(
     server: Server, client: Client, health: ApiHealth, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
@@ -183,7 +183,9 @@ async def test_nobody_there_is_told_and_told_again_when_somebody_is(
     assert health.problems() == ()
 
 
-async def test_what_is_forbidden_is_told_until_it_is_allowed(server: Server, client: Client, health: ApiHealth) -> None:
+async def test_what_is_forbidden_is_reported_until_it_is_allowed(
+    server: Server, client: Client, health: ApiHealth
+) -> None:
     server.answers = [(403, {}), (200, {}), (200, {})]
     with pytest.raises(Forbidden):
         await client.request("PATCH", "nodes/status", "/x", body={})
@@ -193,7 +195,7 @@ async def test_what_is_forbidden_is_told_until_it_is_allowed(server: Server, cli
     assert health.problems() == ()
 
 
-async def test_a_token_that_is_not_accepted_is_read_anew(server: Server, client: Client, tmp_path: Path) -> None:
+async def test_a_token_that_is_not_accepted_is_read_again(server: Server, client: Client, tmp_path: Path) -> None:
     server.answers = [(401, {}), (200, {})]
     with pytest.raises(Forbidden):
         await client.request("GET", "nodes", "/x")
@@ -272,7 +274,7 @@ def test_when_to_come_back(header: str | None, stated: float | None, seconds: fl
     assert retry_after_seconds(header, stated) == seconds
 
 
-async def test_a_busy_api_server_is_told_now_and_then_and_is_no_outage(
+async def test_a_busy_api_server_is_logged_now_and_then_and_is_no_outage(
     server: Server, client: Client, health: ApiHealth, caplog: pytest.LogCaptureFixture
 ) -> None:
     back: list[str] = []
@@ -291,7 +293,7 @@ async def test_a_busy_api_server_is_told_now_and_then_and_is_no_outage(
     assert health.seconds_since_outage() < 3600
 
 
-async def test_a_policy_that_refuses_one_write_says_nothing_of_our_rights(
+async def test_a_policy_that_refuses_one_write_proves_nothing_about_our_rights(
     server: Server, client: Client, health: ApiHealth
 ) -> None:
     server.answers = [(403, {"message": "denied request: no", "details": {"causes": [{"message": "no"}]}})]
@@ -333,7 +335,9 @@ class TestLentSession:
         assert [headers["Authorization"] for _, _, headers, _ in server.asked] == ["Bearer first"] * 3
 
     @pytest.mark.parametrize("status", [401, 403])
-    async def test_a_refusal_looks_like_a_broken_connection(self, server: Server, client: Client, status: int) -> None:
+    async def test_a_refusal_is_handled_as_a_broken_connection(
+        self, server: Server, client: Client, status: int
+    ) -> None:
         server.answers = [(status, {})]
         async with client.lend_session() as lent:
             with pytest.raises(aiohttp.ClientConnectionError, match=f"HTTP {status}"):

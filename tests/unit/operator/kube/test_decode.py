@@ -41,9 +41,9 @@ def test_of_a_nodedevice_that_is_not_understood_it_is_known_whose_it_is(caplog: 
     assert undecoded == frozenset()
     assert [(one.metadata.name, one.status.total) for one in page.items] == [("a", 1), ("odd", None), ("b", 1)]
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "next")
-    [told] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert told.message == "cannot decode object; skipping it"
-    assert told.__dict__["object"] == "odd"
+    [logged] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert logged.message == "cannot decode object; skipping it"
+    assert logged.__dict__["object"] == "odd"
 
 
 def test_one_of_which_not_even_that_is_known_is_undecoded(caplog: pytest.LogCaptureFixture) -> None:

@@ -76,7 +76,7 @@ def test_credentials_that_are_not_accepted_are_one_trouble_whatever_was_asked(
     health.failed(Unauthorized("list", "nodes", "Unauthorized", 401))
     clock.now += 100
     assert health.problems() == ()
-    assert [told.levelname for told in caplog.records] == ["ERROR", "INFO", "ERROR"]
+    assert [logged.levelname for logged in caplog.records] == ["ERROR", "INFO", "ERROR"]
 
 
 @pytest.mark.parametrize(

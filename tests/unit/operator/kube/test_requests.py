@@ -115,8 +115,8 @@ async def test_a_node_of_which_no_record_can_be_made_holds_up_no_other(
     assert [record.name for record in listed.records] == ["a", "b"]
     assert listed.version == 9
     assert listed.undecoded == {"odd", "odder"}
-    told = [record for record in caplog.records if record.message == "cannot decode object; skipping it"]
-    assert [record.__dict__["object"] for record in told] == ["odd", "odder"]
+    logged = [record for record in caplog.records if record.message == "cannot decode object; skipping it"]
+    assert [record.__dict__["object"] for record in logged] == ["odd", "odder"]
 
 
 async def test_a_list_without_a_version_is_none(server: Server, client: Client) -> None:

@@ -110,7 +110,7 @@ async def test_one_that_renews_no_more_is_followed_within_its_time_and_an_eighth
     assert run.untold_since == [101]
 
 
-async def test_one_that_cleared_it_is_followed_at_the_next_look(run: Run) -> None:
+async def test_one_that_cleared_it_is_followed_at_the_next_poll(run: Run) -> None:
     other(run)
     await run.rounds(1)
     run.leases.lease = replace(run.leases.lease, holder="", renewed="left", version="5000")
@@ -155,7 +155,7 @@ async def test_a_renewal_counts_from_when_it_was_sent(run: Run) -> None:
     assert not run.fence.is_open
 
 
-async def test_who_was_stopped_for_long_finds_the_other_and_begins_anew_when_it_is_gone(run: Run) -> None:
+async def test_a_leader_stopped_for_long_follows_the_other_and_leads_again_when_it_is_gone(run: Run) -> None:
     await run.election._round()
     run.now[0] += 60
     assert not run.fence.is_open

@@ -14,7 +14,7 @@ from tests.fakes.operator.collaborators import open_fence
 from tests.fakes.operator.operator_model import node_device
 
 DENIED = Denied("PATCH", "nodes", "denied request: this Node is not to be touched", 403)
-TOLD = "an admission policy denies taint or labels of Nodes"
+DENIED_BY_POLICY = "an admission policy denies taint or labels of Nodes"
 
 
 class Nodes(NodeLabelsApi):
@@ -85,7 +85,7 @@ async def test_one_that_a_policy_protects_holds_up_no_other(caplog: pytest.LogCa
     bench.cluster.refusals = {"a": DENIED, "b": DENIED}
     assert await bench.asked_in(3) == ["a", "b", "c"]
     assert bench.tainted() == {"c"}
-    [reported] = [record for record in caplog.records if record.message == TOLD]
+    [reported] = [record for record in caplog.records if record.message == DENIED_BY_POLICY]
     assert (reported.__dict__["node"], reported.__dict__["nodes"]) == ("a", 2)
     assert reported.__dict__["error"] == DENIED.problem
 
@@ -100,11 +100,11 @@ async def test_it_is_asked_for_again_after_five_minutes_and_reported_once(caplog
     bench.cluster.refusals.clear()
     assert await bench.asked_in(2) == ["a"]
     assert bench.tainted() == {"a", "b", "c"}
-    assert [record.message for record in caplog.records].count(TOLD) == 1
+    assert [record.message for record in caplog.records].count(DENIED_BY_POLICY) == 1
     bench.cluster.refusals = {"a": DENIED}
     bench.cache.nodes.put(NodeRecord("a", "uid-of-a", 9, {}))
     await bench.asked_in(1)
-    assert [record.message for record in caplog.records].count(TOLD) == 2
+    assert [record.message for record in caplog.records].count(DENIED_BY_POLICY) == 2
 
 
 async def test_something_else_is_asked_for_at_once() -> None:

@@ -34,7 +34,7 @@ def test_links_straight_and_over_switches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("bus_id", "expected"),
     [
         ("00000000:1B:00.0", "0000:1b:00.0"),
         ("0000:1B:00.0", "0000:1b:00.0"),
@@ -42,8 +42,8 @@ def test_links_straight_and_over_switches() -> None:
         ("", ""),
     ],
 )
-def test_bus_id_as_in_sysfs(told: str, expected: str) -> None:
-    assert sysfs_bus_id(told) == expected
+def test_bus_id_as_in_sysfs(bus_id: str, expected: str) -> None:
+    assert sysfs_bus_id(bus_id) == expected
 
 
 def test_what_a_container_gets_by_each_way() -> None:
@@ -62,7 +62,7 @@ def test_what_a_container_gets_by_each_way() -> None:
 
 def test_a_storm_is_logged_at_once_and_then_once_a_minute() -> None:
     storms = XidLogLimiter()
-    told = [storms.seen("a", 31, 10, now=second * 0.1) for second in range(1000)]
-    assert told[0] == 10
-    assert [count for count in told if count] == [10, 10 * 600]
+    bus_id = [storms.seen("a", 31, 10, now=second * 0.1) for second in range(1000)]
+    assert bus_id[0] == 10
+    assert [count for count in bus_id if count] == [10, 10 * 600]
     assert storms.seen("b", 31, 1, now=1.0) == 1

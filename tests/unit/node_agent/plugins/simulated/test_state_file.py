@@ -29,7 +29,7 @@ def test_good_states(content: bytes, expected: SimulatedState) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"unhealthy: [gpu-1", "not YAML"),
         (b"unhealthy: gpu-1", "Expected `array`"),
@@ -45,11 +45,11 @@ def test_good_states(content: bytes, expected: SimulatedState) -> None:
         (b"[" * 20_000, "not"),
     ],
 )
-def test_invalid_states_name_the_file_and_the_mistake(content: bytes, says: str) -> None:
+def test_invalid_states_name_the_file_and_the_mistake(content: bytes, message: str) -> None:
     with pytest.raises(StateFileError) as refused:
         parse_state(PATH, content)
     assert str(PATH) in str(refused.value)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value), "one log line"
 
 

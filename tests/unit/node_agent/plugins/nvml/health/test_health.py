@@ -130,9 +130,9 @@ def test_story(story: Story) -> None:
 
 def test_a_detected_reset_is_reported_once() -> None:
     marked = h.with_xid(h.with_reading(GpuHealth(), WELL, RULES)[0], 79, RULES)
-    mended, how = h.with_reading(marked, Reading(energy_mj=1), RULES)
+    repaired, how = h.with_reading(marked, Reading(energy_mj=1), RULES)
     assert "energy counter" in how
-    assert h.with_reading(mended, Reading(energy_mj=2), RULES)[1] == ""
+    assert h.with_reading(repaired, Reading(energy_mj=2), RULES)[1] == ""
 
 
 def test_a_reason_is_one_word_and_its_message_names_the_remedy() -> None:

@@ -4,7 +4,7 @@ import shlex
 from functools import cache
 
 from nodedevice_agent.plugins.nvml.gpu import Gpu, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.links import Ancestor, Pair, Ports, links, pair, scores
+from nodedevice_agent.plugins.nvml.links import Ancestor, Pair, Ports, pair, scores
 
 from hack.fake_nvml.library import MACHINES as FOLDER
 
@@ -36,7 +36,7 @@ def described(machine: str) -> tuple[dict[Pair, int], NumaNodes]:
         for i in range(len(gpus))
         for j in range(i + 1, len(gpus))
     }
-    return scores(gpus, links(ports, ancestors)), {gpu.uuid: gpu.numa_nodes() for gpu in gpus}
+    return scores(gpus, ports, ancestors), {gpu.uuid: gpu.numa_nodes() for gpu in gpus}
 
 
 def _ancestor(one: dict[str, str], other: dict[str, str]) -> Ancestor:

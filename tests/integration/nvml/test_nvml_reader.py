@@ -14,7 +14,7 @@ from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml import watch
 from nodedevice_agent.plugins.nvml.reader import process
 from nodedevice_agent.plugins.nvml.reader.messages import Found, ReaderOptions, decode
-from nodedevice_agent.plugins.nvml.reader.succession import Succession
+from nodedevice_agent.plugins.nvml.reader.process import Succession
 from nodedevice_agent.plugins.nvml.watch import GpuWatch
 from nodedevice_agent.plugins.settings import NvmlSettings
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.deviceplugin_server.server import device_to_wire
 from nodedevice_agent.plugins.generic.devices import generic_devices
-from nodedevice_agent.plugins.nvml.devices import devices_of
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Gpu, device_of
 from nodedevice_agent.plugins.nvml.health import boot_memory as memory
 from nodedevice_agent.plugins.nvml.health.health import HealthRules, Reading, Trouble
 from nodedevice_agent.plugins.settings import SimulatedSettings
@@ -143,8 +142,7 @@ def test_any_memory_of_gpus(fuzz: Fuzzer, tmp_path: Path) -> None:
             return
         fleet = Fleet(HealthRules(), known)
         for uuid, each in fleet.gpus.items():
-            for device in devices_of(each, fleet.trouble_of(uuid)):
-                device_to_wire(device)
+            device_to_wire(device_of(each, fleet.trouble_of(uuid)))
         store.write(fleet.remembered())
 
     boot_id = msgspec.json.decode(written)["boot_id"]

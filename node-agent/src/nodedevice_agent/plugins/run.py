@@ -18,7 +18,7 @@ from nodedevice_agent.plugins.settings import NvmlSettings, PluginSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 if TYPE_CHECKING:
-    from nodedevice_agent.plugins.nvml.source import NvmlSource
+    from nodedevice_agent.plugins.nvml.watch import NvmlSource
 
 log = logging.getLogger(__name__)
 

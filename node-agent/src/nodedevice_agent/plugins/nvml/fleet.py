@@ -10,23 +10,8 @@ from dataclasses import dataclass, field, replace
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import health as rules
 from nodedevice_agent.plugins.nvml.health.health import GpuHealth, HealthRules, Reading, Trouble
-from nodedevice_agent.plugins.nvml.links import Link, Pair, scores
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """What one start of the reader found.
-
-    lost: how many GPUs the driver lists and reports as lost; it does not report which ones, so that has to be inferred.
-    unnamed: a sentence for each GPU whose UUID cannot be read for another reason. is_partial: links of some GPU are unknown because
-    a call hung.
-    """
-
-    gpus: tuple[Gpu, ...]
-    links: Mapping[Pair, Link] = field(default_factory=dict)
-    unnamed: tuple[str, ...] = ()
-    lost: int = 0
-    is_partial: bool = False
+from nodedevice_agent.plugins.nvml.links import Pair, scores
+from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +42,7 @@ class Fleet:
 
     def __init__(self, health_rules: HealthRules, remembered: Iterable[Remembered] = ()) -> None:
         self._rules = health_rules
-        self._gpus: dict[str, Gpu] = {}
+        self.gpus: dict[str, Gpu] = {}
         self._health: dict[str, GpuHealth] = {}
         self._driver_trouble: Trouble | None = None
         self.unnamed: tuple[str, ...] = ()
@@ -65,37 +50,38 @@ class Fleet:
         self.scores: Mapping[Pair, int] = {}
         for known in remembered:
             uuid = known.gpu.uuid
-            self._gpus[uuid] = known.gpu
+            self.gpus[uuid] = known.gpu
             passing = rules.GONE if known.is_away else None
             read = replace(known.marked_at, ecc_uncorrected=known.ecc_uncorrected)
             self._health[uuid] = GpuHealth(known.mark, passing, known.is_away, read, known.marked_at)
 
     # -- events ----------------------------------------------------------------------------------------------------------
 
-    def found(self, inventory: Inventory) -> list[Change]:
+    def found(self, inventory: Found) -> list[Change]:
         """The reader has started and reported its inventory."""
         changes = []
-        found = {gpu.uuid: gpu.completed(self._gpus.get(gpu.uuid, gpu)) for gpu in inventory.gpus}
+        found = {gpu.uuid: gpu.completed(self.gpus.get(gpu.uuid, gpu)) for gpu in inventory.gpus}
         places = {gpu.pci_bus_id for gpu in found.values() if gpu.pci_bus_id}
-        for uuid in [uuid for uuid in self._gpus if uuid not in found]:
-            if self._gpus[uuid].pci_bus_id in places:
+        for uuid in [uuid for uuid in self.gpus if uuid not in found]:
+            if self.gpus[uuid].pci_bus_id in places:
                 changes.append(Change(uuid, None, "another UUID has its bus ID"))
                 self._forget(uuid)
-        changes += self._miss([uuid for uuid in self._gpus if uuid not in found], inventory)
+        changes += self._miss([uuid for uuid in self.gpus if uuid not in found], inventory)
         for uuid, gpu in found.items():
-            self._gpus[uuid] = gpu
+            self.gpus[uuid] = gpu
             self._health.setdefault(uuid, GpuHealth())
-        self.scores = scores(tuple(found.values()), inventory.links)
+        ancestors = {(one, other): level for one, other, level in inventory.ancestors}
+        self.scores = scores(found.values(), inventory.ports, ancestors)
         self.is_partial = inventory.is_partial
         return changes
 
     def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:
         """What each GPU does not support. Returns whether that changed anything."""
         has_changed = False
-        for uuid in not_supported.keys() & self._gpus.keys():
-            before = self._gpus[uuid]
-            self._gpus[uuid] = replace(before, not_supported=not_supported[uuid])
-            has_changed |= self._gpus[uuid] != before
+        for uuid in not_supported.keys() & self.gpus.keys():
+            before = self.gpus[uuid]
+            self.gpus[uuid] = replace(before, not_supported=not_supported[uuid])
+            has_changed |= self.gpus[uuid] != before
         return has_changed
 
     def read(self, readings: Mapping[str, Reading]) -> list[Change]:
@@ -138,10 +124,6 @@ class Fleet:
     # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
-    def gpus(self) -> Mapping[str, Gpu]:
-        return self._gpus
-
-    @property
     def trouble(self) -> Trouble | None:
         """What is wrong with the node's GPUs as a whole: the driver cannot be read, or a GPU cannot be identified."""
         if self._driver_trouble is not None or not self.unnamed:
@@ -161,11 +143,11 @@ class Fleet:
     def remembered(self) -> tuple[Remembered, ...]:
         """Sorted, so that equal state gives an equal file."""
         return tuple(
-            Remembered(self._gpus[uuid], health.mark, health.is_away, health.marked_at, health.read.ecc_uncorrected)
+            Remembered(self.gpus[uuid], health.mark, health.is_away, health.marked_at, health.read.ecc_uncorrected)
             for uuid, health in sorted(self._health.items())
         )
 
-    def _miss(self, missing: list[str], inventory: Inventory) -> list[Change]:
+    def _miss(self, missing: list[str], inventory: Found) -> list[Change]:
         """Known GPUs that were not found: assign the lost ones first, beginning with GPUs already known as lost."""
         changes = []
         lost = inventory.lost
@@ -186,4 +168,4 @@ class Fleet:
         return [Change(uuid, health.trouble, how)] if health.trouble != before else []
 
     def _forget(self, uuid: str) -> None:
-        del self._gpus[uuid], self._health[uuid]
+        del self.gpus[uuid], self._health[uuid]

@@ -1,7 +1,26 @@
-"""One GPU as its driver describes it."""
+"""A GPU as its driver describes it, the device that is listed for it, and what a container gets with it.
+
+A device is a whole GPU; shares or slices of one would be made here. Its ID is the GPU's UUID, which survives reboots, and which
+CUDA and the container toolkits take.
+"""
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields, replace
+
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    AllocationRefused,
+    ContainerAllocation,
+    DeviceNode,
+    PluginDevice,
+)
+from nodedevice_agent.plugins.nvml.health.health import Trouble
+
+ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+# besides each GPU's own; every CUDA program needs the first two, and the others where the driver has them
+CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
 # becomes a device ID, a file name and an item of NVIDIA_VISIBLE_DEVICES
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -32,15 +51,8 @@ class Gpu:
 
     def completed(self, before: "Gpu") -> "Gpu":
         """A copy with properties that only an earlier description has: a call may fail once."""
-        return replace(
-            self,
-            model=self.model or before.model,
-            memory_bytes=before.memory_bytes if self.memory_bytes is None else self.memory_bytes,
-            pci_bus_id=self.pci_bus_id or before.pci_bus_id,
-            numa_node=before.numa_node if self.numa_node is None else self.numa_node,
-            minor=before.minor if self.minor is None else self.minor,
-            not_supported=self.not_supported or before.not_supported,
-        )
+        empty = [each.name for each in fields(self) if getattr(self, each.name) in ("", None, ())]
+        return replace(self, **{name: getattr(before, name) for name in empty})
 
     def numa_nodes(self) -> tuple[int, ...]:
         """As in a device list; empty when unknown."""
@@ -68,3 +80,39 @@ def sysfs_bus_id(nvml_bus_id: str) -> str:
     if colon and len(domain) == 8 and domain.startswith("0000"):
         domain = domain[4:]
     return f"{domain}{colon}{rest}"
+
+
+def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:
+    """The device to list for this GPU."""
+    return PluginDevice(
+        gpu.uuid,
+        is_healthy=trouble is None,
+        numa_nodes=gpu.numa_nodes(),
+        reason=trouble.reason if trouble else "",
+        message=trouble.message if trouble else "",
+        attributes=tuple(sorted(gpu.attributes().items())),
+    )
+
+
+def allocation(
+    resource_name: str, gpus: Iterable[Gpu], ways: Collection[str], cdi_kind: str, control_nodes: Iterable[str]
+) -> ContainerAllocation:
+    """What a container with these GPUs gets. Raises AllocationRefused.
+
+    ways: of ENV, DEVICE_NODES and CDI. control_nodes: the CONTROL_NODES that exist on this node.
+    """
+    wanted = sorted(gpus, key=lambda gpu: gpu.uuid)
+    nodes: list[str] = []
+    if DEVICE_NODES in ways:
+        unnumbered = [gpu.uuid for gpu in wanted if gpu.minor is None]
+        if unnumbered:
+            raise AllocationRefused(
+                resource_name,
+                f"the driver does not report the device file of {', '.join(unnumbered)}; set handOver to env or cdi",
+            )
+        nodes = [*(f"/dev/nvidia{gpu.minor}" for gpu in wanted), *control_nodes]
+    return ContainerAllocation(
+        device_nodes=tuple(DeviceNode(path, path, "rw") for path in nodes),
+        env={VISIBLE_DEVICES: ",".join(gpu.uuid for gpu in wanted)} if ENV in ways else {},
+        cdi_devices=tuple(f"{cdi_kind}={gpu.uuid}" for gpu in wanted) if CDI in ways else (),
+    )

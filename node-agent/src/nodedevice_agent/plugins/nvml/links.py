@@ -12,6 +12,7 @@ GPUs on NVSwitches have no links to each other, only to the switches: the smalle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import combinations
 
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 
@@ -45,14 +46,6 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """Between two GPUs. nvlinks: how many of them; ancestor: None where the driver does not say."""
-
-    nvlinks: int = 0
-    ancestor: Ancestor | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Ports:
     """The NVLinks of one GPU: how many lead to each other GPU, and how many to switches."""
 
@@ -65,38 +58,29 @@ def pair(one: str, other: str) -> Pair:
     return (one, other) if one <= other else (other, one)
 
 
-def links(ports: Mapping[str, Ports], ancestors: Mapping[Pair, Ancestor]) -> dict[Pair, Link]:
-    """The link of each pair. A broken GPU may not report its links: the other side's count is used."""
-    uuids = sorted(ports)
+def scores(gpus: Iterable[Gpu], ports: Mapping[str, Ports], ancestors: Mapping[Pair, Ancestor]) -> dict[Pair, int]:
+    """The score of every pair. ports: by UUID. ancestors: where the driver reports them."""
+    pairs = combinations(sorted(gpus, key=lambda gpu: gpu.uuid), 2)
     return {
-        (one, other): Link(_nvlinks(one, ports[one], other, ports[other]), ancestors.get((one, other)))
-        for index, one in enumerate(uuids)
-        for other in uuids[index + 1 :]
+        (one.uuid, other.uuid): score(nvlinks(one, other, ports), ancestors.get((one.uuid, other.uuid)), one, other)
+        for one, other in pairs
     }
 
 
-def _nvlinks(one: str, ports_of_one: Ports, other: str, ports_of_other: Ports) -> int:
-    direct = max(ports_of_one.peers.get(other, 0), ports_of_other.peers.get(one, 0))
+def nvlinks(one: Gpu, other: Gpu, ports: Mapping[str, Ports]) -> int:
+    """How many NVLinks connect two GPUs. A broken GPU may not report its links: the other side's count is used."""
+    ports_of_one, ports_of_other = ports.get(one.uuid, Ports()), ports.get(other.uuid, Ports())
+    direct = max(ports_of_one.peers.get(other.uuid, 0), ports_of_other.peers.get(one.uuid, 0))
     return direct + min(ports_of_one.to_switches, ports_of_other.to_switches)
 
 
-def scores(gpus: Iterable[Gpu], known: Mapping[Pair, Link]) -> dict[Pair, int]:
-    """The score of every pair."""
-    in_order = sorted(gpus, key=lambda gpu: gpu.uuid)
-    return {
-        (one.uuid, other.uuid): score(known.get((one.uuid, other.uuid), Link()), one, other)
-        for index, one in enumerate(in_order)
-        for other in in_order[index + 1 :]
-    }
-
-
-def score(link: Link, one: Gpu, other: Gpu) -> int:
+def score(links: int, ancestor: Ancestor | None, one: Gpu, other: Gpu) -> int:
     """The score of one pair; see the docstring of the module."""
-    if link.ancestor is not None:
-        proximity = _PROXIMITY[link.ancestor]
+    if ancestor is not None:
+        proximity = _PROXIMITY[ancestor]
     elif one.numa_node is not None and one.numa_node == other.numa_node:
         # virtual machines hide the PCI tree but report NUMA nodes
         proximity = _SAME_NUMA_NODE
     else:
         proximity = _APART
-    return _LINK * link.nvlinks + proximity
+    return _LINK * links + proximity

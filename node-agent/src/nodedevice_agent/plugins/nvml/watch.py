@@ -12,11 +12,15 @@ from pathlib import Path
 
 from nodedevice_common.pacing import Backoff
 
+from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, known_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
+from nodedevice_agent.plugins.nvml.gpu import CONTROL_NODES, allocation, device_of
 from nodedevice_agent.plugins.nvml.health.boot_memory import ClearRequests, Memory, clear_dir
 from nodedevice_agent.plugins.nvml.health.health import Trouble
 from nodedevice_agent.plugins.nvml.health.xids import XidLogLimiter, meaning
+from nodedevice_agent.plugins.nvml.preference import preferred
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
     Changed,
@@ -29,9 +33,7 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
     Readings,
     Xid,
 )
-from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed
-from nodedevice_agent.plugins.nvml.reader.succession import Succession
-from nodedevice_agent.plugins.nvml.source import NvmlSource
+from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
 from nodedevice_agent.plugins.settings import NvmlSettings
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,57 @@ _PARTIAL_SECONDS = 600.0
 _NVIDIA_VENDOR = "0x10de"
 # display controllers: VGA and 3D
 _DISPLAY_CLASS = "0x03"
+
+
+class NvmlSource:
+    """The GPUs of one resource name; the watch publishes its list.
+
+    is_wanted: set once there is something to serve; a node without GPUs does not register the resource.
+    """
+
+    prefers = True
+
+    def __init__(self, resource_name: str, settings: NvmlSettings, host_root: str, fleet: Fleet) -> None:
+        self.resource_name = resource_name
+        self.devices = DeviceList()
+        self.is_wanted = asyncio.Event()
+        self._settings = settings
+        self._host_root = host_root.rstrip("/")
+        self._fleet = fleet
+
+    def refresh(self) -> None:
+        """The list is what the reader reported last."""
+
+    async def run(self) -> None:
+        """The watch publishes."""
+        await asyncio.Event().wait()
+
+    def publish(self) -> bool:
+        """Publish the list for the current fleet. Returns whether it changed."""
+        listed = [
+            device_of(gpu, self._fleet.trouble_of(uuid))
+            for uuid, gpu in sorted(self._fleet.gpus.items())
+            if self._settings.resource_of(gpu.model) == self.resource_name
+        ]
+        overall = self._fleet.trouble
+        trouble = (overall.reason, overall.message) if overall is not None else ("", "")
+        return self.devices.publish(listed, trouble)
+
+    def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
+        """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
+        wanted = known_ids(self.resource_name, device_ids, {device.id for device in self.devices.latest})
+        gpus = [self._fleet.gpus[uuid] for uuid in wanted]
+        controls = [path for path in CONTROL_NODES if Path(self._host_root + path).exists()]
+        settings = self._settings
+        return allocation(self.resource_name, gpus, settings.hand_over, settings.cdi_kind, controls)
+
+    def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
+        """Raises AllocationRefused."""
+        numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
+        must = known_ids(self.resource_name, must_include, numa_nodes)
+        # the caller's list may be older than ours: ignore devices that were removed meanwhile
+        free = set(available) & set(numa_nodes)
+        return preferred(self.resource_name, self._fleet.scores, numa_nodes, free, must, size)
 
 
 class GpuWatch:
@@ -113,9 +166,8 @@ class GpuWatch:
             async with aclosing(readers.messages()) as messages:
                 async for message in messages:
                     self._take(message)
-                    problem = (
-                        message if isinstance(message, Problem) else None if isinstance(message, Found) else problem
-                    )
+                    if isinstance(message, Problem | Found):
+                        problem = message if isinstance(message, Problem) else None
                     if isinstance(message, Readings) and readers.may_rescan and self._is_rescan_due():
                         self._note_scan()
                         readers.rescan()
@@ -165,14 +217,10 @@ class GpuWatch:
     def _found(self, message: Found) -> None:
         self._end_grace()
         self._fleet.unread(None)
-        self._log_changes(self._fleet.found(message.inventory()))
+        self._log_changes(self._fleet.found(message))
         # repeated rescans for a missing GPU that find the same GPUs are logged at debug level
-        extra = {
-            "gpus": len(message.gpus),
-            "driver": message.driver_version,
-            "unnamed": message.unnamed,
-        }
-        found = str(sorted(gpu.gpu.uuid for gpu in message.gpus)) + str(extra)
+        extra = {"gpus": len(message.gpus), "driver": message.driver_version, "unnamed": message.unnamed}
+        found = str(sorted(gpu.uuid for gpu in message.gpus)) + str(extra)
         log.log(logging.DEBUG if found == self._logged else logging.INFO, "GPUs found", extra=extra)
         self._logged = found
 

@@ -1,15 +1,22 @@
 """All GPUs of a node: which are listed, forgotten and remembered."""
 
-from nodedevice_agent.plugins.nvml.fleet import Fleet, Inventory, Remembered
+from collections.abc import Iterable
+
+from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health.health import HealthRules, Reading, Trouble
+from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 A, B, C = (Gpu(f"GPU-{name}", "model", pci_bus_id=f"0000:0{place}:00.0") for place, name in enumerate("abc"))
 
 
+def inventory(*gpus: Gpu, lost: int = 0, unnamed: Iterable[str] = ()) -> Found:
+    return Found("570.1", list(gpus), lost=lost, unnamed=list(unnamed))
+
+
 def fleet(*gpus: Gpu) -> Fleet:
     made = Fleet(HealthRules())
-    made.found(Inventory(gpus))
+    made.found(inventory(*gpus))
     return made
 
 
@@ -20,10 +27,10 @@ def reasons(found: Fleet) -> dict[str, str]:
 
 def test_a_gpu_that_is_no_longer_found_stays_listed() -> None:
     known = fleet(A, B)
-    (change,) = known.found(Inventory((A,)))
+    (change,) = known.found(inventory(A))
     assert (change.uuid, change.trouble and change.trouble.reason) == (B.uuid, "GpuGone")
     assert not known.is_whole
-    known.found(Inventory((A, B)))
+    known.found(inventory(A, B))
     known.read({B.uuid: Reading()})
     assert reasons(known) == {}
     assert known.is_whole
@@ -31,7 +38,7 @@ def test_a_gpu_that_is_no_longer_found_stays_listed() -> None:
 
 def test_a_missing_gpu_stays_listed_until_an_administrator_clears_it() -> None:
     known = fleet(A, B)
-    known.found(Inventory((A,)))
+    known.found(inventory(A))
     known.cleared(B.uuid)
     assert list(known.gpus) == [A.uuid]
     assert known.is_whole
@@ -40,7 +47,7 @@ def test_a_missing_gpu_stays_listed_until_an_administrator_clears_it() -> None:
 def test_a_missing_gpu_is_forgotten_when_another_uuid_has_its_bus_id() -> None:
     known = fleet(A, B)
     known.xid(B.uuid, 79)
-    changes = known.found(Inventory((A, Gpu("GPU-new", pci_bus_id=B.pci_bus_id))))
+    changes = known.found(inventory(A, Gpu("GPU-new", pci_bus_id=B.pci_bus_id)))
     assert [change.uuid for change in changes] == [B.uuid]
     assert reasons(known) == {}
 
@@ -48,14 +55,14 @@ def test_a_missing_gpu_is_forgotten_when_another_uuid_has_its_bus_id() -> None:
 def test_which_of_the_missing_ones_is_lost() -> None:
     known = fleet(A, B, C)
     known.read({C.uuid: Reading(is_lost=True)})
-    known.found(Inventory((A,), lost=1))
+    known.found(inventory(A, lost=1))
     assert reasons(known) == {"b": "GpuGone", "c": "GpuLost"}
     assert known.trouble is None
 
 
 def test_a_lost_gpu_that_was_never_known() -> None:
     known = Fleet(HealthRules())
-    known.found(Inventory((A,), lost=1))
+    known.found(inventory(A, lost=1))
     assert known.trouble is not None
     assert known.trouble.reason == "GpuUnreadable"
     assert not known.is_whole
@@ -64,8 +71,8 @@ def test_a_lost_gpu_that_was_never_known() -> None:
 def test_an_unidentified_gpu_may_be_the_missing_one() -> None:
     known = fleet(A, B)
     known.xid(B.uuid, 48)
-    known.found(Inventory((A,), unnamed=("GPU 1 does not answer",)))
-    known.found(Inventory((A, B)))
+    known.found(inventory(A, unnamed=["GPU 1 does not answer"]))
+    known.found(inventory(A, B))
     known.read({B.uuid: Reading()})
     assert reasons(known) == {"b": "Xid48"}
 
@@ -96,12 +103,12 @@ def test_a_storm_changes_a_gpu_once() -> None:
 def test_remembers_marks_and_missing_gpus() -> None:
     known = fleet(A, B, C)
     known.xid(A.uuid, 48)
-    known.found(Inventory((A, B)))
+    known.found(inventory(A, B))
     again = Fleet(HealthRules(), known.remembered())
     assert reasons(again) == {"a": "Xid48", "c": "GpuGone"}
     assert again.remembered() == known.remembered()
     # what was away and is there after the restart was reset as well
-    again.found(Inventory((A, B, C)))
+    again.found(inventory(A, B, C))
     again.read({C.uuid: Reading()})
     assert reasons(again) == {"a": "Xid48"}
 
@@ -117,7 +124,7 @@ def test_counters_show_a_reset_while_no_agent_ran() -> None:
     # a reading without changes is not written
     assert known.remembered() == written
     again = Fleet(HealthRules(), written)
-    again.found(Inventory((A, B)))
+    again.found(inventory(A, B))
     again.read({A.uuid: Reading(energy_mj=400), B.uuid: Reading(energy_mj=50)})
     assert reasons(again) == {"a": "Xid48"}
 
@@ -126,7 +133,7 @@ def test_ecc_errors_while_no_agent_ran_are_detected() -> None:
     known = fleet(A, B)
     known.read({gpu.uuid: Reading(ecc_uncorrected=2) for gpu in (A, B)})
     again = Fleet(HealthRules(), known.remembered())
-    again.found(Inventory((A, B)))
+    again.found(inventory(A, B))
     again.read({A.uuid: Reading(ecc_uncorrected=5), B.uuid: Reading(ecc_uncorrected=2)})
     assert reasons(again) == {"a": "EccUncorrectable"}
 
@@ -134,10 +141,10 @@ def test_ecc_errors_while_no_agent_ran_are_detected() -> None:
 def test_a_property_that_was_reported_once_is_kept() -> None:
     full = Gpu("GPU-a", "model", 1 << 30, "0000:00:00.0", 1, 3, ("ecc",))
     known = fleet(full)
-    known.found(Inventory((Gpu("GPU-a"),)))
+    known.found(inventory(Gpu("GPU-a")))
     assert known.gpus["GPU-a"] == full
     other = Gpu("GPU-a", "another", 2 << 30, "0000:01:00.0", 0, 0, ("energy",))
-    known.found(Inventory((other,)))
+    known.found(inventory(other))
     assert known.gpus["GPU-a"] == other
 
 

@@ -2,34 +2,35 @@
 
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
-from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation
-from nodedevice_agent.plugins.nvml.gpu import Gpu, sysfs_bus_id
+from nodedevice_agent.plugins.nvml.gpu import CONTROL_NODES, Gpu, allocation, sysfs_bus_id
 from nodedevice_agent.plugins.nvml.health.xids import XidLogLimiter
-from nodedevice_agent.plugins.nvml.links import Ancestor, Link, Ports, links, pair, score
+from nodedevice_agent.plugins.nvml.links import Ancestor, Ports, nvlinks, pair, score, scores
 
 NEAR, NEAR_TOO, FAR, NOWHERE = Gpu("a", numa_node=0), Gpu("b", numa_node=0), Gpu("c", numa_node=1), Gpu("d")
 
 
 @pytest.mark.parametrize(
-    ("link", "one", "other", "expected"),
+    ("links", "ancestor", "one", "other", "expected"),
     [
-        pytest.param(Link(), NOWHERE, NOWHERE, 10, id="nothing known"),
-        pytest.param(Link(), NEAR, NEAR_TOO, 20, id="one NUMA node, PCI hidden"),
-        pytest.param(Link(), NEAR, FAR, 10, id="two NUMA nodes, PCI hidden"),
-        pytest.param(Link(0, Ancestor.SYSTEM), NEAR, NEAR_TOO, 10, id="PCI says more than NUMA nodes"),
-        pytest.param(Link(0, Ancestor.SWITCH), NEAR, NEAR_TOO, 50, id="one switch"),
-        pytest.param(Link(1, Ancestor.SYSTEM), NEAR, FAR, 110, id="an NVLink beats any place"),
-        pytest.param(Link(2, Ancestor.BOARD), NEAR, NEAR_TOO, 260, id="two beat one"),
+        pytest.param(0, None, NOWHERE, NOWHERE, 10, id="nothing known"),
+        pytest.param(0, None, NEAR, NEAR_TOO, 20, id="one NUMA node, PCI hidden"),
+        pytest.param(0, None, NEAR, FAR, 10, id="two NUMA nodes, PCI hidden"),
+        pytest.param(0, Ancestor.SYSTEM, NEAR, NEAR_TOO, 10, id="PCI says more than NUMA nodes"),
+        pytest.param(0, Ancestor.SWITCH, NEAR, NEAR_TOO, 50, id="one switch"),
+        pytest.param(1, Ancestor.SYSTEM, NEAR, FAR, 110, id="an NVLink beats any place"),
+        pytest.param(2, Ancestor.BOARD, NEAR, NEAR_TOO, 260, id="two beat one"),
     ],
 )
-def test_score(link: Link, one: Gpu, other: Gpu, expected: int) -> None:
-    assert score(link, one, other) == expected
+def test_score(links: int, ancestor: Ancestor | None, one: Gpu, other: Gpu, expected: int) -> None:
+    assert score(links, ancestor, one, other) == expected
 
 
 def test_links_straight_and_over_switches() -> None:
     ports = {"a": Ports({"b": 2}, 4), "b": Ports({}, 6), "c": Ports()}
-    found = links(ports, {("a", "b"): Ancestor.SWITCH})
-    assert found == {("a", "b"): Link(2 + 4, Ancestor.SWITCH), ("a", "c"): Link(), ("b", "c"): Link()}
+    a, b, c = (Gpu(uuid) for uuid in "abc")
+    assert [nvlinks(a, b, ports), nvlinks(b, a, ports), nvlinks(a, c, ports)] == [2 + 4, 2 + 4, 0]
+    found = scores([c, b, a], ports, {("a", "b"): Ancestor.SWITCH})
+    assert found == {("a", "b"): 650, ("a", "c"): 10, ("b", "c"): 10}
     assert pair("b", "a") == pair("a", "b") == ("a", "b")
 
 

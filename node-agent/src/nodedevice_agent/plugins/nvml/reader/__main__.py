@@ -13,12 +13,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import combinations
 from typing import Any, TypeVar
 
 import msgspec
 
 from nodedevice_agent.plugins.nvml.health.health import Reading
-from nodedevice_agent.plugins.nvml.links import Ports
+from nodedevice_agent.plugins.nvml.links import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.reader import driver
 from nodedevice_agent.plugins.nvml.reader.calls import CallHangs, Calls, Job
 from nodedevice_agent.plugins.nvml.reader.driver import (
@@ -36,8 +37,6 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
     Changed,
     EccError,
     Found,
-    FoundAncestor,
-    FoundGpu,
     Lacking,
     Message,
     Problem,
@@ -106,7 +105,7 @@ class Reader:
         version = self._wait_for(self._driver.open)
         self._count = self._wait_for(self._driver.count)
         if self._count == 0:
-            raise DriverProblem(driver.no_gpu())
+            raise DriverProblem(driver.NO_GPU)
         self._find(version)
         self._poll()
         self._follow()
@@ -118,19 +117,23 @@ class Reader:
         try:
             return self._calls.do(call)
         except CallHangs as hang:
-            report(driver.hangs(self._driver.calling))
-            while not hang.job.wait(self._options.poll_seconds):
-                report(Alive())
+            self._wait_until_it_returns(hang)
             answer: _Answer = hang.job.result()
             return answer
+
+    def _wait_until_it_returns(self, hang: CallHangs) -> None:
+        report(driver.hangs(self._driver.calling))
+        while not hang.job.wait(self._options.poll_seconds):
+            report(Alive())
 
     def _find(self, version: str) -> None:
         unnamed, lost = self._describe()
         ports = self._ports()
         ancestors = self._ancestors()
-        self._register()
-        gpus = [FoundGpu(handle.gpu, ports[handle.gpu.uuid]) for handle in self._handles]
-        report(Found(version, gpus, ancestors, unnamed, lost, self._has_hung))
+        self._wait_for(self._events.open)
+        self._register_missing()
+        gpus = [handle.gpu for handle in self._handles]
+        report(Found(version, gpus, ports, ancestors, unnamed, lost, self._has_hung))
 
     def _describe(self) -> tuple[list[str], int]:
         """Why some GPUs cannot be identified, and how many are lost."""
@@ -165,24 +168,18 @@ class Reader:
         to_switches = ends.pop(SWITCH, 0)
         return Ports(dict(ends), to_switches)
 
-    def _ancestors(self) -> list[FoundAncestor]:
+    def _ancestors(self) -> list[tuple[str, str, Ancestor]]:
         found = []
-        in_order = sorted(self._handles, key=lambda handle: handle.gpu.uuid)
-        for index, one in enumerate(in_order):
-            for other in in_order[index + 1 :]:
-                level = self._call_for(one, partial(self._driver.ancestor, one, other))
-                if level is not None:
-                    found.append(FoundAncestor(one.gpu.uuid, other.gpu.uuid, level))
+        for one, other in combinations(sorted(self._handles, key=lambda handle: handle.gpu.uuid), 2):
+            level = self._call_for(one, partial(self._driver.ancestor, one, other))
+            if level is not None:
+                found.append((one.gpu.uuid, other.gpu.uuid, level))
         return found
-
-    def _register(self) -> None:
-        self._wait_for(self._events.open)
-        self._register_missing()
 
     def _register_missing(self) -> None:
         """Register GPUs whose calls hung before: otherwise their Xids would be missed."""
         for handle in self._handles:
-            if not self._events.was_tried(handle.gpu.uuid):
+            if handle.gpu.uuid not in self._events.tried:
                 self._call_for(handle, partial(self._events.register, handle))
         self._events.start()
 
@@ -225,9 +222,7 @@ class Reader:
             if self._calls.do(self._driver.count) != self._count or is_stale:
                 report(Changed())
         except CallHangs as hang:
-            report(driver.hangs(self._driver.calling))
-            while not hang.job.wait(self._options.poll_seconds):
-                report(Alive())
+            self._wait_until_it_returns(hang)
             # a new session finds what was missed meanwhile
             report(Changed())
 
@@ -236,7 +231,7 @@ class Reader:
         by_uuid = {}
         for handle in self._handles:
             uuid = handle.gpu.uuid
-            has_no_events = self._events.was_tried(uuid) and not self._events.reports(uuid)
+            has_no_events = uuid in self._events.tried and not self._events.reports(uuid)
             by_uuid[uuid] = tuple(sorted([*self._driver.not_supported(uuid), *(["events"] if has_no_events else [])]))
         lacking = Lacking(by_uuid)
         if lacking != self._reported_lacking:

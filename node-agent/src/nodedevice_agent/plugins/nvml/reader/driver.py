@@ -5,7 +5,7 @@ noted for that GPU; a lost GPU is a reading; only a driver that does not work at
 Source: NVML API reference; pynvml of the distribution nvidia-ml-py.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,29 +47,25 @@ class DriverProblem(Exception):
         self.problem = problem
 
 
-NO_LIBRARY = "NoDriverLibrary"
-NOT_LOADED = "DriverNotLoaded"
-NO_GPU = "NoGpu"
-MISMATCH = "DriverMismatch"
-TOO_OLD = "DriverTooOld"
 FAILED = "DriverFailed"
 HANGS = "DriverHangs"
+NO_GPU = Problem("NoGpu", "the NVIDIA driver lists no GPU", is_absent=True)
 
 _PROBLEMS = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Problem(
-        NO_LIBRARY,
+        "NoDriverLibrary",
         "libnvidia-ml.so.1 is not found: install the NVIDIA driver, or name the library's directory (nvml.libraryDir)",
         is_absent=True,
     ),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Problem(
-        NOT_LOADED, "the NVIDIA kernel driver is not loaded: modprobe nvidia", is_absent=True
+        "DriverNotLoaded", "the NVIDIA kernel driver is not loaded: modprobe nvidia", is_absent=True
     ),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Problem(
-        MISMATCH,
+        "DriverMismatch",
         "the NVIDIA library and the loaded kernel driver are of different versions: reboot, or reload the driver",
     ),
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Problem(
-        TOO_OLD, "the NVIDIA driver is too old to be read (NVML v2 is missing): install a newer one"
+        "DriverTooOld", "the NVIDIA driver is too old to be read (NVML v2 is missing): install a newer one"
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: Problem(
         FAILED, "the NVIDIA driver denies access: this process needs /dev/nvidiactl and /dev/nvidia*"
@@ -79,18 +75,14 @@ _PROBLEMS = {
 
 def problem_of(error: pynvml.NVMLError) -> DriverProblem:
     """The text of the table, or NVML's own."""
-    known = _PROBLEMS.get(error.value)
-    return DriverProblem(known or Problem(FAILED, f"the NVIDIA driver cannot be read: {error}"))
+    unknown = Problem(FAILED, f"the NVIDIA driver cannot be read: {error}")
+    return DriverProblem(_PROBLEMS.get(error.value, unknown))
 
 
 def text_of(error: pynvml.NVMLError) -> str:
     """For one GPU: the text of the table, or NVML's own."""
     known = _PROBLEMS.get(error.value)
     return known.message if known is not None else str(error)
-
-
-def no_gpu() -> Problem:
-    return Problem(NO_GPU, "the NVIDIA driver lists no GPU", is_absent=True)
 
 
 def hangs(call: str) -> Problem:
@@ -165,8 +157,7 @@ class Driver:
                 raise GpuLost from error
             raise GpuUnidentified(text_of(error)) from error
         handle.gpu = Gpu(uuid)
-        pci = self._ask_or_none(handle, pynvml.nvmlDeviceGetPciInfo)
-        bus_id = _bus_id(pci)
+        bus_id = _bus_id(self._ask_or_none(handle, pynvml.nvmlDeviceGetPciInfo))
         memory = self._ask_or_none(handle, pynvml.nvmlDeviceGetMemoryInfo)
         minor = self._ask_or_none(handle, pynvml.nvmlDeviceGetMinorNumber)
         handle.gpu = Gpu(
@@ -328,13 +319,5 @@ def _bus_id(pci_info: Any) -> str:
 
 def _first_bit(words: Any) -> int | None:
     """The lowest set bit of a mask of several words."""
-    return next(_bits(words), None)
-
-
-def _bits(words: Any) -> Iterator[int]:
-    return (
-        index * _WORD_BITS + bit
-        for index, word in enumerate(words)
-        for bit in range(_WORD_BITS)
-        if int(word) >> bit & 1
-    )
+    mask = sum(int(word) << index * _WORD_BITS for index, word in enumerate(words))
+    return (mask & -mask).bit_length() - 1 if mask else None

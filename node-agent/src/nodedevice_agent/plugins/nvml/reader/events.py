@@ -53,7 +53,7 @@ class EventWatch:
         self._uuids: dict[Any, str] = {}
         self._set: Any = None
         # UUIDs of GPUs whose registration was tried, and of those that report events
-        self._tried: set[str] = set()
+        self.tried: set[str] = set()
         self._registered: set[str] = set()
         self._is_waiting = False
         self._has_failed = False
@@ -75,11 +75,7 @@ class EventWatch:
                 pynvml.nvmlDeviceRegisterEvents(handle.nvml, offered & _WANTED, self._set)
                 self._registered.add(uuid)
         handle.calling = ""
-        self._tried.add(uuid)
-
-    def was_tried(self, uuid: str) -> bool:
-        """Whether it is known if this GPU reports events."""
-        return uuid in self._tried
+        self.tried.add(uuid)
 
     def reports(self, uuid: str) -> bool:
         """Whether this GPU reports events."""

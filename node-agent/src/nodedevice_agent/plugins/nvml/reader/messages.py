@@ -3,10 +3,9 @@
 import msgspec
 from msgspec import Struct, field
 
-from nodedevice_agent.plugins.nvml.fleet import Inventory
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health.health import Reading
-from nodedevice_agent.plugins.nvml.links import Ancestor, Pair, Ports, links
+from nodedevice_agent.plugins.nvml.links import Ancestor, Ports
 
 
 class ReaderOptions(Struct):
@@ -17,36 +16,21 @@ class ReaderOptions(Struct):
     host_root: str
 
 
-class FoundGpu(Struct):
-    """A GPU and its own links."""
-
-    gpu: Gpu
-    ports: Ports = field(default_factory=Ports)
-
-
-class FoundAncestor(Struct):
-    """The common ancestor of two GPUs; level: see links.Ancestor."""
-
-    one: str
-    other: str
-    level: Ancestor
-
-
 class Found(Struct, tag="found"):
-    """The inventory. unnamed, lost, is_partial: see fleet.Inventory."""
+    """The inventory of one NVML session.
+
+    ports: by UUID. ancestors: of pairs of UUIDs, each in order. unnamed: a sentence for each GPU whose UUID cannot be read.
+    lost: how many GPUs the driver lists and reports as lost; it does not report which ones, so that has to be inferred.
+    is_partial: links of some GPU are unknown because a call hung.
+    """
 
     driver_version: str
-    gpus: list[FoundGpu]
-    ancestors: list[FoundAncestor] = field(default_factory=list)
+    gpus: list[Gpu]
+    ports: dict[str, Ports] = field(default_factory=dict)
+    ancestors: list[tuple[str, str, Ancestor]] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     lost: int = 0
     is_partial: bool = False
-
-    def inventory(self) -> Inventory:
-        ancestors: dict[Pair, Ancestor] = {(each.one, each.other): each.level for each in self.ancestors}
-        joined = links({found.gpu.uuid: found.ports for found in self.gpus}, ancestors)
-        gpus = tuple(found.gpu for found in self.gpus)
-        return Inventory(gpus, joined, tuple(self.unnamed), self.lost, self.is_partial)
 
 
 class Problem(Struct, tag="problem"):

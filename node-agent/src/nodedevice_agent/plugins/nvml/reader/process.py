@@ -1,19 +1,28 @@
-"""The reader as a child process. A reader that is silent for too long is killed."""
+"""The reader as a child process, and its successor. A reader that is silent for too long is killed.
+
+Only a new NVML session sees GPUs that came back or changed. So a second reader starts while the first one goes on, and takes over
+once it has its inventory: no event is missed in between, and a reader that cannot read the driver never takes over.
+"""
 
 import asyncio
+import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 
 import msgspec
 
-from nodedevice_agent.plugins.nvml.reader.messages import Message, ReaderOptions, decode
+from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, ReaderOptions, decode
+
+log = logging.getLogger(__name__)
 
 _MODULE = "nodedevice_agent.plugins.nvml.reader"
 # sixteen GPUs with all their links are some 20 KiB
 _MAX_LINE_BYTES = 4 * 1024 * 1024
 _SHOWN_BYTES = 2000
 _KILL_SECONDS = 5.0
+_SILENCE_SECONDS = 10.0
 
 
 class ReaderFailed(Exception):
@@ -102,3 +111,117 @@ class ReaderProcess:
         errors = self._process.stderr
         while errors is not None and (chunk := await errors.read(_SHOWN_BYTES)):
             self._stderr = (self._stderr + chunk)[-_SHOWN_BYTES:]
+
+
+Successor = tuple[ReaderProcess, Found]
+
+
+class Succession:
+    """The active reader and its successor. Begins with start(); always call end()."""
+
+    def __init__(self, options: ReaderOptions, library_dir: str) -> None:
+        self._options = options
+        self._library_dir = library_dir
+        self._silence_seconds = options.poll_seconds + 3 * options.call_seconds + _SILENCE_SECONDS
+        self._reader: ReaderProcess | None = None
+        self._successor: asyncio.Task[Successor | None] | None = None
+        # waits for a reader that cannot be killed; no further one is started meanwhile
+        self._stuck: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises OSError."""
+        self._reader = await self._new()
+
+    @property
+    def may_rescan(self) -> bool:
+        return self._successor is None and (self._stuck is None or self._stuck.done())
+
+    def rescan(self) -> None:
+        """Start a second reader, which takes over once it has an inventory."""
+        self._successor = asyncio.create_task(self._succeed())
+
+    async def messages(self) -> AsyncGenerator[Message, None]:
+        """Messages of the active reader, until it exits normally. Raises ReaderFailed and OSError."""
+        while self._reader is not None:
+            listening = asyncio.create_task(self._reader.next_message())
+            try:
+                ready = await self._listen(listening)
+                if ready is None:
+                    message = await listening
+                    if message is None:
+                        return
+                    yield message
+                    continue
+                async with aclosing(self._hand_over(listening, *ready)) as handed_over:
+                    async for message in handed_over:
+                        yield message
+            finally:
+                listening.cancel()
+
+    async def end(self) -> bool:
+        """Kill all readers. Returns whether all have exited: one that hangs in the kernel exits only when its call returns."""
+        if self._successor is not None:
+            self._successor.cancel()
+            (ready,) = await asyncio.gather(self._successor, return_exceptions=True)
+            self._successor = None
+            if isinstance(ready, tuple):
+                await self._end_one(ready[0])
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await self._end_one(reader)
+        return self._stuck is None or self._stuck.done()
+
+    async def ended(self) -> None:
+        """Wait for a reader that end() could not kill."""
+        if self._stuck is not None:
+            await self._stuck
+
+    async def _listen(self, listening: "asyncio.Task[Message | None]") -> Successor | None:
+        """Wait for a message (None), or for a successor with an inventory. Raises OSError."""
+        while self._successor is not None:
+            await asyncio.wait({listening, self._successor}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._successor.done():
+                return None
+            successor, self._successor = self._successor, None
+            return successor.result()
+        return None
+
+    async def _hand_over(
+        self, listening: "asyncio.Task[Message | None]", successor: ReaderProcess, found: Found
+    ) -> AsyncGenerator[Message, None]:
+        """The remaining messages of the old reader, then the inventory of the new one."""
+        old, self._reader = self._reader, successor
+        if old is not None and await self._end_one(old):
+            with suppress(ReaderFailed):
+                message = await listening
+                while message is not None:
+                    yield message
+                    message = await old.next_message()
+        yield found
+
+    async def _succeed(self) -> Successor | None:
+        """None when it cannot read the driver. Raises OSError."""
+        reader = await self._new()
+        try:
+            message = await reader.next_message()
+            while isinstance(message, Alive):
+                message = await reader.next_message()
+        except ReaderFailed as error:
+            log.warning("cannot rescan GPUs; keeping the current reader", extra={"error": str(error)})
+            message = None
+        except BaseException:
+            await self._end_one(reader)
+            raise
+        if isinstance(message, Found):
+            return reader, message
+        await self._end_one(reader)
+        return None
+
+    async def _end_one(self, reader: ReaderProcess) -> bool:
+        has_ended = await reader.end()
+        if not has_ended:
+            self._stuck = asyncio.create_task(reader.ended())
+        return has_ended
+
+    async def _new(self) -> ReaderProcess:
+        return await ReaderProcess.start(self._options, self._library_dir, self._silence_seconds)

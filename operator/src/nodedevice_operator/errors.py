@@ -1,26 +1,16 @@
-"""What can go wrong, as values with fields.
+"""What can go wrong, as values with fields; each class says what it stands for.
 
 OperatorError
-├── OperatorSettingsError      a flag, an environment variable or the configuration file is not usable
-├── CredentialsError   no usable kubeconfig or service account
-├── StaleWatch         a watch does not deliver what the API server has
-├── TaskEnded          a bug: a background task that never ends has ended
-├── Overdue            a command did not finish in time
-├── OlderRelease       the installed CRDs are of a newer release than this program
-├── StillLed           another operator leads and does not stop
-└── ApiError           a request to the API server failed
-    ├── Unreachable    no response: nothing listens, it is not trusted, or it is too slow
-    ├── WatchInterrupted  a watch that was open was cut
-    ├── Unavailable    not now (429, 5xx)
-    │   └── OverBudget  429 of an eviction: a PodDisruptionBudget does not allow it now
-    ├── Forbidden      401, 403
-    │   ├── Unauthorized  401: the credentials are rejected, so nothing works
-    │   └── Denied      403 of an admission policy: about this write, not about our rights
-    ├── InvalidResponse  a response that no API server sends: something in between did
-    ├── NotFound       404
-    ├── Conflict       409, with the fields and their owners if server-side apply refused
-    ├── Invalid        400, 413, 422: the same request will be refused again
-    └── NotLeading     never sent: another operator may write now
+├── OperatorSettingsError, CredentialsError       nothing can be started
+├── StaleWatch, TaskEnded                         the process exits, to be started again
+├── Overdue, OlderRelease, StillLed               a command ends
+└── ApiError                                      a request failed
+    ├── Unreachable, WatchInterrupted, InvalidResponse, NotFound, Conflict, Invalid, NotLeading
+    ├── Unavailable
+    │   └── OverBudget
+    └── Forbidden
+        ├── Unauthorized
+        └── Denied
 """
 
 from dataclasses import dataclass
@@ -32,16 +22,14 @@ class OperatorError(Exception):
 
 
 class OperatorSettingsError(OperatorError):
-    """A setting that cannot be used. `setting` names it as the person wrote it; the text says what to do."""
+    """A flag, an environment variable or a key of the file that cannot be used, as it was written; the text says what to do."""
 
     def __init__(self, setting: str, problem: str) -> None:
         super().__init__(f"{setting}: {problem}")
-        self.setting = setting
-        self.problem = problem
 
 
 class CredentialsError(OperatorError):
-    """No credentials for the API server. The text says where they were expected."""
+    """No usable kubeconfig or service account. The text says where they were expected."""
 
 
 class StaleWatch(OperatorError):
@@ -65,7 +53,6 @@ class TaskEnded(OperatorError):
             f"the task {task} has ended ({' '.join(problem.split())}), which is a bug: report it with the log; "
             "exiting for a restart"
         )
-        self.task = task
 
 
 class Overdue(OperatorError):
@@ -74,31 +61,26 @@ class Overdue(OperatorError):
     def __init__(self, seconds: float, step: str, trouble: str) -> None:
         because = f": {trouble}" if trouble else ""
         super().__init__(f"not done after {seconds:g} s, while {step}{because}; it can be run again")
-        self.step = step
         self.trouble = trouble
 
 
 class OlderRelease(OperatorError):
-    """Fields that newer objects use would be taken away."""
+    """The installed CRDs are of a newer release than this program: fields that newer objects use would be lost."""
 
     def __init__(self, name: str, there: str, ours: str) -> None:
         super().__init__(
             f"{name} is of release {there}, newer than this program's {ours}: use a program and chart of {there} or newer; to go "
             "back all the same, and lose what only newer fields hold, give --allow-downgrade (crds.allowDowngrade of the chart)"
         )
-        self.name = name
-        self.there = there
-        self.ours = ours
 
 
 class StillLed(OperatorError):
-    """Whoever holds the Lease would write again what is taken back."""
+    """Another operator leads and does not stop: it would write again what is removed."""
 
     def __init__(self, holder: str, seconds: float) -> None:
         super().__init__(
             f"the operator {holder} leads, and has not ended after {seconds:.0f} s: stop it, wherever it runs, and try again"
         )
-        self.holder = holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +92,32 @@ class FieldConflict:
 
 
 class ApiError(OperatorError):
-    """A request that failed. `what` is the kind, or kind/subresource, as RBAC spells it."""
+    """A request that failed. `what` is the kind, or kind/subresource, as RBAC spells it.
 
-    def __init__(self, verb: str, what: str, problem: str, status: int | None = None) -> None:
+    retry_after_seconds: of Unavailable, where the API server says when to come back.
+    causes: of Conflict, the fields that others own, when server-side apply refused.
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        what: str,
+        problem: str,
+        status: int | None = None,
+        retry_after_seconds: float | None = None,
+        causes: tuple[FieldConflict, ...] = (),
+    ) -> None:
         super().__init__(f"{verb} {what}: {problem}")
         self.verb = verb
         self.what = what
         self.problem = problem
         self.status = status
+        self.retry_after_seconds = retry_after_seconds
+        self.causes = causes
 
 
 class Unreachable(ApiError):
-    """No response came. It is not known whether a write was done."""
+    """No response: nothing listens, it is not trusted, or it is too slow. It is not known whether a write was done."""
 
 
 class WatchInterrupted(ApiError):
@@ -129,51 +125,39 @@ class WatchInterrupted(ApiError):
 
 
 class Unavailable(ApiError):
-    """The API server asks to come back later; `retry_after_seconds` where it says when."""
-
-    def __init__(
-        self, verb: str, what: str, problem: str, status: int | None = None, retry_after_seconds: float | None = None
-    ) -> None:
-        super().__init__(verb, what, problem, status)
-        self.retry_after_seconds = retry_after_seconds
+    """429, 5xx: the API server asks to come back later."""
 
 
 class OverBudget(Unavailable):
-    """A PodDisruptionBudget does not allow an eviction now. The API server itself is available."""
+    """429 of an eviction: a PodDisruptionBudget does not allow it now. The API server itself is available."""
 
 
 class Forbidden(ApiError):
-    """Access is denied: a role is missing, or the credentials are rejected."""
+    """401, 403: a role is missing, or the credentials are rejected."""
 
 
 class Unauthorized(Forbidden):
-    """The token or the certificate is rejected. Roles do not matter, and every other request fails like this."""
+    """401: the token or the certificate is rejected. Roles do not matter, and every other request fails like this."""
 
 
 class Denied(Forbidden):
-    """An admission policy refuses this write. Others of the kind may pass."""
+    """403 of an admission policy, about this write and not about our rights. Others of the kind may pass."""
 
 
 class InvalidResponse(ApiError):
-    """The response reports success, and has an unexpected form. It is not known whether a write was done."""
+    """The response reports success in a form that no API server sends. It is not known whether a write was done."""
 
 
 class NotFound(ApiError):
-    """The object, or its kind, does not exist."""
+    """404: the object, or its kind, does not exist."""
 
 
 class Conflict(ApiError):
-    """The object is not as assumed. `causes` are the fields that others own, when server-side apply refused."""
-
-    def __init__(
-        self, verb: str, what: str, problem: str, status: int | None = None, causes: tuple[FieldConflict, ...] = ()
-    ) -> None:
-        super().__init__(verb, what, problem, status)
-        self.causes = causes
+    """409: the object is not as assumed."""
 
 
 class Invalid(ApiError):
-    """The API server refuses the content, or the identity that was given with it."""
+    """400, 413, 422: the content, or the identity given with it, is refused; the same request will be refused again."""
 
 
 class NotLeading(ApiError):

@@ -77,7 +77,7 @@ class ClusterModel(
             raise Invalid("patch", "nodes/status", "metadata.uid: field is immutable", 422)
         if not self.node.apply(numbers, force=force):
             cause = FieldConflict("kubelet", ".status.capacity.example.com/gpu")
-            raise Conflict("patch", "nodes/status", "conflict", 409, (cause,))
+            raise Conflict("patch", "nodes/status", "conflict", 409, causes=(cause,))
         self.writes.append(f"{'force' if force else 'apply'} {dict(sorted(numbers.items()))}")
         return self.node_record()
 

@@ -1,6 +1,6 @@
 """Requests that only the commands make: the chart's workloads, and the objects that remain when agents and operators are gone."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import msgspec
@@ -29,12 +29,9 @@ _FIELD_MANAGER: Final = "nodedevice-cleanup"
 
 class _DaemonSetStatus(Schema):
     desired_number_scheduled: int = 0
-    number_ready: int = 0
 
 
-class DaemonSet(Schema):
-    """How many agents there should be, and how many report ready."""
-
+class _DaemonSet(Schema):
     status: _DaemonSetStatus
 
 
@@ -52,8 +49,6 @@ class _AgentPodList(Schema):
 
 
 class _LeftoverSpec(Schema):
-    node_name: str = ""
-    resource_name: str = ""
     cordoned_devices: list[Any] = []
 
 
@@ -62,10 +57,6 @@ class Leftover(Schema):
 
     metadata: ObjectMetadata
     spec: _LeftoverSpec = msgspec.field(default_factory=_LeftoverSpec)
-
-    @property
-    def is_cordoned(self) -> bool:
-        return bool(self.spec.cordoned_devices)
 
 
 class _LeftoverList(Schema):
@@ -84,7 +75,7 @@ class WorkloadsApi(Requests):
         """Delete it; its pods follow. kind: one of those above. Return whether it existed."""
         path = f"{_WORKLOADS[kind]}/{self._namespace}/{kind}/{path_segment(name)}"
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        return await _existed(self._client.request("DELETE", kind, path, body=body))
+        return await existed(self._client.request("DELETE", kind, path, body=body))
 
     async def pods(self) -> dict[str, str]:
         """The node of each remaining pod of theirs, by its name."""
@@ -92,14 +83,14 @@ class WorkloadsApi(Requests):
         data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
         return {pod.metadata.name: pod.spec.node_name for pod in decode("GET", "pods", data, _AgentPodList).items}
 
-    async def daemon_set(self, name: str) -> DaemonSet | None:
-        """The DaemonSet of that name; None where there is none."""
-        path = f"{_APPS}/{self._namespace}/{DAEMON_SET}/{path_segment(name)}"
+    async def desired_agents(self, daemon_set: str) -> int | None:
+        """How many agents the DaemonSet of that name wants; None where there is none."""
+        path = f"{_APPS}/{self._namespace}/{DAEMON_SET}/{path_segment(daemon_set)}"
         try:
             data = await self._client.request("GET", DAEMON_SET, path)
         except NotFound:
             return None
-        return decode("GET", DAEMON_SET, data, DaemonSet)
+        return decode("GET", DAEMON_SET, data, _DaemonSet).status.desired_number_scheduled
 
 
 class LeftoversApi(Requests):
@@ -108,21 +99,22 @@ class LeftoversApi(Requests):
     A NodeDevice with an administrator's cordon can be kept without its status.
     """
 
-    async def node_devices(self) -> AsyncIterator[list[Leftover]]:
-        """All NodeDevices, page by page."""
+    async def node_devices(self) -> list[Leftover]:
+        """All NodeDevices. Raises NotFound where there is no such kind."""
+        found: list[Leftover] = []
         query: dict[str, str | int] = {"limit": PAGE}
         while True:
             data = await self._client.request("GET", names.NODE_DEVICES, _NODE_DEVICES, query=query)
             page = decode("GET", names.NODE_DEVICES, data, _LeftoverList)
-            yield page.items
+            found += page.items
             if not page.metadata.continue_:
-                return
+                return found
             query = {"limit": PAGE, "continue": page.metadata.continue_}
 
     async def delete_node_device(self, left: Leftover) -> None:
         """Delete the object of that uid, if it still exists."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": left.metadata.uid}}
-        await _existed(self._client.request("DELETE", names.NODE_DEVICES, _node_device_path(left), body=body))
+        await existed(self._client.request("DELETE", names.NODE_DEVICES, _node_device_path(left), body=body))
 
     async def clear_status(self, left: Leftover) -> None:
         """Remove its status. By a merge patch: an empty apply would leave a null that the API rejects."""
@@ -132,27 +124,28 @@ class LeftoversApi(Requests):
 
     async def delete_agent_leases(self, namespace: str) -> None:
         """Delete every Lease of that namespace, which holds nothing but the agents'."""
-        await _existed(self._client.request("DELETE", "leases", f"{_LEASES}/{path_segment(namespace)}/leases"))
-
-    async def delete_namespace(self, name: str) -> bool:
-        """Delete it with everything in it; return whether it existed."""
-        return await _existed(self._client.request("DELETE", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
-
-    async def has_namespace(self, name: str) -> bool:
-        """Whether it exists, also while it is being deleted."""
-        return await _existed(self._client.request("GET", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
+        await existed(self._client.request("DELETE", "leases", f"{_LEASES}/{path_segment(namespace)}/leases"))
 
     async def delete_operator_lease(self, namespace: str) -> None:
         """Delete the operators' Lease, if it still exists."""
         path = f"{_LEASES}/{path_segment(namespace)}/leases/{names.OPERATOR_LEASE}"
-        await _existed(self._client.request("DELETE", "leases", path))
+        await existed(self._client.request("DELETE", "leases", path))
+
+    async def delete_namespace(self, name: str) -> bool:
+        """Delete it with everything in it; return whether it existed."""
+        return await existed(self._client.request("DELETE", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
+
+    async def has_namespace(self, name: str) -> bool:
+        """Whether it exists, also while it is being deleted."""
+        return await existed(self._client.request("GET", "namespaces", f"{_NAMESPACES}/{path_segment(name)}"))
 
 
 def _node_device_path(left: Leftover) -> str:
     return f"{_NODE_DEVICES}/{path_segment(left.metadata.name)}"
 
 
-async def _existed(request: Awaitable[bytes]) -> bool:
+async def existed(request: Awaitable[bytes]) -> bool:
+    """Send the request; return whether its object existed."""
     try:
         await request
     except NotFound:

@@ -13,7 +13,7 @@ from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.api import WorkloadsApi
 from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_agents, of_node_devices, table
 from nodedevice_operator.cli.crds import NAMES, CrdApi
-from nodedevice_operator.errors import NotFound, OperatorError
+from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster
@@ -28,10 +28,10 @@ _SERVER_SECONDS: Final = 30.0
 _NAMED: Final = 5
 
 
-@click.command(context_settings={"auto_envvar_prefix": "NODEDEVICE", "show_default": True})
-@click.option("--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config.")
-@click.option("--namespace", help="Namespace of the operator; without it the pod's own, or the kubeconfig's.")
-@click.option("--leases-namespace", default=names.AGENTS_NAMESPACE, help="Namespace of the agents' Leases.")
+@click.command(cls=command.OneCommand, context_settings=command.SETTINGS)
+@command.kubeconfig_option
+@command.namespace_option
+@command.leases_namespace_option
 @click.option("--daemon-set", default="nodedevice-agent", help="DaemonSet of the agents, where there is one.")
 @click.option(
     "--wait-seconds",
@@ -43,12 +43,9 @@ def check(
     kubeconfig: str | None, namespace: str | None, leases_namespace: str, daemon_set: str, wait_seconds: float
 ) -> None:
     """Print whether CRDs, operator, agents and NodeDevices are ready; exit with status 1 if one is not."""
-    try:
-        login = credentials.load(kubeconfig)
-        where = namespace or login.namespace or names.SYSTEM_NAMESPACE
-        results = asyncio.run(_run(login, where, leases_namespace, daemon_set, wait_seconds))
-    except OperatorError as error:
-        raise click.ClickException(str(error)) from error
+    login = credentials.load(kubeconfig)
+    where = namespace or login.namespace or names.SYSTEM_NAMESPACE
+    results = asyncio.run(_run(login, where, leases_namespace, daemon_set, wait_seconds))
     for line in table(results):
         click.echo(line)
     sys.exit(0 if all(result.is_good for result in results) else 1)
@@ -57,27 +54,26 @@ def check(
 async def _run(
     login: credentials.Credentials, namespace: str, leases_namespace: str, daemon_set: str, wait_seconds: float
 ) -> list[CheckResult]:
-    client = command.client(login)
-    try:
+    limit = wait_seconds + _SERVER_SECONDS
+    waits_for_server = f"waiting up to {limit:g} s for the API server {login.server}"
+    async with (
+        command.connected(login) as client,
+        command.within(limit, lambda trouble: _echo(f"{waits_for_server}: {trouble}")) as progress,
+    ):
         checks = _Checks(client, namespace, leases_namespace, daemon_set)
-        limit = wait_seconds + _SERVER_SECONDS
-        waits_for_server = f"waiting up to {limit:g} s for the API server {login.server}"
-        async with command.within(limit, lambda trouble: _echo(f"{waits_for_server}: {trouble}")) as progress:
-            progress.step = "reading the objects"
-            give_up_at = asyncio.get_running_loop().time() + wait_seconds
-            is_reported = False
-            while True:
-                results = await progress.retrying(checks.all)
-                left = give_up_at - asyncio.get_running_loop().time()
-                bad = [result for result in results if not result.is_good]
-                if left <= 0 or not bad:
-                    return results
-                if not is_reported:
-                    _echo(f"waiting up to {left:.0f} s for {_few(bad)}")
-                    is_reported = True
-                await asyncio.sleep(_POLL_SECONDS)
-    finally:
-        await client.close()
+        progress.step = "reading the objects"
+        give_up_at = asyncio.get_running_loop().time() + wait_seconds
+        is_reported = False
+        while True:
+            results = await progress.retrying(checks.all)
+            left = give_up_at - asyncio.get_running_loop().time()
+            bad = [result for result in results if not result.is_good]
+            if left <= 0 or not bad:
+                return results
+            if not is_reported:
+                _echo(f"waiting up to {left:.0f} s for {_few(bad)}")
+                is_reported = True
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 def _echo(line: str) -> None:
@@ -127,7 +123,7 @@ class _Checks:
             return CheckResult("operator", "", False, "none leads; check the operators' pods and logs")
         now = LeaseRecord(lease.renewed, lease.duration_seconds)
         self._first_leader = self._first_leader or now
-        if not is_renewed(now, self._first_leader, _now()):
+        if not is_renewed(now, self._first_leader, datetime.datetime.now(datetime.UTC)):
             return CheckResult("operator", lease.holder, False, f"renewed its Lease at {lease.renewed}, and not since")
         return CheckResult("operator", lease.holder, True, "leads")
 
@@ -137,10 +133,5 @@ class _Checks:
         except NotFound:
             leases = {}
         self._first_agents = leases | self._first_agents
-        found = await self._workloads.daemon_set(self._daemon_set)
-        desired = found.status.desired_number_scheduled if found else None
-        return of_agents(leases, self._first_agents, _now(), desired)
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
+        desired = await self._workloads.desired_agents(self._daemon_set)
+        return of_agents(leases, self._first_agents, datetime.datetime.now(datetime.UTC), desired)

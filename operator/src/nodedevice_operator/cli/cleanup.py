@@ -1,5 +1,7 @@
 """`nodedevice-operator cleanup`: remove what agents and operators have written. The chart runs it before an uninstall.
 
+Of a Node it removes what belongs to the operator alone; nothing else of a Node is ever changed.
+
 The chart's workloads are deleted first. Then this command holds the Lease by which operators elect their leader, so that an
 operator elsewhere waits; every write passes the same fence as an operator's. Each step reads the current state: run again, it
 goes on where it stopped.
@@ -9,19 +11,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import click
 from nodedevice_api import names
 
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.cli.api import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, Leftover, LeftoversApi, WorkloadsApi
+from nodedevice_operator.cli.api import CHECK_POD, DAEMON_SET, DEPLOYMENT, POD, LeftoversApi, WorkloadsApi
 from nodedevice_operator.cli.crds import NAMES, CrdApi
-from nodedevice_operator.cli.withdrawal import Withdrawal, staying, withdrawal
-from nodedevice_operator.errors import Conflict, NotFound, OperatorError, StillLed
+from nodedevice_operator.errors import Conflict, NotFound, StillLed
 from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.credentials import Credentials
+from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, Timing
@@ -46,8 +47,6 @@ _NAMESPACE_SECONDS: Final = 20.0
 # A Node changes with every heartbeat, and an apply carries the version that was read.
 _ATTEMPTS: Final = 20
 
-Report = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class CleanupScope:
@@ -64,65 +63,89 @@ class CleanupScope:
     delete_leases_namespace: bool
 
 
-class Cleanup:
-    """One run. report: called with each thing that was done, in a line."""
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """What to remove from one Node. capacity: resource names that an apply without any name removes."""
 
-    def __init__(self, login: Credentials, scope: CleanupScope, progress: command.Progress, report: Report) -> None:
+    node: str
+    capacity: tuple[str, ...]
+    is_tainted: bool
+    labels: tuple[str, ...]
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.capacity or self.is_tainted or self.labels)
+
+
+def withdrawal(node: NodeRecord) -> Withdrawal:
+    """What the Node has of ours."""
+    ours = (name for name, seen in node.resources.items() if seen.is_capacity_ours or seen.is_allocatable_ours)
+    owned = node.taint_and_labels
+    return Withdrawal(node.name, tuple(sorted(ours)), owned.is_tainted, tuple(sorted(owned.labels)))
+
+
+def staying(before: Withdrawal, after: NodeRecord) -> dict[str, str]:
+    """The given-up resources that the Node still shows, with their owners now: by resource name."""
+    # a copy in allocatable alone goes with the kubelet's next sync
+    found = {
+        name: seen for name in before.capacity if (seen := after.resources.get(name)) and seen.capacity is not None
+    }
+    return {name: ", ".join(sorted(seen.capacity_strangers)) for name, seen in found.items()}
+
+
+class Cleanup:
+    """One run, which prints each thing that was done, in a line.
+
+    free: for the requests that open the fence and that delete the workloads. fenced: for all others.
+    """
+
+    def __init__(
+        self, free: Client, fenced: Client, fence: WriteFence, scope: CleanupScope, progress: command.Progress
+    ) -> None:
+        self._free = free
+        self._fenced = fenced
+        self._fence = fence
         self._scope = scope
         self._progress = progress
-        self._report = report
-        self._fence = WriteFence()
-        # the requests that open the fence and that delete the workloads do not pass it
-        self._free = command.client(login)
-        self._fenced = command.client(login, self._fence)
-        self._cluster = Cluster(self._fenced)
-        self._capacity = CapacityApi(self._fenced)
-        self._node_labels = NodeLabelsApi(self._fenced)
-        self._pod_devices_api = PodDevicesApi(self._fenced)
-        self._leftovers = LeftoversApi(self._fenced)
-        self._policies = RequiredPluginsApi(self._fenced)
-        self._workloads = WorkloadsApi(self._free, scope.namespace)
-        self._election = Election(
-            LeaderLeases(self._free, scope.namespace), self._fence, _TIMING, f"cleanup_{identity()}", lambda *_: None
-        )
+        self._cluster = Cluster(fenced)
+        self._capacity = CapacityApi(fenced)
+        self._node_labels = NodeLabelsApi(fenced)
+        self._leftovers = LeftoversApi(fenced)
+        self._leases = LeaderLeases(free, scope.namespace)
 
     async def run(self) -> None:
         """Raises OperatorError; what was done by then is done."""
+        await self._delete_workloads()
+        election = Election(self._leases, self._fence, _TIMING, f"cleanup_{identity()}", lambda *_: None)
+        task = asyncio.create_task(election.work())
         try:
-            await self._delete_workloads()
-            election = asyncio.create_task(self._election.work())
-            try:
-                await self._lead()
-                await self._remove_all()
-            finally:
-                await self._election.end(lambda: self._fenced.settle(_SETTLE_SECONDS))
-                election.cancel()
-                await asyncio.gather(election, return_exceptions=True)
-            await self._progress.retrying(
-                partial(LeftoversApi(self._free).delete_operator_lease, self._scope.namespace)
-            )
+            await self._lead()
+            await self._nodes()
+            await self._policy()
+            await self._pod_devices()
+            await self._node_devices()
+            if self._scope.delete_crds:
+                await self._crds()
+            await self._agent_leases()
         finally:
-            await self._free.close()
-            await self._fenced.close()
+            await election.end(lambda: self._fenced.settle(_SETTLE_SECONDS))
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._progress.retrying(partial(LeftoversApi(self._free).delete_operator_lease, self._scope.namespace))
 
     async def _delete_workloads(self) -> None:
         scope = self._scope
+        workloads = WorkloadsApi(self._free, scope.namespace)
         for kind, name in ((DEPLOYMENT, scope.deployment), (DAEMON_SET, scope.daemon_set), (POD, CHECK_POD)):
             self._progress.step = f"deleting {kind} {name}"
-            if await self._progress.retrying(partial(self._workloads.delete, kind, name)):
-                self._report(f"deleted {kind} {name}")
+            if await self._progress.retrying(partial(workloads.delete, kind, name)):
+                click.echo(f"deleted {kind} {name}")
         self._progress.step = "waiting until the pods of agents and operators have ended"
         try:
             async with asyncio.timeout(_PODS_SECONDS):
-                await self._progress.until(self._pods_left)
+                await self._progress.until(partial(_pods_left, workloads))
         except TimeoutError:
-            self._report(f"going on although pods are {self._progress.trouble}: the Lease keeps operators from writing")
-
-    async def _pods_left(self) -> str:
-        left = await self._workloads.pods()
-        return (
-            "still running: " + ", ".join(f"{pod} on {node or 'no node'}" for pod, node in left.items()) if left else ""
-        )
+            click.echo(f"going on although pods are {self._progress.trouble}: the Lease keeps operators from writing")
 
     async def _lead(self) -> None:
         self._progress.step = "waiting until no operator leads"
@@ -135,23 +158,14 @@ class Cleanup:
     async def _led_by_another(self) -> str:
         if self._fence.is_open:
             return ""
-        return (await LeaderLeases(self._free, self._scope.namespace).read()).holder or "(no holder yet)"
-
-    async def _remove_all(self) -> None:
-        await self._nodes()
-        await self._policy()
-        await self._pod_devices()
-        await self._node_devices()
-        if self._scope.delete_crds:
-            await self._crds()
-        await self._agent_leases()
+        return (await self._leases.read()).holder or "(no holder yet)"
 
     async def _nodes(self) -> None:
         self._progress.step = "removing capacity, taint and labels from Nodes"
         nodes = (await self._progress.retrying(partial(self._cluster.list_all, NODES))).records
         wanted = [(node, found) for node in nodes if not (found := withdrawal(node)).is_nothing]
         await self._all(partial(self._node, node, found) for node, found in wanted)
-        self._report(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
+        click.echo(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
 
     async def _node(self, node: NodeRecord, wanted: Withdrawal) -> None:
         """Remove it from one Node, whoever else writes it at the same time; a deleted Node is fine."""
@@ -169,7 +183,7 @@ class Cleanup:
                 if now.is_tainted:
                     node = await self._node_labels.taint_node(node.name, node.uid, is_tainted=False)
                 for resource, owners in staying(now, node).items():
-                    self._report(f"Node {node.name}: {resource} stays, as it is owned by {owners} too")
+                    click.echo(f"Node {node.name}: {resource} stays, as it is owned by {owners} too")
                 break
             except NotFound:
                 return
@@ -177,16 +191,17 @@ class Cleanup:
                 if attempt == _ATTEMPTS - 1:
                     raise
         gone = [*wanted.capacity, *wanted.labels, *(["the taint"] if wanted.is_tainted else [])]
-        self._report(f"Node {wanted.node}: removed {', '.join(gone)}")
+        click.echo(f"Node {wanted.node}: removed {', '.join(gone)}")
 
     async def _policy(self) -> None:
         self._progress.step = f"deleting the policy {NAME}"
+        policies = RequiredPluginsApi(self._fenced)
         for kind in (BINDINGS, POLICIES):
             try:
-                await self._progress.retrying(partial(self._policies.delete, kind))
+                await self._progress.retrying(partial(policies.delete, kind))
             except NotFound:
                 continue
-            self._report(f"deleted {kind} {NAME}")
+            click.echo(f"deleted {kind} {NAME}")
 
     async def _pod_devices(self) -> None:
         self._progress.step = "deleting PodDevices"
@@ -194,26 +209,23 @@ class Cleanup:
             found = (await self._progress.retrying(partial(self._cluster.list_all, POD_DEVICES))).records
         except NotFound:
             return
-        await self._all(
-            partial(_unless_gone, partial(self._pod_devices_api.delete_pod_device, record)) for record in found
-        )
-        self._report(f"deleted {len(found)} PodDevices; pods keep running")
+        api = PodDevicesApi(self._fenced)
+        await self._all(partial(_unless_gone, partial(api.delete_pod_device, record)) for record in found)
+        click.echo(f"deleted {len(found)} PodDevices; pods keep running")
 
     async def _node_devices(self) -> None:
         self._progress.step = "deleting NodeDevices"
-        found: list[Leftover] = []
         try:
-            async for page in self._leftovers.node_devices():
-                found += page
+            found = await self._progress.retrying(self._leftovers.node_devices)
         except NotFound:
             return
-        kept = [left for left in found if left.is_cordoned and not self._scope.delete_crds]
-        gone = [left for left in found if left not in kept]
+        kept = [left for left in found if left.spec.cordoned_devices and not self._scope.delete_crds]
+        gone = [left for left in found if self._scope.delete_crds or not left.spec.cordoned_devices]
         await self._all(partial(self._leftovers.delete_node_device, left) for left in gone)
         await self._all(partial(_unless_gone, partial(self._leftovers.clear_status, left)) for left in kept)
-        self._report(f"deleted {len(gone)} NodeDevices")
+        click.echo(f"deleted {len(gone)} NodeDevices")
         for left in kept:
-            self._report(
+            click.echo(
                 f"kept NodeDevice {left.metadata.name}, without status: an administrator has cordoned devices in it"
             )
 
@@ -223,7 +235,7 @@ class Cleanup:
         if not self._scope.delete_leases_namespace:
             self._progress.step = "deleting the agents' Leases"
             await self._progress.retrying(partial(self._leftovers.delete_agent_leases, name))
-            self._report(f"deleted the Leases in {name}")
+            click.echo(f"deleted the Leases in {name}")
             return
         self._progress.step = f"deleting namespace {name}"
         if not await self._progress.retrying(partial(self._leftovers.delete_namespace, name)):
@@ -231,9 +243,9 @@ class Cleanup:
         try:
             async with asyncio.timeout(_NAMESPACE_SECONDS):
                 await self._progress.until(partial(_namespace_left, self._leftovers, name))
-            self._report(f"deleted namespace {name}, with the agents' Leases")
+            click.echo(f"deleted namespace {name}, with the agents' Leases")
         except TimeoutError:
-            self._report(f"going on although namespace {name} is still being deleted: its conditions name the cause")
+            click.echo(f"going on although namespace {name} is still being deleted: its conditions name the cause")
 
     async def _crds(self) -> None:
         crds = CrdApi(self._fenced)
@@ -241,7 +253,7 @@ class Cleanup:
             self._progress.step = f"deleting {name}"
             if await self._progress.retrying(partial(crds.delete, name)):
                 await self._progress.until(partial(_remaining, crds, name))
-                self._report(f"deleted {name}")
+                click.echo(f"deleted {name}")
 
     async def _all(self, actions: Iterable[Callable[[], Awaitable[None]]]) -> None:
         """Do these concurrently, as many at a time as the client sends."""
@@ -258,6 +270,11 @@ async def _unless_gone(action: Callable[[], Awaitable[None]]) -> None:
         return
 
 
+async def _pods_left(workloads: WorkloadsApi) -> str:
+    left = await workloads.pods()
+    return "still running: " + ", ".join(f"{pod} on {node or 'no node'}" for pod, node in left.items()) if left else ""
+
+
 async def _namespace_left(leftovers: LeftoversApi, name: str) -> str:
     return f"namespace {name} is still being deleted" if await leftovers.has_namespace(name) else ""
 
@@ -266,10 +283,10 @@ async def _remaining(crds: CrdApi, name: str) -> str:
     return f"{name} still exists" if await crds.read(name) is not None else ""
 
 
-@click.command(context_settings={"auto_envvar_prefix": "NODEDEVICE", "show_default": True})
-@click.option("--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config.")
-@click.option("--namespace", help="Namespace of the operator; without it the pod's own, or the kubeconfig's.")
-@click.option("--leases-namespace", default=names.AGENTS_NAMESPACE, help="Namespace of the agents' Leases.")
+@click.command(cls=command.OneCommand, context_settings=command.SETTINGS)
+@command.kubeconfig_option
+@command.namespace_option
+@command.leases_namespace_option
 @click.option("--deployment", default="nodedevice-operator", help="Deployment of the operator, deleted first.")
 @click.option("--daemon-set", default="nodedevice-agent", help="DaemonSet of the agents, deleted first.")
 @click.option(
@@ -283,44 +300,31 @@ async def _remaining(crds: CrdApi, name: str) -> str:
     help="Delete the namespace of the agents' Leases too, with all its content, and wait until it is gone.",
 )
 @click.option("--timeout-seconds", type=click.FloatRange(1, 3600), default=_SECONDS, help="Time limit for all of it.")
-def cleanup(
-    kubeconfig: str | None,
-    namespace: str | None,
-    leases_namespace: str,
-    deployment: str,
-    daemon_set: str,
-    delete_crds: bool,
-    delete_leases_namespace: bool,
-    timeout_seconds: float,
-) -> None:
+def cleanup(kubeconfig: str | None, namespace: str | None, timeout_seconds: float, **options: Any) -> None:
     """Remove everything that agents and operators have written, and print it.
 
     Deletes the workloads and holds the operators' Lease meanwhile, so that nothing is written again. Stop an agent that runs as a
     process of its host yourself. Pods keep running, with the devices they have.
     """
-    try:
-        login = credentials.load(kubeconfig)
-        scope = CleanupScope(
-            namespace=namespace or login.namespace or names.SYSTEM_NAMESPACE,
-            leases_namespace=leases_namespace,
-            deployment=deployment,
-            daemon_set=daemon_set,
-            delete_crds=delete_crds,
-            delete_leases_namespace=delete_leases_namespace,
+    login = credentials.load(kubeconfig)
+    scope = CleanupScope(namespace=namespace or login.namespace or names.SYSTEM_NAMESPACE, **options)
+    if scope.delete_leases_namespace and scope.leases_namespace == scope.namespace:
+        raise click.UsageError(
+            f"--delete-leases-namespace: {scope.namespace} is the operator's own; helm uninstall keeps it"
         )
-        if delete_leases_namespace and scope.leases_namespace == scope.namespace:
-            raise click.UsageError(
-                f"--delete-leases-namespace: {scope.namespace} is the operator's own; helm uninstall keeps it"
-            )
+    try:
         asyncio.run(_run(login, scope, timeout_seconds))
-    except OperatorError as error:
-        raise click.ClickException(str(error)) from error
     except ExceptionGroup as group:
         # several objects concurrently: the first failure is reported, the others are alike
         raise click.ClickException(str(group.exceptions[0])) from group
 
 
 async def _run(login: credentials.Credentials, scope: CleanupScope, seconds: float) -> None:
-    async with command.within(seconds) as progress:
-        await Cleanup(login, scope, progress, click.echo).run()
+    fence = WriteFence()
+    async with (
+        command.connected(login) as free,
+        command.connected(login, fence) as fenced,
+        command.within(seconds) as progress,
+    ):
+        await Cleanup(free, fenced, fence, scope, progress).run()
     click.echo("nothing of nodedevice is left, except what is reported above")

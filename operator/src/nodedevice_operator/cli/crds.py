@@ -6,7 +6,7 @@ manager has changed since.
 """
 
 import asyncio
-from collections.abc import Callable
+import re
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final
@@ -18,8 +18,8 @@ from nodedevice_api import names
 
 from nodedevice_operator import __version__
 from nodedevice_operator.cli import progress as command
-from nodedevice_operator.cli.releases import is_older
-from nodedevice_operator.errors import Invalid, NotFound, OlderRelease, OperatorError
+from nodedevice_operator.cli.api import existed
+from nodedevice_operator.errors import Invalid, NotFound, OlderRelease
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import APPLY, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
@@ -32,6 +32,9 @@ NAMES: Final = tuple(f"{plural}.{names.GROUP}" for plural in (names.NODE_DEVICES
 
 _PATH: Final = f"/apis/apiextensions.k8s.io/v1/{KIND}"
 _SECONDS: Final = 60.0
+_RELEASE: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]{1,64}))?(?:\+[0-9A-Za-z.-]{1,64})?")
+# Of the parts of a pre-release a number sorts before a word; a release sorts after its pre-releases.
+_NO_PRE_RELEASE: Final = ((2, 0, ""),)
 
 
 class _CrdMetadata(Schema):
@@ -63,12 +66,8 @@ class Crd(Schema):
     @property
     def rejected_names(self) -> str:
         """Why the API server does not serve its names; "" where it does, or has not decided yet."""
-        found = (
-            each.message
-            for each in self.status.conditions or ()
-            if each.type == "NamesAccepted" and each.status == "False"
-        )
-        return next(found, "")
+        conditions = self.status.conditions or ()
+        return next((c.message for c in conditions if c.type == "NamesAccepted" and c.status == "False"), "")
 
 
 def shipped() -> list[dict[str, Any]]:
@@ -98,11 +97,7 @@ class CrdApi(Requests):
 
     async def delete(self, name: str) -> bool:
         """Delete it, and with it every object of its kind; return whether it existed."""
-        try:
-            await self._client.request("DELETE", KIND, _path(name))
-        except NotFound:
-            return False
-        return True
+        return await existed(self._client.request("DELETE", KIND, _path(name)))
 
 
 def _path(name: str) -> str:
@@ -114,47 +109,33 @@ def crds() -> None:
     """The CRDs NodeDevice and PodDevice in the cluster."""
 
 
-@crds.command(context_settings={"auto_envvar_prefix": "NODEDEVICE", "show_default": True})
-@click.option("--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config.")
+@crds.command(cls=command.OneCommand, context_settings=command.SETTINGS)
+@command.kubeconfig_option
 @click.option("--allow-downgrade", is_flag=True, help="Also replace definitions of a newer release by these.")
 @click.option("--timeout-seconds", type=click.FloatRange(1, 3600), default=_SECONDS, help="Time limit for all of it.")
 def apply(kubeconfig: str | None, allow_downgrade: bool, timeout_seconds: float) -> None:
     """Apply this release's definitions and wait until the API server serves them. Writes nothing if a newer one exists."""
-    try:
-        asyncio.run(_run(kubeconfig, allow_downgrade, timeout_seconds, click.echo))
-    except OperatorError as error:
-        raise click.ClickException(str(error)) from error
+    asyncio.run(_apply_all(kubeconfig, allow_downgrade, timeout_seconds))
 
 
-async def _run(kubeconfig: str | None, allow_downgrade: bool, seconds: float, report: Callable[[str], None]) -> None:
-    client = command.client(credentials.load(kubeconfig))
-    try:
-        async with command.within(seconds) as progress:
-            await _apply_all(CrdApi(client), progress, allow_downgrade, report)
-    finally:
-        await client.close()
-
-
-async def _apply_all(
-    api: CrdApi, progress: command.Progress, allow_downgrade: bool, report: Callable[[str], None]
-) -> None:
-    bodies = shipped()
+async def _apply_all(kubeconfig: str | None, allow_downgrade: bool, seconds: float) -> None:
+    bodies = {body["metadata"]["name"]: body for body in shipped()}
     before: dict[str, Crd | None] = {}
-    for body in bodies:
-        name = body["metadata"]["name"]
-        progress.step = f"reading {name}"
-        before[name] = found = await progress.retrying(partial(api.read, name))
-        if found is not None and is_older(__version__, found.release) and not allow_downgrade:
-            raise OlderRelease(name, found.release, __version__)
-    for body in bodies:
-        name = body["metadata"]["name"]
-        progress.step = f"applying {name}"
-        after = await progress.retrying(partial(api.apply, body))
-        report(f"{name}: {_change(before[name], after)}")
-    for body in bodies:
-        progress.step = f"waiting until {body['metadata']['name']} is served"
-        await progress.until(partial(_missing, api, body))
-    report("the API server serves both")
+    async with command.connected(credentials.load(kubeconfig)) as client, command.within(seconds) as progress:
+        api = CrdApi(client)
+        for name in bodies:
+            progress.step = f"reading {name}"
+            before[name] = found = await progress.retrying(partial(api.read, name))
+            if found is not None and is_older(__version__, found.release) and not allow_downgrade:
+                raise OlderRelease(name, found.release, __version__)
+        for name, body in bodies.items():
+            progress.step = f"applying {name}"
+            after = await progress.retrying(partial(api.apply, body))
+            click.echo(f"{name}: {_change(before[name], after)}")
+        for name in bodies:
+            progress.step = f"waiting until {name} is served"
+            await progress.until(partial(_missing, api, name))
+    click.echo("the API server serves both")
 
 
 def _change(before: Crd | None, after: Crd) -> str:
@@ -165,12 +146,27 @@ def _change(before: Crd | None, after: Crd) -> str:
     return f"changed from release {before.release or 'unknown'} to {__version__}"
 
 
-async def _missing(api: CrdApi, body: dict[str, Any]) -> str:
+async def _missing(api: CrdApi, name: str) -> str:
     """What is still missing; "" when nothing is. Raises Invalid where it will never be served."""
-    name = body["metadata"]["name"]
     found = await api.read(name)
     if found is None:
         return f"{name} was deleted meanwhile"
     if found.rejected_names:
         raise Invalid("serve", name, f"another definition has its names: {found.rejected_names}")
     return "" if found.is_established else f"{name} is not established yet"
+
+
+def release(text: str) -> tuple[int, int, int, tuple[tuple[int, int, str], ...]] | None:
+    """The sort key of the release in this text, as semantic versioning orders them; None where it is not one."""
+    match = _RELEASE.fullmatch(text)
+    if match is None:
+        return None
+    parts = match[4].split(".") if match[4] else []
+    order = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
+    return int(match[1]), int(match[2]), int(match[3]), order or _NO_PRE_RELEASE
+
+
+def is_older(ours: str, there: str) -> bool:
+    """Whether release `ours` is older than the existing `there`. A text that is no release counts as the oldest."""
+    stored, own = release(there), release(ours)
+    return stored is not None and own is not None and own < stored

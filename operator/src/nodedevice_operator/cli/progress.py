@@ -1,4 +1,4 @@
-"""What the commands share: a client that logs nothing, retries, and one deadline.
+"""What the commands share: their options, a client that logs nothing, retries, and one deadline.
 
 A command reports a failure itself; the log of a long-running program would report it a second time.
 """
@@ -6,11 +6,13 @@ A command reports a failure itself; the log of a long-running program would repo
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+import click
+from nodedevice_api import names
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, Overdue, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, OperatorError, Overdue, Unavailable, Unreachable
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
@@ -22,6 +24,27 @@ T = TypeVar("T")
 _LONGEST_PAUSE_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.25
 
+SETTINGS: Final = {"auto_envvar_prefix": "NODEDEVICE", "show_default": True}
+kubeconfig_option = click.option(
+    "--kubeconfig", help="Kubeconfig to use; without it the pod's service account, or ~/.kube/config."
+)
+namespace_option = click.option(
+    "--namespace", help="Namespace of the operator; without it the pod's own, or the kubeconfig's."
+)
+leases_namespace_option = click.option(
+    "--leases-namespace", default=names.AGENTS_NAMESPACE, help="Namespace of the agents' Leases."
+)
+
+
+class OneCommand(click.Command):
+    """A command that reports a failure in one sentence."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OperatorError as error:
+            raise click.ClickException(str(error)) from error
+
 
 class _SilentHealth(ApiHealth):
     def succeeded(self, verb: str, what: str) -> None:
@@ -31,9 +54,14 @@ class _SilentHealth(ApiHealth):
         """Logs nothing: the caller reports it."""
 
 
-def client(login: Credentials, fence: WriteFence | None = None) -> Client:
-    """A client for one command. Close it at the end."""
-    return Client(login, _SilentHealth(login.server), Metrics().writes, fence)
+@asynccontextmanager
+async def connected(login: Credentials, fence: WriteFence | None = None) -> AsyncIterator[Client]:
+    """A client for one command."""
+    client = Client(login, _SilentHealth(login.server), Metrics().writes, fence)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 class Progress:

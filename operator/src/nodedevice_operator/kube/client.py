@@ -334,7 +334,7 @@ def _refusal(verb: str, what: str, code: int, data: bytes, header: str | None) -
     # an API server that sheds load says it in the header alone
     later = retry_after_seconds(header, status.details.retry_after_seconds)
     if code == 409:
-        return Conflict(verb, what, problem, code, field_conflicts(status))
+        return Conflict(verb, what, problem, code, causes=field_conflicts(status))
     if code == 429 and any(cause.reason == _BUDGET for cause in status.details.causes):
         return OverBudget(verb, what, problem, code, later)
     if code == 429 or code >= 500:

@@ -1,7 +1,7 @@
 """Which release is older, and so must not take the place of another."""
 
 import pytest
-from nodedevice_operator.cli.releases import is_older, release
+from nodedevice_operator.cli.crds import is_older, release
 
 IN_ORDER = (
     "0.1.0-alpha",

@@ -1,6 +1,6 @@
-"""What of a Node is taken back at the end."""
+"""What of a Node a cleanup removes."""
 
-from nodedevice_operator.cli.withdrawal import Withdrawal, staying, withdrawal
+from nodedevice_operator.cli.cleanup import Withdrawal, staying, withdrawal
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import ExtendedResource, NodeRecord, TaintAndLabels
 

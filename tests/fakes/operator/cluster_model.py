@@ -1,12 +1,11 @@
 """A cluster without an API server: what the operator's edges ask of one, answered from memory, and every write noted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodedevice_operator.agents.monitor import AgentsApi
 from nodedevice_operator.capacity.reconciler import CapacityApi
-from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.conditions.reconciler import ConditionsApi
 from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
 from nodedevice_operator.events.recorder import EventsApi
@@ -82,17 +81,14 @@ class ClusterModel(
         return self.node_record()
 
     async def apply_conditions(
-        self, record: NodeDeviceRecord, conditions: Sequence[ConditionValue]
+        self, record: NodeDeviceRecord, conditions: Mapping[str, StoredCondition]
     ) -> NodeDeviceRecord:
         version = self._next("apply_conditions")
         name = record.name
         if name not in self.node_devices or self.node_devices[name].uid != record.uid:
             raise NotFound("patch", "nodedevices/status", name, 404)
         record = self.node_devices[name]
-        new = {
-            c.type: StoredCondition(c.status, c.reason, c.message, c.since, c.observed_generation) for c in conditions
-        }
-        written = replace(record, conditions={**record.conditions, **new}, resource_version=version)
+        written = replace(record, conditions={**record.conditions, **conditions}, resource_version=version)
         self.node_devices[name] = written
         self.writes.append(f"conditions {name}")
         return written

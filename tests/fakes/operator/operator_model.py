@@ -106,10 +106,7 @@ class OperatorModel:
             desired = conditions.desired(record, verdict, self.agent)
             values = conditions.changed(record, desired, f"t{self.now}")
             self.events += agent_events(record, desired) if values else ()
-            stored = {
-                v.type: StoredCondition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values
-            }
-            self.node_devices[name] = replace(record, conditions={**record.conditions, **stored})
+            self.node_devices[name] = replace(record, conditions={**record.conditions, **values})
 
 
 def settle(model: OperatorModel, records: Iterable[NodeDeviceRecord]) -> CapacityDecision:

@@ -7,6 +7,7 @@ under a wrong name, which has no agent.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
@@ -14,7 +15,7 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_operator.agents.liveness import AgentState
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.events.transitions import NEEDS_ATTENTION, NORMAL, WARNING, Event, about_node_device
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 _NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
 _WITHOUT_AGENT = frozenset({Reason.WRONG_NAME, Reason.NODE_MISSING})
@@ -28,6 +29,29 @@ _UNGUARDED = (
     "; this API server has no MutatingAdmissionPolicy v1: while the node's agent is away, pods are kept from starting "
     "without their devices only where the runtime requires the plugin nodedevice"
 )
+# The message of Advertised by its reason, while the Node shows the resource, and while it does not.
+_SHOWN: Final = {
+    Reason.ADVERTISED: "{node} shows this resource in capacity and allocatable",
+    Reason.BY_KUBELET: "the kubelet of {node} counts this resource itself, and the operator does not write it",
+    Reason.FREE_WITHDRAWN: (
+        "{node} shows only devices in use, as the agent has been silent for too long; the others return with the agent"
+    ),
+    Reason.NOT_INJECTABLE: "{node} shows only devices in use, as devices cannot reach containers there: see Injectable",
+}
+_NOT_SHOWN: Final = {
+    Reason.BY_KUBELET: (
+        "the kubelet of {node} does not count this resource yet; it does at its next sync after the registration"
+    ),
+    Reason.ENDPOINT_GONE: "its device plugin is gone and no device is allocated",
+    Reason.NOT_INJECTABLE: "devices cannot reach containers of {node}: see Injectable",
+    Reason.WRONG_NAME: "{resource} of {node} belongs in the NodeDevice {right_name}; this one is ignored: delete it",
+    Reason.NODE_MISSING: "there is no {node} with the uid of this object's owner",
+    Reason.POLICY_PENDING: (
+        "the policy that makes its pods wait for the agent is not in force yet; see the operator's log"
+    ),
+    Reason.FOREIGN_OWNER: "{owner} set this name on {node} first",
+    Reason.CHANGED_REPEATEDLY: "{owner} keeps changing this name on {node}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +62,6 @@ class DesiredCondition:
     reason: str
     message: str
     not_before: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionValue:
-    """A whole condition, as it is written."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    since: str
-    observed_generation: int
 
 
 def desired(
@@ -86,13 +98,13 @@ def can_stay(record: NodeDeviceRecord) -> bool:
     return Condition.ADVERTISED in record.conditions and Condition.CONFLICT in record.conditions
 
 
-def changed(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition], now: str) -> tuple[ConditionValue, ...]:
-    """All the operator's conditions, when any of them is not stored like that; () when there is nothing to write.
+def changed(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition], now: str) -> dict[str, StoredCondition]:
+    """All the operator's conditions by type, when any of them is not stored like that; {} when there is nothing to write.
 
     now: the time in the API's own form, for those whose status changes.
     """
-    values = tuple(_value(record, kind, wanted[kind], now) for kind in names.OPERATOR_CONDITIONS)
-    return () if all(_is_stored(record, value) for value in values) else values
+    values = {kind: _value(record, kind, wanted[kind], now) for kind in names.OPERATOR_CONDITIONS}
+    return {} if values.items() <= record.conditions.items() else values
 
 
 def agent_events(record: NodeDeviceRecord, written: Mapping[str, DesiredCondition]) -> Iterator[Event]:
@@ -122,8 +134,12 @@ def agent_events(record: NodeDeviceRecord, written: Mapping[str, DesiredConditio
 
 
 def _as_stored(record: NodeDeviceRecord, kind: str) -> DesiredCondition:
-    stored = record.conditions[kind]
-    return DesiredCondition(stored.status, stored.reason, stored.message)
+    return _like(record.conditions[kind], record.conditions[kind].status)
+
+
+def _like(cause: DesiredCondition | StoredCondition, status: str) -> DesiredCondition:
+    """A condition with that status, for the same reason."""
+    return DesiredCondition(status, cause.reason, cause.message)
 
 
 def _advertised(
@@ -131,12 +147,18 @@ def _advertised(
 ) -> DesiredCondition:
     if status.reason in _REJECTED:
         return _rejected(record, status, rejection)
-    if status.reason == Reason.BY_KUBELET:
-        return _by_kubelet(record, status)
-    advertised = _shown(record, status) or _not_shown(record, status)
-    if advertised.reason == Reason.ADVERTISED and _is_unguarded(record, lacks_policies):
-        return replace(advertised, message=f"{advertised.message}{_UNGUARDED}")
-    return advertised
+    facts = {
+        "node": f"Node {record.node}",
+        "resource": record.resource,
+        "right_name": names.node_device_name(record.node, record.resource),
+        "owner": status.conflict_with,
+    }
+    if not (status.is_advertised or status.reason == Reason.FREE_WITHDRAWN):
+        message = _NOT_SHOWN.get(status.reason, "nothing is known about its devices yet")
+        return DesiredCondition("False", status.reason, message.format(**facts))
+    reason = status.reason if status.reason in _SHOWN else Reason.ADVERTISED
+    unguarded = _UNGUARDED if reason == Reason.ADVERTISED and _is_unguarded(record, lacks_policies) else ""
+    return DesiredCondition("True", reason, _SHOWN[reason].format(**facts) + unguarded)
 
 
 def _rejected(record: NodeDeviceRecord, status: ResourceStatus, rejection: str) -> DesiredCondition:
@@ -154,39 +176,6 @@ def _without_numbers(message: str) -> list[str]:
     return [word for word in message.split() if not any(map(str.isdigit, word))]
 
 
-def _shown(record: NodeDeviceRecord, status: ResourceStatus) -> DesiredCondition | None:
-    node = f"Node {record.node}"
-    if status.reason == Reason.FREE_WITHDRAWN:
-        message = f"{node} shows only devices in use, as the agent has been silent for too long; the others return with the agent"
-        return DesiredCondition("True", Reason.FREE_WITHDRAWN, message)
-    if status.is_advertised and status.reason == Reason.NOT_INJECTABLE:
-        message = f"{node} shows only devices in use, as devices cannot reach containers there: see Injectable"
-        return DesiredCondition("True", Reason.NOT_INJECTABLE, message)
-    if status.is_advertised:
-        message = f"{node} shows this resource in capacity and allocatable"
-        return DesiredCondition("True", Reason.ADVERTISED, message)
-    return None
-
-
-def _not_shown(record: NodeDeviceRecord, status: ResourceStatus) -> DesiredCondition:
-    node = f"Node {record.node}"
-    right_name = names.node_device_name(record.node, record.resource)
-    why = {
-        Reason.ENDPOINT_GONE: "its device plugin is gone and no device is allocated",
-        Reason.NOT_INJECTABLE: f"devices cannot reach containers of {node}: see Injectable",
-        Reason.WRONG_NAME: (
-            f"{record.resource} of {node} belongs in the NodeDevice {right_name}; this one is ignored: delete it"
-        ),
-        Reason.NODE_MISSING: f"there is no {node} with the uid of this object's owner",
-        Reason.POLICY_PENDING: (
-            "the policy that makes its pods wait for the agent is not in force yet; see the operator's log"
-        ),
-        Reason.FOREIGN_OWNER: f"{status.conflict_with} set this name on {node} first",
-        Reason.CHANGED_REPEATEDLY: f"{status.conflict_with} keeps changing this name on {node}",
-    }.get(status.reason, "nothing is known about its devices yet")
-    return DesiredCondition("False", status.reason, why)
-
-
 def _is_unguarded(record: NodeDeviceRecord, lacks_policies: bool | None) -> bool:
     if record.runtime != names.RUNTIME_NRI:
         return False
@@ -195,14 +184,6 @@ def _is_unguarded(record: NodeDeviceRecord, lacks_policies: bool | None) -> bool
         stored = record.conditions.get(Condition.ADVERTISED)
         return stored is not None and stored.message.endswith(_UNGUARDED)
     return lacks_policies
-
-
-def _by_kubelet(record: NodeDeviceRecord, status: ResourceStatus) -> DesiredCondition:
-    if status.is_advertised:
-        message = f"the kubelet of Node {record.node} counts this resource itself, and the operator does not write it"
-        return DesiredCondition("True", Reason.BY_KUBELET, message)
-    message = f"the kubelet of Node {record.node} does not count this resource yet; it does at its next sync after the registration"
-    return DesiredCondition("False", Reason.BY_KUBELET, message)
 
 
 def _conflict(record: NodeDeviceRecord, status: ResourceStatus) -> DesiredCondition:
@@ -220,56 +201,36 @@ def _ready(
 ) -> DesiredCondition:
     if advertised.reason in _WITHOUT_AGENT:
         return advertised
+    registered, unhealthy = record.conditions.get(Condition.REGISTERED), _failed(record, Condition.HEALTHY)
     if agent.status != "True":
-        return DesiredCondition("False", agent.reason, agent.message)
-    missing = _missing_of_agent(record)
-    if missing is not None:
-        return missing
-    if conflict.status == "True":
-        return DesiredCondition("False", conflict.reason, conflict.message)
-    if advertised.status != "True":
-        return DesiredCondition("False", advertised.reason, advertised.message)
-    usable = DesiredCondition("True", Reason.READY, "pods can use this resource on this node")
-    return _needs_attention(record) or usable
-
-
-def _needs_attention(record: NodeDeviceRecord) -> DesiredCondition | None:
-    """A Ready that is True with a problem: pods get devices, and not all is as it should be."""
-    healthy = record.conditions.get(Condition.HEALTHY)
-    if healthy is not None and healthy.status == "False":
-        return DesiredCondition("True", healthy.reason, healthy.message)
-    registered = record.conditions.get(Condition.REGISTERED)
-    if registered is not None and registered.reason in NEEDS_ATTENTION:
-        return DesiredCondition("True", registered.reason, registered.message)
-    return None
-
-
-def _missing_of_agent(record: NodeDeviceRecord) -> DesiredCondition | None:
-    """The first of the agent's own conditions that keeps pods from their devices."""
-    registered = record.conditions.get(Condition.REGISTERED)
+        return _like(agent, "False")
     if registered is None:
         message = "the agent has not reported yet whether the device plugin runs"
         return DesiredCondition("False", Reason.DEVICE_LIST_PENDING, message)
-    if registered.status != "True":
-        return DesiredCondition("False", registered.reason, registered.message)
-    healthy = record.conditions.get(Condition.HEALTHY)
-    if healthy is not None and healthy.status == "False" and healthy.reason in _NOTHING_HEALTHY:
-        return DesiredCondition("False", healthy.reason, healthy.message)
-    injectable = record.conditions.get(Condition.INJECTABLE)
-    if injectable is not None and injectable.status == "False":
-        return DesiredCondition("False", injectable.reason, injectable.message)
-    return None
+    missing: tuple[DesiredCondition | StoredCondition | None, ...] = (
+        registered if registered.status != "True" else None,
+        unhealthy if unhealthy is not None and unhealthy.reason in _NOTHING_HEALTHY else None,
+        _failed(record, Condition.INJECTABLE),
+        conflict if conflict.status == "True" else None,
+        advertised if advertised.status != "True" else None,
+    )
+    for cause in missing:
+        if cause is not None:
+            return _like(cause, "False")
+    # pods get devices, and not all is as it should be
+    attention = unhealthy or (registered if registered.reason in NEEDS_ATTENTION else None)
+    if attention is not None:
+        return _like(attention, "True")
+    return DesiredCondition("True", Reason.READY, "pods can use this resource on this node")
 
 
-def _value(record: NodeDeviceRecord, kind: str, wanted: DesiredCondition, now: str) -> ConditionValue:
+def _failed(record: NodeDeviceRecord, kind: str) -> StoredCondition | None:
+    """The agent's condition of that type, where it is False."""
+    return record.conditions[kind] if record.is_condition(kind, "False") else None
+
+
+def _value(record: NodeDeviceRecord, kind: str, wanted: DesiredCondition, now: str) -> StoredCondition:
     stored = record.conditions.get(kind)
     since = stored.since if stored is not None and stored.status == wanted.status else now
     since = max(since, wanted.not_before)
-    return ConditionValue(kind, wanted.status, wanted.reason, wanted.message, since, record.generation)
-
-
-def _is_stored(record: NodeDeviceRecord, value: ConditionValue) -> bool:
-    stored = record.conditions.get(value.type)
-    return stored is not None and value == ConditionValue(
-        value.type, stored.status, stored.reason, stored.message, stored.since, stored.observed_generation
-    )
+    return StoredCondition(wanted.status, wanted.reason, wanted.message, since, record.generation)

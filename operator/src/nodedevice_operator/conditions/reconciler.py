@@ -1,9 +1,9 @@
 """Writes the operator's conditions of a node's NodeDevices, where they are not stored like that yet."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from nodedevice_api import names
 from nodedevice_api.names import Reason
@@ -12,13 +12,19 @@ from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.capacity.reconciler import CapacityOutcome
 from nodedevice_operator.conditions import conditions
-from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import OWN, Requests, now_text, path_segment
 from nodedevice_operator.kube.decode import decode_record
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, NodeDeviceSchema, is_real, node_device_record
+from nodedevice_operator.objects.nodedevice import (
+    ConditionStatus,
+    NodeDeviceRecord,
+    NodeDeviceSchema,
+    StoredCondition,
+    is_real,
+    node_device_record,
+)
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 
 # A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.
@@ -39,7 +45,7 @@ class ConditionsApi(Requests):
     """Writes conditions of NodeDevices."""
 
     async def apply_conditions(
-        self, record: NodeDeviceRecord, conditions: Sequence[ConditionValue]
+        self, record: NodeDeviceRecord, conditions: Mapping[str, StoredCondition]
     ) -> NodeDeviceRecord:
         """Write all the operator's conditions of this NodeDevice; return the object after the write. Nobody else owns these types.
 
@@ -49,31 +55,24 @@ class ConditionsApi(Requests):
         if written.uid != record.uid:
             # The API server ignores a uid in the status of a custom resource (1.37). Conditions decided for the deleted object
             # are removed from its successor; the watch brings the successor, and it gets conditions of its own.
-            await self._apply_by_name(record.name, ())
+            await self._apply_by_name(record.name, {})
             raise NotFound("PATCH", f"{names.NODE_DEVICES}/status", f"{record.name} is another object by now")
         return written
 
-    async def _apply_by_name(self, name: str, conditions: Sequence[ConditionValue]) -> NodeDeviceRecord:
+    async def _apply_by_name(self, name: str, conditions: Mapping[str, StoredCondition]) -> NodeDeviceRecord:
         path = f"{OWN}/{names.NODE_DEVICES}/{path_segment(name)}/status"
+        encoded = [
+            ConditionStatus(kind, value.status, value.reason, value.message, value.since, value.observed_generation)
+            for kind, value in conditions.items()
+        ]
         body = {
             "apiVersion": names.API_VERSION,
             "kind": names.NODE_DEVICE,
             "metadata": {"name": name},
-            "status": {"conditions": [_encode(condition) for condition in conditions]},
+            "status": {"conditions": encoded},
         }
         data = await self._apply(f"{names.NODE_DEVICES}/status", path, body, force=True)
         return decode_record("PATCH", names.NODE_DEVICES, data, NodeDeviceSchema, node_device_record)
-
-
-def _encode(value: ConditionValue) -> dict[str, Any]:
-    return {
-        "type": value.type,
-        "status": value.status,
-        "reason": value.reason,
-        "message": value.message,
-        "lastTransitionTime": value.since,
-        "observedGeneration": value.observed_generation,
-    }
 
 
 class ConditionsReconciler:

@@ -114,7 +114,7 @@ def test_what_is_stored_holds_on_beside_a_dead_agent(model: OperatorModel) -> No
     desired = conditions.desired(record, None, SILENT)
     assert desired[Kind.ADVERTISED].message == record.conditions[Kind.ADVERTISED].message
     assert desired[Kind.READY].reason == Reason.LEASE_EXPIRED
-    values = {value.type: value.since for value in conditions.changed(record, desired, "later")}
+    values = {kind: value.since for kind, value in conditions.changed(record, desired, "later").items()}
     assert values[Kind.ADVERTISED] == record.conditions[Kind.ADVERTISED].since
     assert not conditions.can_stay(node_device())
 

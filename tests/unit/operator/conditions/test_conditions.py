@@ -1,5 +1,6 @@
 """What the conditions report, what Ready names first, and that nothing is written twice."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from nodedevice_api.names import OPERATOR_CONDITIONS, Reason
 from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, expired
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.conditions import conditions
+from nodedevice_operator.conditions.conditions import DesiredCondition
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, node_device
@@ -90,33 +92,29 @@ def test_ready(record: NodeDeviceRecord, verdict: ResourceStatus, agent: AgentSt
     assert (answer.status, answer.reason) == ready
 
 
-def stored(record: NodeDeviceRecord, values: tuple[conditions.ConditionValue, ...]) -> NodeDeviceRecord:
-    written = {v.type: StoredCondition(v.status, v.reason, v.message, v.since, v.observed_generation) for v in values}
-    return replace(record, conditions={**record.conditions, **written})
+def stored(record: NodeDeviceRecord, wanted: Mapping[str, DesiredCondition]) -> NodeDeviceRecord:
+    """As it is after the conditions were written at ten."""
+    return replace(record, conditions={**record.conditions, **conditions.changed(record, wanted, "10:00")})
 
 
 def test_all_four_are_written_together_and_once() -> None:
     record = node_device()
     wanted = conditions.desired(record, GOOD, ALIVE)
-    values = conditions.changed(record, wanted, "10:00")
-    assert tuple(value.type for value in values) == OPERATOR_CONDITIONS
-    assert conditions.changed(stored(record, values), wanted, "10:01") == ()
+    assert tuple(conditions.changed(record, wanted, "10:00")) == OPERATOR_CONDITIONS
+    assert conditions.changed(stored(record, wanted), wanted, "10:01") == {}
 
 
 def test_only_a_status_that_changes_gets_a_new_time() -> None:
-    record = node_device()
-    record = stored(record, conditions.changed(record, conditions.desired(record, GOOD, ALIVE), "10:00"))
+    record = stored(node_device(), conditions.desired(node_device(), GOOD, ALIVE))
     values = conditions.changed(record, conditions.desired(record, TAKEN, ALIVE), "11:00")
-    since = {value.type: value.since for value in values}
+    since = {kind: value.since for kind, value in values.items()}
     assert since == {"Advertised": "11:00", "Conflict": "11:00", "AgentReady": "10:00", "Ready": "11:00"}
 
 
 def test_a_new_generation_is_observed() -> None:
-    record = node_device()
-    record = stored(record, conditions.changed(record, conditions.desired(record, GOOD, ALIVE), "10:00"))
-    record = replace(record, generation=2)
+    record = replace(stored(node_device(), conditions.desired(node_device(), GOOD, ALIVE)), generation=2)
     values = conditions.changed(record, conditions.desired(record, GOOD, ALIVE), "11:00")
-    assert {(value.observed_generation, value.since) for value in values} == {(2, "10:00")}
+    assert {(value.observed_generation, value.since) for value in values.values()} == {(2, "10:00")}
 
 
 def _advertised(record: NodeDeviceRecord, lacks_policies: bool | None) -> str:
@@ -134,9 +132,9 @@ def test_an_api_server_that_cannot_hold_pods_back_is_reported_to_who_has_only_ku
 def test_while_nobody_knows_it_stays_as_it_was_reported(lacked: bool) -> None:
     record = replace(node_device(), runtime="nri")
     before = conditions.desired(record, GOOD, ALIVE, lacks_policies=lacked)
-    record = stored(record, conditions.changed(record, before, "10:00"))
+    record = stored(record, before)
     unknown = conditions.desired(record, GOOD, ALIVE, lacks_policies=None)
-    assert conditions.changed(record, unknown, "10:01") == ()
+    assert conditions.changed(record, unknown, "10:01") == {}
 
 
 def test_every_reason_has_its_sentence() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from nodedevice_operator.capacity.reconciler import CapacityApi
-from nodedevice_operator.conditions.conditions import ConditionValue
 from nodedevice_operator.conditions.reconciler import ConditionsApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.kube import credentials
@@ -18,6 +17,7 @@ from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.nodelabels.controller import NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
+from nodedevice_operator.objects.nodedevice import StoredCondition
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.kube.test_client import Server, kubeconfig
@@ -138,12 +138,12 @@ def stored(uid: str) -> dict[str, Any]:
     return {"metadata": {"name": "x", "uid": uid, "resourceVersion": "3"}, "spec": spec}
 
 
-CONDITION = ConditionValue("Ready", "True", "Ready", "", "2026-01-01T00:00:00Z", 1)
+CONDITIONS = {"Ready": StoredCondition("True", "Ready", "", "2026-01-01T00:00:00Z", 1)}
 
 
 async def test_conditions_are_one_write(server: Server, client: Client) -> None:
     server.answers = [(200, stored("uid-1"))]
-    written = await ConditionsApi(client).apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
+    written = await ConditionsApi(client).apply_conditions(node_device(name="x", uid="uid-1"), CONDITIONS)
     assert written.uid == "uid-1"
     assert len(server.asked) == 1
 
@@ -153,7 +153,7 @@ async def test_conditions_that_landed_on_another_object_of_that_name_are_taken_o
 ) -> None:
     server.answers = [(200, stored("uid-2")), (200, stored("uid-2"))]
     with pytest.raises(NotFound):
-        await ConditionsApi(client).apply_conditions(node_device(name="x", uid="uid-1"), [CONDITION])
+        await ConditionsApi(client).apply_conditions(node_device(name="x", uid="uid-1"), CONDITIONS)
     assert [len(sent["status"]["conditions"]) for _, _, _, sent in server.asked] == [1, 0]
 
 

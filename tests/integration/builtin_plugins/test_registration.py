@@ -16,7 +16,7 @@ from nodedevice_agent.lib.deviceplugin_server import server as serving
 from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
+from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
 from nodedevice_agent.plugins import run
 from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.settings import SimulatedSettings

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.devices import Device, accept
@@ -17,6 +16,7 @@ from nodedevice_agent.kubelet import state_reader
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.state_reader import KubeletStateReader
+from nodedevice_agent.lib import filesystem
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 from tests.fakes.mirroring import pod
@@ -45,7 +45,7 @@ class CountedReads(KubeletDirectory):
 
     def write(self, *entries: Allocation, healthy: tuple[str, ...] = ()) -> None:
         """As the kubelet does: another file takes its place."""
-        checkpoint_file.write(self.checkpoint, encode(Checkpoint(entries, {GPU: healthy})))
+        filesystem.replace_durably(self.checkpoint, encode(Checkpoint(entries, {GPU: healthy})))
 
 
 class Reading:
@@ -179,7 +179,7 @@ async def test_an_invalid_checkpoint_is_logged_once_and_reported_until_it_is_val
     reading.directory.write(held_by("one", "d0"))
     await reading.until_held(one=("d0",))
     for _ in range(2):
-        checkpoint_file.write(reading.directory.checkpoint, "{")
+        filesystem.replace_durably(reading.directory.checkpoint, "{")
         reads = reading.directory.reads
         await reading.until_read(reads + 1)
     await reading.until_held(two=("d2",))
@@ -195,8 +195,8 @@ async def test_a_device_of_two_pods_is_logged_once(
     folder: Path, resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a valid checkpoint the names are used alone, and the first pod keeps the device."""
-    resources.assigned = [AssignedDevices("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
-    checkpoint_file.write(reading.directory.checkpoint, "{")
+    resources.told = [Told("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
+    filesystem.replace_durably(reading.directory.checkpoint, "{")
     await reading.until_held(one=("d0",))
     reading.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)
     reads = reading.directory.reads

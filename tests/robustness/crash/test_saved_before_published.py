@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint.store import Journal
+from nodedevice_agent.checkpoint.writer import Journal
 from nodedevice_agent.devicemanager.pods import Container, Pod
+from nodedevice_agent.lib import filesystem
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -41,7 +42,7 @@ class Gate:
 @pytest.fixture
 async def gates(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Gate]]:
     gates = [Gate("uid-1"), Gate("uid-2")]
-    write, append = checkpoint_file.write, Journal.append
+    write, append = filesystem.replace_durably, Journal.append
 
     def pass_through(text: str) -> None:
         for gate in reversed(gates):
@@ -57,7 +58,7 @@ async def gates(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Gate]]:
         pass_through(line.decode())
         append(journal, line)
 
-    monkeypatch.setattr(checkpoint_file, "write", gated)
+    monkeypatch.setattr(filesystem, "replace_durably", gated)
     monkeypatch.setattr(Journal, "append", gated_line)
     yield gates
     for gate in gates:

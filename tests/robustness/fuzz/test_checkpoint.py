@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint.checksum import Data, checksum
-from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
+from nodedevice_agent.checkpoint.format import Data, checksum, decode, encode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.status import node_device_status
+from nodedevice_agent.lib import filesystem
 from nodedevice_api.names import node_device_name
 
 from tests.robustness.fuzz.budget import Fuzzer
@@ -68,7 +68,7 @@ def go_on_with(checkpoint: Checkpoint, folder: Path) -> None:
         )
         as_json(status).decode()
     saved = manager.checkpoint()
-    checkpoint_file.write(folder / "again.json", encode(saved))
+    filesystem.replace_durably(folder / "again.json", encode(saved))
     read = decode((folder / "again.json").read_text(encoding="utf-8"))
     assert sorted(map(repr, read.allocations)) == sorted(map(repr, saved.allocations))
 

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nodedevice_agent import metrics
-from nodedevice_agent.checkpoint.format import decode, encode
+from nodedevice_agent.checkpoint.format import check_possible, decode, encode
 from nodedevice_agent.checkpoint.journal import replayed
-from nodedevice_agent.checkpoint.validation import check_possible
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
+from nodedevice_agent.lib import filesystem
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def restore(state_dir: Path) -> Restored:
         if journal_path(path).exists():
             # a disk that cannot be written now is reported at the first write; until then the journal has what is missing
             with suppress(OSError):
-                write(path, encode(checkpoint))
+                filesystem.replace_durably(path, encode(checkpoint))
                 journal_path(path).unlink()
     return Restored(checkpoint)
 
@@ -151,31 +151,6 @@ def read_regular(path: Path) -> bytes:
         if status.st_size > MAX_BYTES or len(octets) > MAX_BYTES:
             raise OSError(errno.EFBIG, f"bigger than {MAX_BYTES} bytes", str(path))
         return octets
-    finally:
-        os.close(descriptor)
-
-
-def write(path: Path, text: str) -> None:
-    """Replace the file durably: a reader finds the old text or the new one. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        # no file object: it would take a fifth of the time that the disk takes
-        unwritten = memoryview(text.encode())
-        while unwritten:
-            unwritten = unwritten[os.write(descriptor, unwritten) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make renamed and created files in it survive a power cut. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -2,7 +2,10 @@
 
 Reads version 2 (Kubernetes 1.20 and newer) and version 1 (device IDs as a plain list); writes version 2. BootID, Endpoints,
 PreStarts and Journal are outside the checksummed part; a kubelet ignores fields it does not know.
-Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint and pkg/kubelet/checkpointmanager.
+
+The checksum is 32-bit FNV-1a over the text that Go's spew prints of the data. Python takes some 50 ns a byte, and a full node has
+hundreds of kilobytes of this text, so the hash can be continued after any entry that has not changed.
+Source: kubelet pkg/kubelet/cm/devicemanager/checkpoint, pkg/kubelet/checkpointmanager and its checksum (FNV-1a over spew's %#v).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,36 +16,49 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
+from nodedevice_api.resource_names import resource_name_problem
 
-from nodedevice_agent.checkpoint.checksum import Closing, Data, Entry, after_entry, checksum, opening
-from nodedevice_agent.checkpoint.validation import check_consistent
-from nodedevice_agent.devicemanager.allocation.allocations import (
-    Allocation,
-    Checkpoint,
-    CheckpointCorrupt,
-    JournalMark,
-    PluginSocket,
-    by_numa,
-)
+from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation, by_numa
+from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_valid_id
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 
+_OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 # far more plugins than a node has
 _MAX_SOCKETS = 256
+# of a name in an error
+_SHOWN = 40
 # Go's encoder escapes these inside strings; outside of strings JSON has none of them
 _ESCAPED = {character.encode(): b"\\u%04x" % ord(character) for character in "<>&\u2028\u2029"}
 
 _Field = TypeVar("_Field", bound=msgspec.Struct)
 
 
-class Endpoint(msgspec.Struct, frozen=True):
-    """A PluginSocket in the file."""
+class Entry(msgspec.Struct, frozen=True):
+    """One resource of one container. DeviceIDs: by NUMA node, or a plain list in version 1. AllocResp: protobuf, base64 in JSON."""
+
+    PodUID: str
+    ContainerName: str
+    ResourceName: str
+    DeviceIDs: dict[int, tuple[str, ...]] | tuple[str, ...]
+    AllocResp: bytes | None
+
+
+class Data(msgspec.Struct, frozen=True):
+    """The checksummed part. RegisteredDevices: healthy device IDs by resource name."""
+
+    PodDeviceEntries: tuple[Entry, ...] | None
+    RegisteredDevices: dict[str, tuple[str, ...]] | None
+
+
+class _Endpoint(msgspec.Struct, frozen=True):
+    """A PluginSocket."""
 
     ResourceName: str
     Endpoint: str
 
 
-class PreStart(msgspec.Struct, frozen=True):
-    """A pending PreStartContainer call in the file."""
+class _PreStart(msgspec.Struct, frozen=True):
+    """A pending PreStartContainer call."""
 
     PodUID: str
     ContainerName: str
@@ -93,28 +109,33 @@ class Encoder:
 
     def __init__(self) -> None:
         self._written: list[_Written] = []
-        self._registered: Mapping[str, tuple[str, ...]] = {}
-        self._closing: Closing | None = None
-        self._is_nil = True
+        self._closing = _Closing({}, is_nil=True)
 
     def encode(self, checkpoint: Checkpoint) -> str:
         value = self._entries(checkpoint.allocations)
         is_nil, registered = not self._written, checkpoint.registered
-        if self._closing is None or is_nil is not self._is_nil or registered != self._registered:
-            self._registered, self._is_nil, self._closing = registered, is_nil, Closing(registered, is_nil=is_nil)
-        beside = to_json(_beside(checkpoint, self._closing.after(value)))
+        if (is_nil, registered) != (self._closing.is_nil, self._closing.registered):
+            self._closing = _Closing(registered, is_nil=is_nil)
+        value = self._closing.after(value)
+        beside = _Beside(
+            Checksum=value,
+            BootID=checkpoint.boot_id,
+            Endpoints=from_sockets(checkpoint.sockets),
+            PreStarts=from_pre_starts(checkpoint.pre_starts),
+            Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
+        )
         entries = "null" if is_nil else f"[{','.join(written.json for written in self._written)}]"
         devices = to_json({name: registered[name] for name in sorted(registered)})
-        return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{devices}}},{beside[1:]}'
+        return f'{{"Data":{{"PodDeviceEntries":{entries},"RegisteredDevices":{devices}}},{to_json(beside)[1:]}'
 
     def _entries(self, allocations: tuple[Allocation, ...]) -> int:
         """Bring the written entries up to date. Returns the hash after the last one."""
         same = takewhile(lambda pair: pair[0].allocation is pair[1], zip(self._written, allocations, strict=False))
         del self._written[sum(1 for _ in same) :]
-        value = self._written[-1].checksum if self._written else opening(is_nil=not allocations)
+        value = self._written[-1].checksum if self._written else _opening(is_nil=not allocations)
         for allocation in allocations[len(self._written) :]:
             entry = to_entry(allocation)
-            value = after_entry(value, entry, is_first=not self._written)
+            value = _after_entry(value, entry, is_first=not self._written)
             self._written.append(_Written(allocation, to_json(entry), value))
         return value
 
@@ -135,14 +156,25 @@ def decode(content: bytes | str) -> Checkpoint:
         raise CheckpointCorrupt(f"checksum is {file.Checksum}, but the content's is {computed}")
     allocations = tuple(map(from_entry, file.Data.PodDeviceEntries or ()))
     check_consistent(allocations)
+    journal = JournalMark(file.Journal.Generation, file.Journal.Sequence) if file.Journal is not None else None
+    if journal is not None and file.Journal != _mark(journal, computed):
+        raise CheckpointCorrupt("the position in the journal is damaged")
     return Checkpoint(
         allocations,
         file.Data.RegisteredDevices or {},
         boot_id=str(file.BootID or ""),
         sockets=to_sockets(file.Endpoints),
         pre_starts=to_pre_starts(file.PreStarts),
-        journal=_checked(file.Journal, computed),
+        journal=journal,
     )
+
+
+def _mark(mark: JournalMark, value: int) -> _Mark:
+    """value: the file's checksum."""
+    return _Mark(mark.generation, mark.sequence, crc32(f"{mark.generation} {mark.sequence} {value}".encode()))
+
+
+# -- fields, also of the journal -----------------------------------------------------------------------------------------
 
 
 def to_json(value: object) -> str:
@@ -169,27 +201,27 @@ def from_entry(entry: Entry) -> Allocation:
     return Allocation(entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp)
 
 
-def from_sockets(sockets: Iterable[PluginSocket]) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(socket.resource_name, socket.name) for socket in sockets)
+def from_sockets(sockets: Iterable[PluginSocket]) -> tuple[_Endpoint, ...]:
+    return tuple(_Endpoint(socket.resource_name, socket.name) for socket in sockets)
 
 
 def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
     """Those that could have registered; others are ignored."""
     found: list[PluginSocket] = []
-    for entry in _valid(entries, Endpoint):
+    for entry in _valid(entries, _Endpoint):
         with suppress(RegistrationRejected):
             check_registration(SUPPORTED_VERSIONS[0], entry.ResourceName, entry.Endpoint)
             found.append(PluginSocket(entry.ResourceName, entry.Endpoint))
     return tuple(found[:_MAX_SOCKETS])
 
 
-def from_pre_starts(keys: Iterable[tuple[str, str, str]]) -> tuple[PreStart, ...]:
-    return tuple(PreStart(*key) for key in keys)
+def from_pre_starts(keys: Iterable[tuple[str, str, str]]) -> tuple[_PreStart, ...]:
+    return tuple(_PreStart(*key) for key in keys)
 
 
 def to_pre_starts(entries: Any) -> tuple[tuple[str, str, str], ...]:
     """Each once; entries of another form are ignored."""
-    return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, PreStart)})
+    return tuple({(e.PodUID, e.ContainerName, e.ResourceName): None for e in _valid(entries, _PreStart)})
 
 
 def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
@@ -200,27 +232,106 @@ def _valid(entries: Any, kind: type[_Field]) -> list[_Field]:
     return found
 
 
-def _beside(checkpoint: Checkpoint, value: int) -> _Beside:
-    """value: the checksum."""
-    mark = checkpoint.journal
-    return _Beside(
-        Checksum=value,
-        BootID=checkpoint.boot_id,
-        Endpoints=from_sockets(checkpoint.sockets),
-        PreStarts=from_pre_starts(checkpoint.pre_starts),
-        Journal=None if mark is None else _Mark(mark.generation, mark.sequence, _mark_checksum(mark, value)),
+# -- validation: a checksum detects damage, not a wrong writer -----------------------------------------------------------
+
+
+def check_consistent(allocations: Iterable[Allocation]) -> None:
+    """For any checkpoint, a kubelet's too: no device has two pods, and no container two entries for one resource.
+
+    The second entry would replace the first, whose devices would then be held by nobody for ever. Raises CheckpointCorrupt.
+    """
+    holders: dict[tuple[str, str], str] = {}
+    keys = set()
+    for allocation in allocations:
+        resource_name, uid = allocation.resource_name, allocation.pod_uid
+        for device_id in allocation.device_ids:
+            holder = holders.setdefault((resource_name, device_id), uid)
+            if holder != uid:
+                raise CheckpointCorrupt(f"{resource_name} {device_id} is held by pods {holder} and {uid}")
+        if (uid, allocation.container, resource_name) in keys:
+            raise CheckpointCorrupt("a container has two entries for one resource")
+        keys.add((uid, allocation.container, resource_name))
+
+
+def check_possible(checkpoint: Checkpoint) -> None:
+    """For our own: every name and ID is one that a device plugin can register. Raises CheckpointCorrupt with the first error.
+
+    What this agent writes always passes. A kubelet's checkpoint is not checked: it holds whatever any plugin reported.
+    """
+    for name in sorted({a.resource_name for a in checkpoint.allocations} | set(checkpoint.registered)):
+        if problem := resource_name_problem(name):
+            raise CheckpointCorrupt(f"resource name {name[:_SHOWN]!a}: {problem}")
+    for allocation in checkpoint.allocations:
+        for node in allocation.ids_by_numa:
+            if not NO_NUMA_NODE <= node <= MAX_NUMA_NODE:
+                raise CheckpointCorrupt(f"{allocation.resource_name}: invalid NUMA node {str(node)[:_SHOWN]}")
+        for device_id in allocation.device_ids:
+            if not is_valid_id(device_id):
+                raise CheckpointCorrupt(f"{allocation.resource_name}: invalid device ID {device_id[:_SHOWN]!a}")
+
+
+# -- the kubelet's checksum ----------------------------------------------------------------------------------------------
+
+
+def checksum(data: Data) -> int:
+    is_nil = data.PodDeviceEntries is None
+    value = _opening(is_nil=is_nil)
+    for position, entry in enumerate(data.PodDeviceEntries or ()):
+        value = _after_entry(value, entry, is_first=position == 0)
+    return _Closing(data.RegisteredDevices, is_nil=is_nil).after(value)
+
+
+def _opening(*, is_nil: bool) -> int:
+    """The hash of the text before the first entry. is_nil: the list of entries is null, not empty; Go prints them differently."""
+    text = "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
+    return _fnv1a(text + ("<nil>" if is_nil else "["), _OFFSET)
+
+
+def _after_entry(value: int, entry: Entry, *, is_first: bool) -> int:
+    """The hash after an entry. value: the hash before it."""
+    ids = entry.DeviceIDs
+    devices = f"(checkpoint.DevicesPerNUMA){_map(ids)}" if isinstance(ids, dict) else f"([]string){_list(ids)}"
+    response = "<nil>" if entry.AllocResp is None else _list(map(str, entry.AllocResp))
+    text = (
+        f"{{PodUID:(string){entry.PodUID} ContainerName:(string){entry.ContainerName}"
+        f" ResourceName:(string){entry.ResourceName} DeviceIDs:{devices} AllocResp:([]uint8){response}}}"
     )
+    return _fnv1a(text if is_first else f" {text}", value)
 
 
-def _mark_checksum(mark: JournalMark, value: int) -> int:
-    return crc32(f"{mark.generation} {mark.sequence} {value}".encode())
+class _Closing:
+    """The text after the last entry: all device IDs of the node, which rarely change and are hashed last.
+
+    Each step of the hash is (value ^ byte) * prime, and a byte changes only the low eight bits. Two values with the same low byte
+    change by the same amounts, and their difference is only multiplied: one hash for each low byte serves every value.
+    """
+
+    def __init__(self, registered: Mapping[str, tuple[str, ...]] | None, *, is_nil: bool) -> None:
+        self.registered, self.is_nil = registered, is_nil
+        devices = "<nil>" if registered is None else _map(registered)
+        self._text = ("" if is_nil else "]") + f" RegisteredDevices:(map[string][]string){devices}}}"
+        self._factor = pow(_PRIME, len(self._text.encode()), _MASK + 1)
+        self._hashes: dict[int, int] = {}
+
+    def after(self, value: int) -> int:
+        """The checksum. value: the hash after the last entry."""
+        low = value & 0xFF
+        if low not in self._hashes:
+            self._hashes[low] = _fnv1a(self._text, low)
+        return (self._hashes[low] + (value - low) * self._factor) & _MASK
 
 
-def _checked(written: _Mark | None, value: int) -> JournalMark | None:
-    """Raises CheckpointCorrupt."""
-    if written is None:
-        return None
-    mark = JournalMark(written.Generation, written.Sequence)
-    if written.Checksum != _mark_checksum(mark, value):
-        raise CheckpointCorrupt("the position in the journal is damaged")
-    return mark
+def _map(ids: Mapping[Any, tuple[str, ...]]) -> str:
+    # numbers by value, names by code point: that is their order in UTF-8, too
+    return f"map[{' '.join(f'{key}:{_list(ids[key])}' for key in sorted(ids))}]"
+
+
+def _list(words: Iterable[str]) -> str:
+    return f"[{' '.join(words)}]"
+
+
+def _fnv1a(text: str, value: int) -> int:
+    prime, mask = _PRIME, _MASK
+    for octet in text.encode():
+        value = ((value ^ octet) * prime) & mask
+    return value

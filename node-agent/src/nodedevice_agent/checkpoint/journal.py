@@ -15,8 +15,9 @@ from zlib import crc32
 
 import msgspec
 
-from nodedevice_agent.checkpoint.checksum import Entry
 from nodedevice_agent.checkpoint.format import (
+    Entry,
+    check_consistent,
     from_entry,
     from_pre_starts,
     from_sockets,
@@ -25,8 +26,8 @@ from nodedevice_agent.checkpoint.format import (
     to_pre_starts,
     to_sockets,
 )
-from nodedevice_agent.checkpoint.validation import check_consistent
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
 
 _Key = tuple[str, str, str]
 _CRC_DIGITS = 8

@@ -1,10 +1,14 @@
 """Writes the checkpoint in the background, off the event loop, one write at a time: many changes become one write.
 
-A change goes into the journal at once; the whole file follows within a second, and includes what has changed meanwhile.
+A change goes into the journal at once, as a line; the whole file follows within a second, and includes what has changed meanwhile.
+The health of devices goes into the whole file alone: a restart uses only the names of the resources. Whatever happens in between,
+a kill at any step included, what is read back is a state that was passed to save(), and none older than the last one that save()
+returned for.
 """
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,12 +16,19 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
+from uuid import uuid4
 
-from nodedevice_agent.checkpoint.store import CheckpointStore
-from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
+from nodedevice_agent import metrics
+from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path
+from nodedevice_agent.checkpoint.format import Encoder
+from nodedevice_agent.checkpoint.journal import encode_change
+from nodedevice_agent.devicemanager.state import Checkpoint, JournalMark
+from nodedevice_agent.lib import filesystem
 
 log = logging.getLogger(__name__)
 
+# Some hundred pods; a big response of a plugin is a line of some KiB.
+JOURNAL_BYTES = 256 * 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RETRY_SECONDS = 1.0
 # A request during the write of a line is one of many: the next write waits for more of them. A single request does not wait.
@@ -82,13 +93,17 @@ class CheckpointWriter:
             self._stop_timer()
 
     def _start(self) -> None:
-        if self._thread is None:
-            self._thread = Thread(target=self._work, name="checkpoint", daemon=True)
-            self._thread.start()
         self._writing = self._requested
         # taken with the job: a request for the whole file while the job is under way is for the state after it
         whole, self._is_whole_requested = self._is_whole_requested, False
-        self._jobs.put((replace(self._current(), boot_id=self._boot_id), whole))
+        state = replace(self._current(), boot_id=self._boot_id)
+        if not whole and self._store.has_all_but_health(state):
+            self._saved(is_whole=self._store.is_whole)
+            return
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="checkpoint", daemon=True)
+            self._thread.start()
+        self._jobs.put((state, whole))
 
     def _work(self) -> None:
         """In the thread."""
@@ -140,3 +155,126 @@ class CheckpointWriter:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
+
+
+class CheckpointStore:
+    """What one process writes: a line in the journal for each change, and once in a while the whole checkpoint.
+
+    Everything blocks and is called by one thread at a time. is_whole: the checkpoint's file includes everything that was saved;
+    nothing of it is in the journal alone.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self.is_whole = True
+        self._path = state_dir / FILE_NAME
+        # a generation for each process, so that lines of an earlier one are recognized
+        self._mark = JournalMark(uuid4().hex, 0)
+        # what would be read back now; None where that is not known, and before the first write
+        self._saved: Checkpoint | None = None
+        self._journal: Journal | None = None
+        self._encoder = Encoder()
+        self._has_warned = False
+
+    def has_all_but_health(self, checkpoint: Checkpoint) -> bool:
+        """Whether it differs from what is on disk in the health of devices alone, or not at all: the whole file has time."""
+        saved = self._saved
+        if saved is None or checkpoint.registered.keys() != saved.registered.keys():
+            return False
+        if replace(checkpoint, registered=saved.registered) != saved:
+            return False
+        self.is_whole = self.is_whole and checkpoint.registered == saved.registered
+        return True
+
+    def save(self, checkpoint: Checkpoint, *, whole: bool = False) -> None:
+        """On disk when it returns: in the journal, or as the whole file. After OSError it is unknown whether it is."""
+        mark = replace(self._mark, sequence=self._mark.sequence + 1)
+        if self._saved is not None:
+            line = encode_change(self._saved, checkpoint, mark)
+            if line is None and (self.is_whole or not whole):
+                return
+            if line is not None and not whole and self._append(line, mark):
+                self._saved, self.is_whole = checkpoint, False
+                return
+        # until it has succeeded, no line may continue from a state that may not be on disk
+        self._saved = None
+        self._mark = replace(self._mark, sequence=self._mark.sequence + 1)
+        with metrics.CHECKPOINT_SECONDS.time():
+            filesystem.replace_durably(self._path, self._encoder.encode(replace(checkpoint, journal=self._mark)))
+        self._saved, self.is_whole = checkpoint, True
+        # the lines in it are included in the checkpoint now; they stay until there is no more room
+        if self._journal is None or self._journal.used > JOURNAL_BYTES // 2:
+            self._empty_journal()
+
+    def close(self) -> None:
+        """Leave only the checkpoint if it includes everything; a journal that stays does no harm."""
+        with suppress(OSError):
+            if self._close_journal() and self.is_whole and self._saved is not None:
+                journal_path(self._path).unlink(missing_ok=True)
+
+    def _append(self, line: bytes, mark: JournalMark) -> bool:
+        """False where there is no room, or the file has failed and is given up."""
+        if self._journal is None or self._journal.used + len(line) > JOURNAL_BYTES:
+            return False
+        self._mark = mark
+        try:
+            with metrics.JOURNAL_SECONDS.time():
+                self._journal.append(line)
+        except OSError as exc:
+            self._give_up_journal(exc)
+            return False
+        self._has_warned = False
+        return True
+
+    def _empty_journal(self) -> None:
+        try:
+            self._close_journal()
+            self._journal = Journal(journal_path(self._path))
+        except OSError as exc:
+            self._give_up_journal(exc)
+
+    def _give_up_journal(self, exc: OSError) -> None:
+        with suppress(OSError):
+            self._close_journal()
+        if not self._has_warned:
+            extra = {"path": str(journal_path(self._path)), "error": exc.strerror or str(exc)}
+            log.warning("cannot write the checkpoint journal; writing the whole checkpoint at each change", extra=extra)
+        self._has_warned = True
+
+    def _close_journal(self) -> bool:
+        """Whether there was one."""
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            journal.close()
+        return journal is not None
+
+
+class Journal:
+    """The journal's file, open and empty. All its zeros are on disk already, so that a line costs one flush of data: a file that
+    grows has its size and its blocks written too, at several times the cost. Each method may block and raise OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.used = 0
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self._put(bytes(JOURNAL_BYTES))
+            os.fsync(self._descriptor)
+            filesystem.sync_directory(path.parent)
+        except OSError:
+            self.close()
+            raise
+
+    def append(self, line: bytes) -> None:
+        """On disk when it returns. After an error the content of the file is unknown: close it."""
+        self._put(line)
+        os.fdatasync(self._descriptor)
+        self.used += len(line)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _put(self, octets: bytes) -> None:
+        unwritten, position = memoryview(octets), self.used
+        while unwritten:
+            written = os.pwrite(self._descriptor, unwritten, position)
+            unwritten, position = unwritten[written:], position + written

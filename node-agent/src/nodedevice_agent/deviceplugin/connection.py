@@ -23,7 +23,7 @@ from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.unix_sockets import grpc_target
+from nodedevice_agent.lib.filesystem import grpc_target
 
 log = logging.getLogger(__name__)
 

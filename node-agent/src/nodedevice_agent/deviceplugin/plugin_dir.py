@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
-from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, is_served, is_too_long
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, is_served, is_too_long
 
 REGISTRATION_SOCKET = "kubelet.sock"
 # Dot files: a kubelet that reads a checkpoint from here must not take them for one.

@@ -23,7 +23,7 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_registration_client import PluginRegistrationClient
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
+from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.unix_sockets import is_served
+from nodedevice_agent.lib.filesystem import is_served
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from nodedevice_agent.devicemanager.registration import RegistrationRejected, ch
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed, PluginFailed
-from nodedevice_agent.lib.unix_sockets import grpc_target, is_served
+from nodedevice_agent.lib.filesystem import grpc_target, is_served
 
 log = logging.getLogger(__name__)
 

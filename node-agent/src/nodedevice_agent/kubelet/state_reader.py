@@ -21,7 +21,7 @@ from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.unix_sockets import SocketIdentity, grpc_target, socket_identity
+from nodedevice_agent.lib.filesystem import SocketIdentity, grpc_target, socket_identity
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.podresources.v1.api_pb2_grpc import PodResourcesListerAsyncStub

@@ -12,7 +12,7 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.devicemanager.runtime import RuntimeHandler
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, is_too_long
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, is_too_long
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded
 

@@ -22,7 +22,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, grpc_target, is_served, is_too_long
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_too_long
 from nodedevice_agent.podresources import view
 from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode, PodDevices
 

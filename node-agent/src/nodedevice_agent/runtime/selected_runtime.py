@@ -14,6 +14,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.directory import read_checkpoint
+from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
 from nodedevice_agent.settings import AgentSettings
 
@@ -50,7 +51,7 @@ def write(state_dir: Path, runtime: str) -> None:
     """Raises AgentSettingsError."""
     path = state_dir / FILE_NAME
     try:
-        checkpoint_file.write(path, f"{runtime}\n")
+        replace_durably(path, f"{runtime}\n")
     except IsADirectoryError as exc:
         raise _is_a_directory(path) from exc
     except OSError as exc:

@@ -12,6 +12,7 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
+from nodedevice_agent.lib import filesystem
 
 JOURNAL = f"{FILE_NAME}.journal"
 
@@ -182,7 +183,7 @@ class TestRestoring:
         def read_only(*_: object) -> None:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-        monkeypatch.setattr(checkpoint_file, "write", read_only)
+        monkeypatch.setattr(filesystem, "replace_durably", read_only)
         restored = checkpoint_file.restore(tmp_path)
         assert restored.checkpoint is not None
         assert holder(tmp_path) == restored.checkpoint.allocations[0].pod_uid == "uid-b"
@@ -207,22 +208,22 @@ class TestWriting:
         self, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / FILE_NAME
-        checkpoint_file.write(path, "old")
+        filesystem.replace_durably(path, "old")
 
         def fails(*_: object) -> None:
             raise OSError(5, "Input/output error")
 
         monkeypatch.setattr(os, step, fails)
         with pytest.raises(OSError, match="Input/output"):
-            checkpoint_file.write(path, "new")
+            filesystem.replace_durably(path, "new")
         assert path.read_text() == "old"
         monkeypatch.undo()
-        checkpoint_file.write(path, "newer")
+        filesystem.replace_durably(path, "newer")
         assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [(FILE_NAME, "newer")]
 
     def test_a_folder_that_is_gone_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No such file"):
-            checkpoint_file.write(tmp_path / "gone" / FILE_NAME, "text")
+            filesystem.replace_durably(tmp_path / "gone" / FILE_NAME, "text")
 
 
 class TestStateDirectory:

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.checkpoint import store as checkpoint_store
+from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import decode
-from nodedevice_agent.checkpoint.store import CheckpointStore
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.checkpoint.writer import CheckpointStore
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 JOURNAL = f"{FILE_NAME}.journal"
 GPU = "example.com/gpu"
@@ -111,7 +112,7 @@ def test_a_kill_while_a_full_journal_is_replaced_loses_nothing(
         store = CheckpointStore(tmp_path)
         for number in range(lines + 1):
             store.save(state(number))
-        monkeypatch.setattr(checkpoint_store, "JOURNAL_BYTES", len((tmp_path / JOURNAL).read_bytes().rstrip(b"\0")))
+        monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", len((tmp_path / JOURNAL).read_bytes().rstrip(b"\0")))
         with killed_at(step, percent / 100, pytest.MonkeyPatch()):
             store.save(state(lines), whole=True)
         monkeypatch.undo()
@@ -143,7 +144,7 @@ class TestSaving:
         assert (alone(tmp_path), store.is_whole) == (0, False)
         assert number_of(checkpoint_file.read(tmp_path)) == 1
         assert (tmp_path / JOURNAL).stat().st_mode & 0o777 == 0o600
-        assert (tmp_path / JOURNAL).stat().st_size == checkpoint_store.JOURNAL_BYTES
+        assert (tmp_path / JOURNAL).stat().st_size == checkpoint_writer.JOURNAL_BYTES
 
     def test_a_line_costs_one_flush_and_nothing_else_and_a_file_all_it_takes(
         self, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
@@ -188,7 +189,7 @@ class TestSaving:
     def test_a_journal_that_is_half_full_is_emptied_with_the_whole_file(
         self, tmp_path: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(checkpoint_store, "JOURNAL_BYTES", 1000)
+        monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)
         store.save(state(0))
         for number in (1, 2):
             store.save(state(number))
@@ -201,7 +202,7 @@ class TestSaving:
     def test_a_full_journal_is_the_time_for_the_whole_file(
         self, tmp_path: Path, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(checkpoint_store, "JOURNAL_BYTES", 1000)
+        monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)
         wholes = set()
         for number in range(20):
             store.save(state(number))
@@ -212,7 +213,7 @@ class TestSaving:
 
     def test_a_line_bigger_than_any_journal(self, tmp_path: Path, store: CheckpointStore) -> None:
         store.save(state(0))
-        big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_store.JOURNAL_BYTES))
+        big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_writer.JOURNAL_BYTES))
         store.save(Checkpoint((big,)))
         found = checkpoint_file.read(tmp_path)
         assert found is not None

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import decode
-from nodedevice_agent.checkpoint.store import CheckpointStore, Journal
-from nodedevice_agent.checkpoint.writer import CheckpointWriter
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
+from nodedevice_agent.checkpoint.writer import CheckpointStore, CheckpointWriter, Journal
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.lib import filesystem
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 30
@@ -76,13 +78,13 @@ class TestWriting:
         self, tmp_path: Path, writer: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         writes = []
-        write = checkpoint_file.write
+        write = filesystem.replace_durably
 
         def count(path: Path, text: str) -> None:
             writes.append(text)
             write(path, text)
 
-        monkeypatch.setattr(checkpoint_file, "write", count)
+        monkeypatch.setattr(filesystem, "replace_durably", count)
         for index in range(100):
             state.checkpoint = held_by(f"uid-{index}")
             last = writer.request()
@@ -106,7 +108,7 @@ class TestWriting:
     ) -> None:
         """Two writers of one temporary file would make a mixture of both."""
         began, may_go_on = threading.Event(), threading.Event()
-        write, at_once = checkpoint_file.write, []
+        write, at_once = filesystem.replace_durably, []
 
         def slow(path: Path, text: str) -> None:
             at_once.append(1)
@@ -116,7 +118,7 @@ class TestWriting:
             write(path, text)
             at_once.clear()
 
-        monkeypatch.setattr(checkpoint_file, "write", slow)
+        monkeypatch.setattr(filesystem, "replace_durably", slow)
         writer = CheckpointWriter(tmp_path, state.current)
         state.checkpoint = held_by("uid-a")
         writer.request()
@@ -136,7 +138,7 @@ class TestWriting:
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         monkeypatch.setattr(checkpoint_writer, "_RETRY_SECONDS", 0.01)
-        write, attempts = checkpoint_file.write, []
+        write, attempts = filesystem.replace_durably, []
 
         def full_at_first(path: Path, text: str) -> None:
             attempts.append(text)
@@ -144,7 +146,7 @@ class TestWriting:
                 raise OSError(28, "No space left on device")
             write(path, text)
 
-        monkeypatch.setattr(checkpoint_file, "write", full_at_first)
+        monkeypatch.setattr(filesystem, "replace_durably", full_at_first)
         state.checkpoint = held_by("uid-a")
         async with asyncio.timeout(PATIENCE_SECONDS):
             await writer.flushed(writer.request())
@@ -160,7 +162,7 @@ class TestWriting:
         def full(path: Path, text: str) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(checkpoint_file, "write", full)
+        monkeypatch.setattr(filesystem, "replace_durably", full)
         writer = CheckpointWriter(tmp_path, state.current)
         writer.request()
         await writer.close(0.05)
@@ -205,6 +207,22 @@ class TestLines:
             await begun.flushed(begun.request())
             assert (holder(tmp_path), alone(tmp_path)) == (uid, "uid-a")
 
+    async def test_the_health_of_devices_waits_for_the_whole_file(
+        self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A restart uses only the names of the resources; a name that is new is a line."""
+        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
+        healthy = replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
+        state.checkpoint = healthy
+        await begun.flushed(begun.request())
+        state.checkpoint = replace(healthy, registered={"example.com/gpu": ("d0",)})
+        await begun.flushed(begun.request())
+        read = checkpoint_file.read(tmp_path)
+        assert read is not None
+        assert read.registered == healthy.registered
+        await begun.close(PATIENCE_SECONDS)
+        assert decode((tmp_path / FILE_NAME).read_text()).registered == state.checkpoint.registered
+
     async def test_changes_during_a_write_share_the_next_line(
         self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -248,14 +266,14 @@ class TestLines:
         self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         began, may_go_on = threading.Event(), threading.Event()
-        write = checkpoint_file.write
+        write = filesystem.replace_durably
 
         def slow(path: Path, text: str) -> None:
             began.set()
             assert may_go_on.wait(PATIENCE_SECONDS)
             write(path, text)
 
-        monkeypatch.setattr(checkpoint_file, "write", slow)
+        monkeypatch.setattr(filesystem, "replace_durably", slow)
         writer = CheckpointWriter(tmp_path, state.current)
         state.checkpoint = held_by("uid-a")
         writer.request()

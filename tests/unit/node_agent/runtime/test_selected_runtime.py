@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from nodedevice_agent.__main__ import main
-from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime import selected_runtime
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
@@ -75,7 +75,7 @@ def test_a_name_in_the_kubelets_checkpoint_selects_the_kubelet(
     else:
         kubelet_knows(node, allocations=(HELD,))
     if known_by == "the agent's checkpoint":
-        checkpoint_file.write(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
+        filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
         assert select(node) == "kubelet"
     else:
         assert select(node, own_names=(GPU,)) == "kubelet"
@@ -168,7 +168,7 @@ def test_move(node: Path) -> None:
 
 def test_move_from_a_kubelet_whose_checkpoint_has_the_name(node: Path) -> None:
     select(node)
-    checkpoint_file.write(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
+    filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
     kubelet_knows(node, GPU)
     assert f"the kubelet still has {GPU}" in command(node, "move", "--to", "nri").output
     assert f"the kubelet's checkpoint contains: {GPU}" in command(node, "show").output
@@ -176,7 +176,7 @@ def test_move_from_a_kubelet_whose_checkpoint_has_the_name(node: Path) -> None:
 
 def test_move_requires_a_drained_node(node: Path) -> None:
     select(node)
-    checkpoint_file.write(node / "s/checkpoint.json", encode(Checkpoint((HELD,), {GPU: ()})))
+    filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint((HELD,), {GPU: ()})))
     refused = command(node, "move", "--to", "nri")
     assert (refused.exit_code, stored(node)) == (1, "kubelet\n")
     assert "1 containers of this node hold devices" in refused.output

@@ -21,7 +21,7 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, Service, serving
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.lib.unix_sockets import MAX_PATH_BYTES, SocketIdentity, is_served, socket_identity
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, SocketIdentity, is_served, socket_identity
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import RegistrationAsyncStub

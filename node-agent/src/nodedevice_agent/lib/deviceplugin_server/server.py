@@ -20,7 +20,7 @@ from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, PluginDevice
-from nodedevice_agent.lib.unix_sockets import SocketIdentity, socket_identity
+from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import pytest
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegistrationFailed, register
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.unix_sockets import socket_identity
-from nodedevice_agent.plugins.run import serve
+from nodedevice_agent.lib.filesystem import socket_identity
+from nodedevice_agent.plugins.run import BuiltinPlugin
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2

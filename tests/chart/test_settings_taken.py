@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from nodedevice_agent import settings as agent_settings
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.numa import read_topology
+from nodedevice_agent.settings import read_topology
 from nodedevice_operator import settings as operator_settings
 from nodedevice_operator.errors import OperatorSettingsError
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import click
 from nodedevice_common import observability
@@ -17,16 +17,16 @@ from nodedevice_agent import __version__
 from nodedevice_agent.agent import Agent
 from nodedevice_agent.checkpoint.files import locked_state_dir, make_state_dir
 from nodedevice_agent.cli.checkpoint import checkpoint
-from nodedevice_agent.cli.gpu import gpu
+from nodedevice_agent.cli.options import takes_all_settings
+from nodedevice_agent.cli.plugins import gpu, simulate
 from nodedevice_agent.cli.runtime import runtime
-from nodedevice_agent.cli.simulate import simulate
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.metrics import AgentHealth, serve
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
-from nodedevice_agent.settings import AgentSettings, Runtime, TopologyPolicy, TopologyScope, load
+from nodedevice_agent.settings import AgentSettings, load
 
 log = logging.getLogger(__name__)
 
@@ -60,79 +60,12 @@ main.add_command(checkpoint)
 main.add_command(runtime)
 
 
-def _setting(name: str, text: str, **options: Any) -> Callable[[Any], Any]:
-    """One flag, with its environment variable; a flag that is not set leaves the value of the file or the default."""
-    field = name.removeprefix("--").replace("-", "_")
-    return click.option(
-        name, field, envvar=f"NODEDEVICE_{field.upper()}", show_envvar=True, default=None, help=text, **options
-    )
-
-
-_defaults = AgentSettings()
-
-
 @main.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    envvar="NODEDEVICE_CONFIG",
-    show_envvar=True,
-    help="YAML file of settings: the flags' names in camelCase, and the built-in plugins. Flags and environment override it.",
-)
-@_setting("--node-name", "Name of the Node this agent runs on.  [required]")
-@_setting("--kubeconfig", "Kubeconfig file.  [default: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config]")
-@_setting("--plugin-dir", f"Directory where device plugins register.  [default: {_defaults.plugin_dir}]")
-@_setting("--state-dir", f"Directory for the checkpoint.  [default: {_defaults.state_dir}]")
-@_setting(
-    "--pod-resources-socket",
-    "Socket of the PodResources service; '' for none.  [default: pod-resources/kubelet.sock in --state-dir]",
-)
-@_setting("--plugins-registry-dir", "Directory watched for sockets of plugins.  [default: none]")
-@_setting("--http-address", f"HOST:PORT of /healthz, /readyz, /metrics.  [default: {_defaults.http_address}]")
-@_setting("--leases-namespace", f"Namespace of the agents' Leases.  [default: {_defaults.leases_namespace}]")
-@_setting(
-    "--runtime", f"How devices reach containers.  [default: {_defaults.runtime}]", type=click.Choice(get_args(Runtime))
-)
-@_setting("--kubelet-dir", f"The kubelet's root directory.  [default: {_defaults.kubelet_dir}]")
-@_setting("--nri-socket", f"The container runtime's NRI socket.  [default: {_defaults.nri_socket}]")
-@_setting("--nri-index", f"Order among the runtime's NRI plugins, two digits.  [default: {_defaults.nri_index}]")
-@_setting(
-    "--runtime-grace-seconds",
-    f"How long the runtime may be disconnected before no devices are advertised.  [default: {_defaults.runtime_grace_seconds:g}]",
-    type=click.FloatRange(0, 3600),
-)
-@_setting(
-    "--topology-policy",
-    f"NUMA alignment of devices.  [default: {_defaults.topology_policy}]",
-    type=click.Choice(get_args(TopologyPolicy)),
-)
-@_setting(
-    "--topology-scope",
-    f"Whether devices are aligned for each container or for the whole pod.  [default: {_defaults.topology_scope}]",
-    type=click.Choice(get_args(TopologyScope)),
-)
-@_setting("--numa-nodes", "The machine's NUMA nodes, such as 0-1,4.  [default: read from the kernel]")
-@_setting(
-    "--flapping-changes",
-    f"Damp a device whose health changes this often within the window; 0: never.  [default: {_defaults.flapping_changes}]",
-    type=click.IntRange(0, 1000),
-)
-@_setting(
-    "--flapping-window-seconds",
-    f"Length of the window.  [default: {_defaults.flapping_window_seconds:g}]",
-    type=click.FloatRange(0, 3600, min_open=True),
-)
-@_setting(
-    "--flapping-quiet-seconds",
-    f"How long a damped device must stay unchanged before it counts again.  [default: {_defaults.flapping_quiet_seconds:g}]",
-    type=click.FloatRange(0, 3600, min_open=True),
-)
-@_setting("--log-level", "[default: info]", type=click.Choice(["debug", "info", "warning", "error"]))
-@_setting("--log-format", "[default: text]", type=click.Choice(["text", "json"]))
+@takes_all_settings
 def run(config: Path | None, **flags: Any) -> None:
     """Run the agent until SIGTERM or SIGINT."""
     try:
-        settings = load(config, {field: value for field, value in flags.items() if value is not None})
+        settings = load(config, flags)
         observability.set_up_logs(settings.log_level, settings.log_format, _LIBRARIES)
         # Imported objects live as long as the process. Without them (47,000), a full collection no longer pauses it for 50 ms.
         gc.collect()

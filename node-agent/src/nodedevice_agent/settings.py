@@ -13,6 +13,7 @@ from nodedevice_api import names
 from nodedevice_common import settings_loader
 from nodedevice_common.observability import LogFormat, LogLevel
 
+from nodedevice_agent.devicemanager.allocation import topology
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.plugins.settings import PluginSettings
 
@@ -21,6 +22,11 @@ TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"
 TopologyScope = Literal["container", "pod"]
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+# a list such as `0-1,4`
+ONLINE_NODES = Path("/sys/devices/system/node/online")
+# the kernel's own limit of NUMA nodes
+_MAX_NUMA_NODE = 1023
+_NUMA_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -97,3 +103,39 @@ def combined(file: Path | None, given: Mapping[str, Any]) -> AgentSettings:
         return settings_loader.load(AgentSettings, file, given)
     except settings_loader.SettingProblem as exc:
         raise AgentSettingsError(str(exc)) from exc
+
+
+def read_topology(policy: str, scope: str, numa_nodes: str = "", online: Path = ONLINE_NODES) -> topology.Topology:
+    """The topology to align devices by. numa_nodes: a list in the kernel's format; empty: the kernel's list.
+
+    Raises AgentSettingsError for an invalid list, and for a policy on a machine with more nodes than it can align.
+    """
+    nodes = _numa_nodes(numa_nodes) if numa_nodes.strip() else _online_nodes(online)
+    chosen = topology.TopologyPolicy(policy)
+    if chosen is not topology.TopologyPolicy.NONE and len(nodes) > topology.MAX_NUMA_NODES:
+        raise AgentSettingsError(
+            f"--topology-policy {policy} takes at most {topology.MAX_NUMA_NODES} NUMA nodes and this machine has {len(nodes)}; "
+            "set --topology-policy none, or name the nodes that have devices with --numa-nodes"
+        )
+    return topology.Topology(chosen, topology.TopologyScope(scope), nodes)
+
+
+def _online_nodes(online: Path) -> tuple[int, ...]:
+    try:
+        return _numa_nodes(online.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        # a kernel without NUMA support has one node
+        return (0,)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise AgentSettingsError(f"{online} cannot be read ({exc}); set --numa-nodes, such as 0") from exc
+
+
+def _numa_nodes(text: str) -> tuple[int, ...]:
+    nodes: set[int] = set()
+    for part in text.strip().split(","):
+        found = _NUMA_RANGE.fullmatch(part.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if first > last or last > _MAX_NUMA_NODE:
+            raise AgentSettingsError(f"NUMA nodes {text.strip()[:80]!r}: must be a list such as 0 or 0-1,4")
+        nodes.update(range(first, last + 1))
+    return tuple(sorted(nodes))

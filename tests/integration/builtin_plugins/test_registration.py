@@ -13,8 +13,8 @@ import pytest
 from nodedevice_agent.lib import file_watcher
 from nodedevice_agent.lib.deviceplugin_server import registered_socket
 from nodedevice_agent.lib.deviceplugin_server import server as serving
-from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace
+from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
 from nodedevice_agent.plugins import run

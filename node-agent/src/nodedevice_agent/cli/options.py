@@ -1,62 +1,115 @@
-"""Options of the commands other than `run`: the agent's settings, from the same file, environment and flags.
+"""Flags of the commands: each sets one of the agent's settings, over its environment variable, the file and the default.
 
 An agent's pod names its file in the environment, so a command that runs there uses the settings of that agent. --node-name is
-not needed.
+needed by `run` alone.
 """
 
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import click
 
 from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.plugins.nvml.health.boot_memory import MemoryUnreadable
+from nodedevice_agent.plugins.simulated.control import SimulateError
 from nodedevice_agent.settings import AgentSettings, combined
 
-_defaults = AgentSettings()
+_Command = Callable[..., None]
+
+_DEFAULTS: Final = AgentSettings()
+_HINTS: Final = get_type_hints(AgentSettings, include_extras=True)
+# The setting's default is added where a text has no brackets at its end.
+_HELP: Final = {
+    "node_name": "Name of the Node this agent runs on.  [required]",
+    "kubeconfig": "Kubeconfig file.  [default: the pod's ServiceAccount, else $KUBECONFIG or ~/.kube/config]",
+    "plugin_dir": "Directory where device plugins register.",
+    "state_dir": "Directory for the checkpoint.",
+    "pod_resources_socket": "Socket of the PodResources service; '' for none.  "
+    "[default: pod-resources/kubelet.sock in --state-dir]",
+    "plugins_registry_dir": "Directory watched for sockets of plugins.  [default: none]",
+    "http_address": "HOST:PORT of /healthz, /readyz, /metrics.",
+    "leases_namespace": "Namespace of the agents' Leases.",
+    "runtime": "How devices reach containers.",
+    "kubelet_dir": "The kubelet's root directory.",
+    "nri_socket": "The container runtime's NRI socket.",
+    "nri_index": "Order among the runtime's NRI plugins, two digits.",
+    "runtime_grace_seconds": "How long the runtime may be disconnected before no devices are advertised.",
+    "topology_policy": "NUMA alignment of devices.",
+    "topology_scope": "Whether devices are aligned for each container or for the whole pod.",
+    "numa_nodes": "The machine's NUMA nodes, such as 0-1,4.  [default: read from the kernel]",
+    "flapping_changes": "Damp a device whose health changes this often within the window; 0: never.",
+    "flapping_window_seconds": "Length of the window.",
+    "flapping_quiet_seconds": "How long a damped device must stay unchanged before it counts again.",
+    "log_level": "[default: info]",
+    "log_format": "[default: text]",
+}
 
 
-def takes_settings(*fields: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command --config and a flag for each of these fields of Settings; it is called with `settings`.
+class OneLineErrors(click.Group):
+    """Reports a mistake of the caller's as one line on standard error, exit status 1."""
 
-    An error in them is one line on standard error, exit status 1.
-    """
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (AgentSettingsError, MemoryUnreadable, SimulateError) as exc:
+            raise click.ClickException(str(exc)) from exc
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+
+def takes_all_settings(command: _Command) -> _Command:
+    """Give `run` --config and a flag for every setting but those of the built-in plugins; None: not given."""
+    for field, text in reversed(_HELP.items()):
+        command = _flag(field, text)(command)
+    return _config(
+        "YAML file of settings: the flags' names in camelCase, and the built-in plugins. Flags and environment override it."
+    )(command)
+
+
+def takes_settings(*fields: str) -> Callable[[_Command], _Command]:
+    """Give a command --config and a flag for each of these settings; it is called with `settings`."""
+
+    def decorated(command: _Command) -> _Command:
         @wraps(command)
         def with_settings(config: Path | None, **given: Any) -> None:
             flags = {field: given.pop(field) for field in fields}
-            try:
-                settings = combined(config, flags)
-            except AgentSettingsError as exc:
-                raise click.ClickException(str(exc)) from exc
-            command(settings=settings, **given)
+            command(settings=combined(config, flags), **given)
 
-        decorated_command: Callable[..., None] = with_settings
+        decorated_command: _Command = with_settings
         for field in reversed(fields):
-            decorated_command = _flag(field)(decorated_command)
-        return _config(decorated_command)
+            decorated_command = _flag(field, f"The agent's --{field.replace('_', '-')}.")(decorated_command)
+        return _config("The agent's --config. Flags and environment override it.")(decorated_command)
 
     return decorated
 
 
-_config = click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    envvar="NODEDEVICE_CONFIG",
-    show_envvar=True,
-    help="The agent's --config. Flags and environment override it.",
-)
-
-
-def _flag(field: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    name = f"--{field.replace('_', '-')}"
+def _config(text: str) -> Callable[[_Command], _Command]:
     return click.option(
-        name,
+        "--config", type=click.Path(path_type=Path), envvar="NODEDEVICE_CONFIG", show_envvar=True, help=text
+    )
+
+
+def _flag(field: str, text: str) -> Callable[[_Command], _Command]:
+    """A flag that is not given leaves the value of the file or the default."""
+    default = getattr(_DEFAULTS, field)
+    shown = f"{default:g}" if isinstance(default, float) else default
+    return click.option(
+        f"--{field.replace('_', '-')}",
         field,
         envvar=f"NODEDEVICE_{field.upper()}",
         show_envvar=True,
         default=None,
-        help=f"The agent's {name}.  [default: {getattr(_defaults, field)}]",
+        type=_type(_HINTS[field]),
+        help=text if text.endswith("]") else f"{text}  [default: {shown}]",
     )
+
+
+def _type(hint: Any) -> click.ParamType[Any] | None:
+    """What the flag takes; None: any text."""
+    if get_origin(hint) is Literal:
+        return click.Choice(get_args(hint))
+    if get_origin(hint) is not Annotated or get_args(hint)[0] is str:
+        return None
+    kind, bounds = get_args(hint)
+    least = bounds.ge if bounds.gt is None else bounds.gt
+    return (click.IntRange if kind is int else click.FloatRange)(least, bounds.le, min_open=bounds.gt is not None)

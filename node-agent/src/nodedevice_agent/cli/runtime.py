@@ -9,9 +9,8 @@ import click
 from nodedevice_api.names import RUNTIME_KUBELET
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
-from nodedevice_agent.cli.options import takes_settings
-from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
-from nodedevice_agent.errors import AgentSettingsError
+from nodedevice_agent.cli.options import OneLineErrors, takes_settings
+from nodedevice_agent.devicemanager.state import CheckpointCorrupt
 from nodedevice_agent.runtime import selected_runtime
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
 from nodedevice_agent.settings import AgentSettings
@@ -19,17 +18,7 @@ from nodedevice_agent.settings import AgentSettings
 _node_settings = takes_settings("state_dir", "kubelet_dir", "nri_socket")
 
 
-class _RuntimeGroup(click.Group):
-    """Reports AgentSettingsError as one line on standard error, exit status 1."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except AgentSettingsError as exc:
-            raise click.ClickException(str(exc)) from exc
-
-
-@click.group(cls=_RuntimeGroup)
+@click.group(cls=OneLineErrors)
 def runtime() -> None:
     """Show or change the runtime that this node has selected for --runtime auto."""
 

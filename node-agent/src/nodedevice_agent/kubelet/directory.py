@@ -10,7 +10,7 @@ from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.lib.deviceplugin_server.names import socket_name
+from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 
 PLUGIN_DIR = "device-plugins"
 CHECKPOINT = "kubelet_internal_checkpoint"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from nodedevice_common.pacing import Backoff
 
-from nodedevice_agent.lib.deviceplugin_server.names import socket_name
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DevicePluginService, DeviceSource
+from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.settings import NvmlSettings, PluginSettings

@@ -1,7 +1,22 @@
-"""Values of a device plugin: the devices it lists, and what a container needs to use them."""
+"""Values of a device plugin: the devices it lists, and what a container needs to use them; and the names that it makes: device IDs
+from paths; sockets, files and environment variables from resource names.
 
-from collections.abc import Container, Iterable, Mapping
+Device IDs are stable over restarts and hot-plug, readable, at most 63 characters, and no two paths share one.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+# The device plugin API asks for at most 63 characters; IDs also travel in environment variables and file names.
+MAX_DEVICE_ID = 63
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_DEV = "/dev/"
+_MAX_INDEX_DIGITS = len("-999")
+_INDEXED = re.compile(r".*-\d+")
+_MAX_SOCKET_SLUG = 16
+_MAX_FILE_SLUG = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +83,59 @@ class UnknownDevices(AllocationRefused):
         self.device_ids = device_ids
 
 
-def known_ids(resource_name: str, device_ids: Iterable[str], known: Container[str]) -> list[str]:
-    """These device IDs, sorted, each once. Raises UnknownDevices."""
-    wanted = sorted(set(device_ids))
-    unknown = tuple(device_id for device_id in wanted if device_id not in known)
-    if unknown:
-        raise UnknownDevices(resource_name, unknown)
-    return wanted
+# -- names ---------------------------------------------------------------------------------------------------------------
+
+
+def device_id(path: str) -> str:
+    """`/dev/ttyUSB0` becomes `ttyUSB0`; a path that has to be altered gets eight digits of its hash as a suffix.
+
+    A name that ends like an index gets the hash too: `tty-0` is then always the first share of `/dev/tty`.
+    """
+    tail = path.removeprefix(_DEV)
+    slug = _UNSAFE.sub("-", tail).strip("-.")
+    room = MAX_DEVICE_ID - _MAX_INDEX_DIGITS
+    if path.startswith(_DEV) and slug == tail and len(slug) <= room and not _INDEXED.fullmatch(slug):
+        return slug
+    digest = _digest(path)
+    slug = slug[: room - len(digest) - 1].strip("-.")
+    return f"{slug}-{digest}" if slug else digest
+
+
+def shared_ids(base_id: str, count: int) -> tuple[str, ...]:
+    """IDs under which `count` containers may hold one device: the device's own ID for one, else `<id>-0`, `<id>-1`, ..."""
+    if count == 1:
+        return (base_id,)
+    return tuple(f"{base_id}-{index}" for index in range(count))
+
+
+def natural_key(text: str) -> tuple[tuple[str, int], ...]:
+    """Sorts `gpu-2` before `gpu-10`."""
+    return tuple((word, int(number or -1)) for word, number in re.findall(r"(\D*)(\d*)", text))
+
+
+def socket_name(resource_name: str) -> str:
+    """File name of the socket a plugin serves this resource on: at most 30 characters, equal name, equal socket.
+
+    Short, because the kernel limits the whole path of a Unix socket to 107 bytes, and the directory is configured.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", resource_name.partition("/")[2].lower()).strip("-")[:_MAX_SOCKET_SLUG]
+    return f"{slug.rstrip('-')}-{_digest(resource_name)}.sock"
+
+
+def file_slug(resource_name: str) -> str:
+    """A readable file name, without suffix, that no two resource names share.
+
+    `example.com/gpu` gives `example.com_gpu`: a domain has no underscore, so the first one is always the slash.
+    """
+    slug = resource_name.replace("/", "_")
+    return slug if len(slug) <= _MAX_FILE_SLUG else f"{slug[:_MAX_FILE_SLUG]}-{_digest(resource_name)}"
+
+
+def env_name(resource_name: str) -> str:
+    """The environment variable with a container's device IDs: `EXAMPLE_COM_GPU` for `example.com/gpu`."""
+    name = re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]

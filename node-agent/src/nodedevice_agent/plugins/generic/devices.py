@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from nodedevice_agent.lib.deviceplugin_server.names import device_id, shared_ids
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
     DeviceNode,
     Mount,
     PluginDevice,
-    known_ids,
+    UnknownDevices,
+    device_id,
+    shared_ids,
 )
 from nodedevice_agent.plugins.settings import WILDCARD, GroupSettings, PathSettings
 

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 from math import comb
 
-from nodedevice_agent.lib.deviceplugin_server.names import natural_key
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, natural_key
 from nodedevice_agent.plugins.nvml.links import Pair, pair
 
 # C(16, 8) is 12,870

@@ -7,12 +7,13 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from nodedevice_agent.lib.deviceplugin_server.names import env_name, natural_key
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
     PluginDevice,
-    known_ids,
+    UnknownDevices,
+    env_name,
+    natural_key,
 )
 
 MAX_SIMULATED = 10_000

@@ -11,8 +11,8 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from nodedevice_agent.lib.deviceplugin_server.names import file_slug, natural_key
-from nodedevice_agent.plugins.simulated.devices import SimulatedState
+from nodedevice_agent.lib.deviceplugin_server.values import file_slug, natural_key
+from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED, SimulatedState
 
 _STATE_SUFFIX = ".yaml"
 _LISTING_SUFFIX = ".devices.json"

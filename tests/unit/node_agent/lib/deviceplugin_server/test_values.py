@@ -3,7 +3,7 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from nodedevice_agent.lib.deviceplugin_server.names import (
+from nodedevice_agent.lib.deviceplugin_server.values import (
     MAX_DEVICE_ID,
     device_id,
     env_name,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from nodedevice_agent.cli.gpu import gpu
+from nodedevice_agent.cli.plugins import gpu
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import boot_memory as memory

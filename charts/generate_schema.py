@@ -14,8 +14,7 @@ from typing import Any, get_args
 import msgspec
 import yaml
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES
-from nodedevice_agent.plugins.nvml.settings import CDI_KIND, LIBRARY_DIR
-from nodedevice_agent.plugins.settings import ENV_NAME, ID_PREFIX, MAX_PATH
+from nodedevice_agent.plugins.settings import CDI_KIND, ENV_NAME, ID_PREFIX, LIBRARY_DIR, MAX_PATH
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import resource_names
 from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy

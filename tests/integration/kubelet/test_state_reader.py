@@ -195,7 +195,7 @@ async def test_a_device_of_two_pods_is_logged_once(
     folder: Path, resources: PodResources, reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a valid checkpoint the names are used alone, and the first pod keeps the device."""
-    resources.told = [Told("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
+    resources.assigned = [AssignedDevices("default", name, "c0", GPU, {"d0": ()}) for name in ("one", "two")]
     filesystem.replace_durably(reading.directory.checkpoint, "{")
     await reading.until_held(one=("d0",))
     reading.mirror.pods_synced([pod("one", GPU, 1), pod("two", GPU, 1)], 0.0)

@@ -8,8 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from nodedevice_agent.checkpoint.writer import CheckpointStore
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 
 RESOURCE = "example.com/gpu"
 _PODS = 5

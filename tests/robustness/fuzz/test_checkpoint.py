@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import Data, checksum, decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot

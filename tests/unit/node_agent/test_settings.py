@@ -252,7 +252,7 @@ def test_the_program_ends_with_one_line_where_it_cannot_run(
     assert "Traceback" not in ended.stderr
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("nodedevice-agent: ")
-    assert said in last
+    assert message in last
 
 
 # -- the machine's NUMA nodes, from the kernel or from the settings

@@ -17,7 +17,7 @@ from pathlib import Path
 from nodedevice_agent import metrics
 from nodedevice_agent.checkpoint.format import check_possible, decode, encode
 from nodedevice_agent.checkpoint.journal import replayed
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
 from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 from nodedevice_agent.lib import filesystem
 

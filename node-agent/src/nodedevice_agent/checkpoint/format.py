@@ -18,7 +18,15 @@ from zlib import crc32
 import msgspec
 from nodedevice_api.resource_names import resource_name_problem
 
-from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation, by_numa
+from nodedevice_agent.devicemanager.allocation.allocations import (
+    NO_NUMA_NODE,
+    Allocation,
+    Checkpoint,
+    CheckpointCorrupt,
+    JournalMark,
+    PluginSocket,
+    by_numa,
+)
 from nodedevice_agent.devicemanager.devices import MAX_NUMA_NODE, is_valid_id
 from nodedevice_agent.devicemanager.registration import SUPPORTED_VERSIONS, RegistrationRejected, check_registration
 

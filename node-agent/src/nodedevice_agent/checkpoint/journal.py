@@ -26,8 +26,7 @@ from nodedevice_agent.checkpoint.format import (
     to_pre_starts,
     to_sockets,
 )
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, JournalMark
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
 
 _Key = tuple[str, str, str]
 _CRC_DIGITS = 8

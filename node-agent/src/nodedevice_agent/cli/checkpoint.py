@@ -14,7 +14,12 @@ import click
 from nodedevice_agent.checkpoint.files import read_both
 from nodedevice_agent.checkpoint.format import check_possible, decode
 from nodedevice_agent.checkpoint.journal import replayed
-from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import (
+    NO_NUMA_NODE,
+    Allocation,
+    Checkpoint,
+    CheckpointCorrupt,
+)
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, EditConflict, merged
 from nodedevice_agent.deviceplugin.codec import with_edits
 

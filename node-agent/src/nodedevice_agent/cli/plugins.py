@@ -69,7 +69,7 @@ def _device_command(name: str, text: str, change: Callable[[Path, str, str], Non
 
 
 _device_command("break", "Make DEVICE unhealthy.", partial(control.set_health, healthy=False))
-_device_command("mend", "Make DEVICE healthy again.", partial(control.set_health, healthy=True))
+_device_command("recover", "Make DEVICE healthy again.", partial(control.set_health, healthy=True))
 _device_command("remove", "Remove DEVICE: it is no longer listed.", partial(control.set_missing, missing=True))
 _device_command("return", "Add a removed DEVICE back.", partial(control.set_missing, missing=False))
 
@@ -79,6 +79,5 @@ _device_command("return", "Add a removed DEVICE back.", partial(control.set_miss
 @_resource
 def show_simulated(settings: AgentSettings, resource: str) -> None:
     """List the devices of RESOURCE and their state."""
-    for device in control.show(Path(settings.state_dir), resource):
-        state = "missing" if device.is_missing else "healthy" if device.is_healthy else "unhealthy"
-        click.echo(f"{device.id}\t{state}")
+    for device, state in control.show(Path(settings.state_dir), resource).items():
+        click.echo(f"{device}\t{state}")

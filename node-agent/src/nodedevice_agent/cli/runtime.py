@@ -10,7 +10,7 @@ from nodedevice_api.names import RUNTIME_KUBELET
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.cli.options import OneLineErrors, takes_settings
-from nodedevice_agent.devicemanager.state import CheckpointCorrupt
+from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
 from nodedevice_agent.runtime import selected_runtime
 from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
 from nodedevice_agent.settings import AgentSettings

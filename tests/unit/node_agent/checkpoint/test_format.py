@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint.format import Data, Encoder, check_possible, checksum, decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
+from nodedevice_agent.devicemanager.allocation.allocations import (
+    Allocation,
+    Checkpoint,
+    CheckpointCorrupt,
+    PluginSocket,
+)
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse, ContainerEdits
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.effects import CallAllocate
@@ -21,7 +26,6 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
 from nodedevice_agent.devicemanager.resource import PluginOptions
-from nodedevice_agent.devicemanager.state import Checkpoint, CheckpointCorrupt, PluginSocket
 
 SAMPLES = Path(__file__).parent / "checkpoints"
 VERSION_2 = ["v2-no-pods", "v2-one-pod-no-numa", "v2-two-gpus-numa1"]

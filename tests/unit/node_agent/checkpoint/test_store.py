@@ -18,8 +18,7 @@ from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.writer import CheckpointStore
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 
 JOURNAL = f"{FILE_NAME}.journal"
 GPU = "example.com/gpu"

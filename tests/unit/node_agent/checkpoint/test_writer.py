@@ -13,8 +13,7 @@ from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.writer import CheckpointStore, CheckpointWriter, Journal
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.lib import filesystem
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.

@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 from nodedevice_agent.__main__ import main
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.checkpoint.writer import CheckpointStore
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation
-from nodedevice_agent.devicemanager.state import Checkpoint, PluginSocket
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, PluginSocket
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 SAMPLES = Path(__file__).parents[1] / "checkpoint" / "checkpoints"

@@ -6,7 +6,7 @@ Device IDs are stable over restarts and hot-plug, readable, at most 63 character
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 # The device plugin API asks for at most 63 characters; IDs also travel in environment variables and file names.
@@ -81,6 +81,15 @@ class UnknownDevices(AllocationRefused):
         more = f" and {len(device_ids) - self._SHOWN} more" if len(device_ids) > self._SHOWN else ""
         super().__init__(resource_name, f"no such device: {shown}{more}; ask for devices of the latest list")
         self.device_ids = device_ids
+
+
+def known_ids(resource_name: str, device_ids: Iterable[str], known: Container[str]) -> list[str]:
+    """These device IDs, sorted, each once. Raises UnknownDevices."""
+    wanted = sorted(set(device_ids))
+    unknown = tuple(device_id for device_id in wanted if device_id not in known)
+    if unknown:
+        raise UnknownDevices(resource_name, unknown)
+    return wanted
 
 
 # -- names ---------------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     DeviceNode,
     Mount,
     PluginDevice,
-    UnknownDevices,
     device_id,
+    known_ids,
     shared_ids,
 )
 from nodedevice_agent.plugins.settings import WILDCARD, GroupSettings, PathSettings

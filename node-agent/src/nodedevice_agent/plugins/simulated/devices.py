@@ -11,8 +11,8 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
     PluginDevice,
-    UnknownDevices,
     env_name,
+    known_ids,
     natural_key,
 )
 

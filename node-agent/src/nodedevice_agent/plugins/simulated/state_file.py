@@ -12,7 +12,7 @@ import yaml
 from msgspec import Struct
 
 from nodedevice_agent.lib.deviceplugin_server.values import file_slug, natural_key
-from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED, SimulatedState
+from nodedevice_agent.plugins.simulated.devices import SimulatedState
 
 _STATE_SUFFIX = ".yaml"
 _LISTING_SUFFIX = ".devices.json"

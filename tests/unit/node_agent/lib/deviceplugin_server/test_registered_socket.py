@@ -5,7 +5,7 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import Registrat
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import socket_identity
-from nodedevice_agent.plugins.run import BuiltinPlugin
+from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2

@@ -38,11 +38,6 @@ class Backoff:
         self._retries = 0
 
 
-def refilled(tokens: float, passed_seconds: float, per_second: float, burst: float) -> float:
-    """The tokens in a bucket after that time."""
-    return min(burst, tokens + passed_seconds * per_second)
-
-
 class TokenBucket:
     """How many calls a second pass, and how many at once. Starts full. `now` is monotonic seconds and never runs backwards."""
 
@@ -67,5 +62,5 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._per_second)
 
     def _fill(self, now: float) -> None:
-        self._tokens = refilled(self._tokens, now - self._filled_at, self._per_second, self._burst)
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
         self._filled_at = now

@@ -35,13 +35,12 @@ from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.nodelabels.controller import NodeLabelController, NodeLabelsApi
-from nodedevice_operator.poddevices.api import PodDevicesApi
-from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler
+from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler, PodDevicesApi
 from nodedevice_operator.reconcile.node import NodeReconciler
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
-from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES
+from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from nodedevice_operator.settings import OperatorSettings
 from nodedevice_operator.workqueue import WorkQueue
 

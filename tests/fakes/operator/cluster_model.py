@@ -17,8 +17,8 @@ from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
-from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.poddevices.plan import DesiredPodDevice
+from nodedevice_operator.poddevices.reconciler import PodDevicesApi
 
 from tests.fakes.operator.node_status import NodeStatusModel
 

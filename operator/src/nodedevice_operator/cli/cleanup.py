@@ -30,9 +30,9 @@ from nodedevice_operator.leader.elector import Election, identity
 from nodedevice_operator.leader.lease import LeaderLeases
 from nodedevice_operator.nodelabels.controller import NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.poddevices.api import PodDevicesApi
-from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
+from nodedevice_operator.poddevices.reconciler import PodDevicesApi
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
+from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 
 _SECONDS: Final = 180.0
 # Renewed every few seconds, and not lost to a slow answer; no other process competes for it.

@@ -17,7 +17,6 @@ import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from nodedevice_api import names
@@ -47,22 +46,14 @@ _BURST: Final = 100
 # A flood drops thousands: they are counted one by one, and logged together.
 _DROPPED_LOG_SECONDS: Final = 60.0
 _MOST_STANDBY: Final = 1000
+# Characters; the API server rejects a longer message.
+_LONGEST_MESSAGE: Final = 1024
 
 # the object, the reason, and the resource: a pod may hold devices of several
 _Key = tuple[About, str, str]
+# an Event that more may be merged into, until its timer fires
+_Gathering = tuple[Event, asyncio.TimerHandle]
 _SeriesKey = tuple[str, str, str]
-
-
-@dataclass(slots=True)
-class _Gathering:
-    """One Event that more may be merged into, until its time is over."""
-
-    event: Event
-    timer: asyncio.TimerHandle
-
-
-# Characters; the API server rejects a longer message.
-_LONGEST_MESSAGE: Final = 1024
 
 
 class EventsApi(Requests):
@@ -159,7 +150,8 @@ class EventRecorder:
         while True:
             event = await self._queue.get()
             try:
-                await self._pace()
+                # 0 unless too many were posted lately
+                await asyncio.sleep(self._bucket.reserve(self._clock()))
                 if await self._is_real(event):
                     await self._send(event)
             except Conflict:
@@ -176,45 +168,34 @@ class EventRecorder:
                 self._metrics.events_lost.inc()
 
     def _gather(self, event: Event, aggregate: DeviceAggregate) -> None:
-        self._flush_opposite(event, aggregate)
+        opposite = (event.about, OPPOSITES.get(event.reason, ""), aggregate.resource)
+        held, timer = self._gathering.get(opposite, (None, None))
+        if held and timer and held.aggregate and held.aggregate.may_share(aggregate):
+            # posted at once, as this one reverses it: merged into later ones it would come after this one
+            timer.cancel()
+            self._gathered(opposite)
         key = (event.about, event.reason, aggregate.resource)
-        gathering = self._gathering.get(key)
-        if gathering is None:
-            timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._gathered, key)
-            self._gathering[key] = _Gathering(event, timer)
+        if key in self._gathering:
+            gathered, timer = self._gathering[key]
+            self._gathering[key] = merged(gathered, event), timer
         else:
-            gathering.event = merged(gathering.event, event)
-
-    def _flush_opposite(self, event: Event, aggregate: DeviceAggregate) -> None:
-        """Post at once what this Event reverses: merged into later ones it would come after this one."""
-        key = (event.about, OPPOSITES.get(event.reason, ""), aggregate.resource)
-        held = self._gathering.get(key)
-        if held is not None and held.event.aggregate is not None and held.event.aggregate.may_share(aggregate):
-            held.timer.cancel()
-            self._gathered(key)
+            timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._gathered, key)
+            self._gathering[key] = event, timer
 
     def _gathered(self, key: _Key) -> None:
-        self._enqueue(self._gathering.pop(key).event)
+        event, _ = self._gathering.pop(key)
+        self._enqueue(event)
 
     def _enqueue(self, event: Event) -> None:
         if self._queue.full():
             self._queue.get_nowait()
-            self._count_dropped()
+            self._metrics.events_lost.inc()
+            self._dropped += 1
+            now = self._clock()
+            if now - self._dropped_logged_at >= _DROPPED_LOG_SECONDS:
+                log.warning("Event queue is full; dropping the oldest", extra={"events": self._dropped})
+                self._dropped, self._dropped_logged_at = 0, now
         self._queue.put_nowait(event)
-
-    def _count_dropped(self) -> None:
-        self._metrics.events_lost.inc()
-        self._dropped += 1
-        now = self._clock()
-        if now - self._dropped_logged_at >= _DROPPED_LOG_SECONDS:
-            log.warning("Event queue is full; dropping the oldest", extra={"events": self._dropped})
-            self._dropped, self._dropped_logged_at = 0, now
-
-    async def _pace(self) -> None:
-        """Wait while too many were posted lately."""
-        delay = self._bucket.reserve(self._clock())
-        if delay:
-            await asyncio.sleep(delay)
 
     async def _send(self, event: Event) -> None:
         """Create it, or raise the count of the same one of a while ago."""
@@ -222,25 +203,23 @@ class EventRecorder:
             await _retrying(lambda: self._api.post_event(event, _named_by(event)))
             return
         key = (event.about.uid, event.reason, event.message)
-        suffix, count, at = self._series.pop(key, ("", 0, 0.0))
+        suffix, count, at = self._series.pop(key, ("", 0, -math.inf))
         now = self._clock()
-        if count and now - at < _SERIES_SECONDS:
-            try:
-                await _retrying(lambda: self._api.repeat_event(event, suffix, count + 1))
-            except NotFound:
-                count = 0  # the API server keeps it for an hour, or it was deleted
-            else:
-                self._remember(key, suffix, count + 1, now)
-                return
-        # as Kubernetes' own recorders do: Events about one object within a second are listed in this order
-        fresh = f"{time.time_ns():016x}"
-        await _retrying(lambda: self._api.post_event(event, fresh))
-        self._remember(key, fresh, 1, now)
-
-    def _remember(self, key: _SeriesKey, suffix: str, count: int, now: float) -> None:
-        self._series[key] = (suffix, count, now)
+        if now - at >= _SERIES_SECONDS or not await self._repeat(event, suffix, count + 1):
+            # as Kubernetes' own recorders do: Events about one object within a second are listed in this order
+            suffix, count = f"{time.time_ns():016x}", 0
+            await _retrying(lambda: self._api.post_event(event, suffix))
+        self._series[key] = (suffix, count + 1, now)
         if len(self._series) > _MOST_SERIES:
             self._series.popitem(last=False)
+
+    async def _repeat(self, event: Event, suffix: str, count: int) -> bool:
+        """Whether that could be done: the API server keeps an Event for an hour, and it may be deleted."""
+        try:
+            await _retrying(lambda: self._api.repeat_event(event, suffix, count))
+        except NotFound:
+            return False
+        return True
 
     async def _is_real(self, event: Event) -> bool:
         """Whether the pod of the Event runs on the node whose agent reported it: agents are not trusted blindly."""

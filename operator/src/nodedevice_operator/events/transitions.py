@@ -20,7 +20,11 @@ WARNING: Final = "Warning"
 # Reasons of a condition Registered that is True: the plugin serves, and needs attention.
 NEEDS_ATTENTION: Final = frozenset({names.Reason.DEVICES_REFUSED, names.Reason.CHECKPOINT_UNREADABLE})
 
-
+_ENDPOINTS: Final = {
+    "Running": (NORMAL, names.Reason.ENDPOINT_RUNNING, "the device plugin runs again"),
+    "Stopped": (WARNING, names.Reason.ENDPOINT_STOPPED, "the device plugin has stopped; its devices are kept for now"),
+    "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
+}
 # How many device IDs a sentence names; the rest is a number.
 _NAMED_DEVICES: Final = 5
 
@@ -156,19 +160,8 @@ def merged(first: Event, second: Event) -> Event:
 
 
 def _endpoint(old: NodeDeviceRecord, new: NodeDeviceRecord) -> Iterator[Event]:
-    if old.endpoint == new.endpoint or old.endpoint is None:
-        return
-    transition = {
-        "Running": (NORMAL, names.Reason.ENDPOINT_RUNNING, "the device plugin runs again"),
-        "Stopped": (
-            WARNING,
-            names.Reason.ENDPOINT_STOPPED,
-            "the device plugin has stopped; its devices are kept for now",
-        ),
-        "Gone": (WARNING, names.Reason.ENDPOINT_GONE, "the device plugin did not come back in time"),
-    }.get(new.endpoint or "")
-    if transition:
-        kind, reason, sentence = transition
+    if new.endpoint in _ENDPOINTS and old.endpoint not in (new.endpoint, None):
+        kind, reason, sentence = _ENDPOINTS[new.endpoint]
         yield Event(about_node_device(new), kind, reason, f"{new.resource} on {new.node}: {sentence}")
 
 

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading, Unavailable
+from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_pod
-from nodedevice_operator.evictions import policy as evictions
-from nodedevice_operator.evictions.policy import EvictionCandidate, PendingEvictions, Policy
+from nodedevice_operator.evictions.policy import EvictionCandidate, PendingEvictions, Policy, candidates
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import CORE, Requests, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
@@ -62,10 +61,8 @@ class EvictionController:
         self._recorder = recorder
         self._policies = policies
         self._fence = fence
-        self._delay_seconds = delay_seconds
-        self._per_minute = per_minute
         self._clock = clock
-        self._pending = PendingEvictions({})
+        self._pending = PendingEvictions(delay_seconds, per_minute, clock())
 
     async def work(self) -> None:
         """Reconcile, wait, and so on, for ever."""
@@ -76,11 +73,9 @@ class EvictionController:
 
     async def reconcile(self) -> None:
         """Check every NodeDevice once, and send the evictions that are due."""
-        found = evictions.candidates(filter(is_real, self._cache.node_devices.values()), self._policies)
-        self._pending = evictions.updated(
-            self._pending, found, self._clock(), delay_seconds=self._delay_seconds, per_minute=self._per_minute
-        )
-        for uid in evictions.due(self._pending, self._clock()):
+        found = candidates(filter(is_real, self._cache.node_devices.values()), self._policies)
+        self._pending.update(found, self._clock())
+        for uid in self._pending.due(self._clock()):
             try:
                 await self._evict(found[uid])
             except NotLeading:
@@ -88,36 +83,31 @@ class EvictionController:
 
     async def _evict(self, pod: EvictionCandidate) -> None:
         rejection: ApiError | None = None
+        fields = {"namespace": pod.namespace, "pod": pod.name}
         try:
             if await self._is_running_there(pod):
                 await self._api.evict_pod(pod.namespace, pod.name, pod.uid)
-                log.warning("pod evicted", extra={"namespace": pod.namespace, "pod": pod.name, "reason": pod.why})
+                log.warning("pod evicted", extra={**fields, "reason": pod.why})
                 self._post(pod, EventReason.POD_EVICTED, f"evicted from {pod.node}: {pod.why}")
         except (NotFound, Conflict):
-            log.debug("pod to evict is gone already", extra={"namespace": pod.namespace, "pod": pod.name})
+            log.debug("pod to evict is gone already", extra=fields)
         except NotLeading:
             raise
         except ApiError as error:
             rejection = error
-            self._report_rejection(pod, error)
-        retry_after = rejection.retry_after_seconds if isinstance(rejection, Unavailable) else None
-        is_rejected = rejection is not None
-        self._pending = evictions.tried(
-            self._pending, pod.uid, self._clock(), is_rejected=is_rejected, retry_after_seconds=retry_after
-        )
+            if not self._pending.by_pod[pod.uid].rejections:
+                # once a pod: it is retried for as long as it takes
+                extra = {**fields, "reason": pod.why, "error": error.problem}
+                log.warning("eviction was rejected; retrying", extra=extra)
+                message = f"cannot be evicted yet ({pod.why}); retrying: {error.problem}"
+                self._post(pod, EventReason.EVICTION_REFUSED, message)
+        retry_after = rejection.retry_after_seconds if rejection else None
+        self._pending.tried(pod.uid, self._clock(), is_rejected=rejection is not None, retry_after_seconds=retry_after)
 
     async def _is_running_there(self, pod: EvictionCandidate) -> bool:
         """Raises NotFound."""
         found = await self._api.read_pod(pod.namespace, pod.name)
         return found.uid == pod.uid and found.node == pod.node and not found.is_ending
-
-    def _report_rejection(self, pod: EvictionCandidate, error: ApiError) -> None:
-        """Once a pod: it is retried for as long as it takes."""
-        if self._pending.by_pod[pod.uid].rejections:
-            return
-        fields = {"namespace": pod.namespace, "pod": pod.name, "reason": pod.why, "error": error.problem}
-        log.warning("eviction was rejected; retrying", extra=fields)
-        self._post(pod, EventReason.EVICTION_REFUSED, f"cannot be evicted yet ({pod.why}); retrying: {error.problem}")
 
     def _post(self, pod: EvictionCandidate, reason: str, message: str) -> None:
         self._recorder.post(Event(about_pod(pod.namespace, pod.name, pod.uid), WARNING, reason, message))

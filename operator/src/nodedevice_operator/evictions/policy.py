@@ -4,11 +4,11 @@ Only where the policy of the resource asks for it; the default is to report. A s
 rejection is retried with growing delays, and all of it at a bounded rate, so that a faulty plugin does not empty a cluster.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from nodedevice_common.pacing import exponential_seconds, refilled
+from nodedevice_common.pacing import TokenBucket, exponential_seconds
 
 from nodedevice_operator.events.transitions import some
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
@@ -33,22 +33,47 @@ class EvictionCandidate:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PendingEviction:
-    """What is remembered of a candidate. Times are monotonic seconds; next_at None: nothing more is to be done."""
+    """What is remembered of a candidate. next_at None: nothing more is to be done."""
 
     since: float
     next_at: float | None
     rejections: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class PendingEvictions:
-    """All pending evictions by pod UID, and how many may be sent now (a bucket that fills with time)."""
+    """All pending evictions by pod UID, at a bounded rate. Times are monotonic seconds.
 
-    by_pod: Mapping[str, PendingEviction]
-    tokens: float = float(BURST)
-    filled_at: float = 0.0
+    delay_seconds: how long a new candidate waits. per_minute: how many at most are sent, after the first BURST.
+    """
+
+    def __init__(self, delay_seconds: float, per_minute: float, now: float) -> None:
+        self._delay_seconds = delay_seconds
+        self._bucket = TokenBucket(per_minute / 60, BURST, now)
+        self.by_pod: dict[str, PendingEviction] = {}
+
+    def update(self, found: Iterable[str], now: float) -> None:
+        """After a check: new ones wait for the delay, and those without a candidate are forgotten."""
+        new = now + self._delay_seconds
+        self.by_pod = {uid: self.by_pod.get(uid) or PendingEviction(now, new) for uid in found}
+
+    def due(self, now: float) -> Iterator[str]:
+        """UIDs of the pods to evict now, as many as the rate allows, the longest waiting first."""
+        ready = [(e.since, uid) for uid, e in self.by_pod.items() if e.next_at is not None and e.next_at <= now]
+        for _, uid in sorted(ready):
+            if not self._bucket.take(now):
+                return
+            yield uid
+
+    def tried(self, uid: str, now: float, *, is_rejected: bool, retry_after_seconds: float | None = None) -> None:
+        """After one was sent. is_rejected: not now (a PodDisruptionBudget, or an API server that is busy)."""
+        eviction = self.by_pod[uid]
+        eviction.next_at = None
+        if is_rejected:
+            pause = exponential_seconds(eviction.rejections, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+            eviction.next_at = now + max(pause, retry_after_seconds or 0.0)
+            eviction.rejections += 1
 
 
 def policy_of(resource: str, policies: Mapping[str, Policy]) -> Policy:
@@ -69,36 +94,6 @@ def candidates(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Polic
                 candidate = EvictionCandidate(entry.namespace, entry.name, entry.pod_uid, record.node, why)
                 found.setdefault(entry.pod_uid, candidate)
     return found
-
-
-def updated(
-    pending: PendingEvictions, found: Iterable[str], now: float, *, delay_seconds: float, per_minute: float
-) -> PendingEvictions:
-    """The evictions after a check: new ones wait for the delay, those without a candidate are forgotten, and the bucket fills."""
-    by_pod = {uid: pending.by_pod.get(uid, PendingEviction(now, now + delay_seconds)) for uid in found}
-    passed = max(0.0, now - pending.filled_at) if pending.filled_at else 0.0
-    return PendingEvictions(by_pod, refilled(pending.tokens, passed, per_minute / 60, BURST), now)
-
-
-def due(pending: PendingEvictions, now: float) -> tuple[str, ...]:
-    """UIDs of the pods to evict now, as many as the rate allows, the longest waiting first."""
-    ready = [
-        (each.since, uid) for uid, each in pending.by_pod.items() if each.next_at is not None and each.next_at <= now
-    ]
-    return tuple(uid for _, uid in sorted(ready)[: int(pending.tokens)])
-
-
-def tried(
-    pending: PendingEvictions, uid: str, now: float, *, is_rejected: bool, retry_after_seconds: float | None = None
-) -> PendingEvictions:
-    """The evictions after one was sent. is_rejected: not now (a PodDisruptionBudget, or an API server that is busy)."""
-    eviction = pending.by_pod[uid]
-    next_at = None
-    if is_rejected:
-        pause = exponential_seconds(eviction.rejections, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-        next_at = now + max(pause, retry_after_seconds or 0.0)
-    after = replace(eviction, next_at=next_at, rejections=eviction.rejections + is_rejected)
-    return replace(pending, by_pod={**pending.by_pod, uid: after}, tokens=pending.tokens - 1)
 
 
 def _why(record: NodeDeviceRecord, entry: AllocationRecord | Waiting) -> str | None:

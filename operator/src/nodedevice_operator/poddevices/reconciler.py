@@ -6,16 +6,26 @@ A pod is read once, before its PodDevice is created: it must be that pod, on tha
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from typing import Any
+
+from nodedevice_api import names
 
 from nodedevice_operator.capacity.desired import Desired, desired
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.client import OWN, Requests, path_segment
+from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
-from nodedevice_operator.objects.poddevice import PodDeviceRecord
+from nodedevice_operator.objects.poddevice import (
+    Content,
+    HeldDevice,
+    PodDeviceRecord,
+    PodDeviceSchema,
+    pod_device_record,
+)
 from nodedevice_operator.poddevices import plan as pod_devices
-from nodedevice_operator.poddevices.api import PodDevicesApi
 from nodedevice_operator.poddevices.plan import DesiredPodDevice
 
 log = logging.getLogger(__name__)
@@ -33,6 +43,71 @@ class PodDeviceMemory:
     gone: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     announced: set[tuple[str, str]] = field(default_factory=set)
+
+
+class PodDevicesApi(Requests):
+    """Writes PodDevices."""
+
+    async def apply_pod_device(self, wanted: DesiredPodDevice, uid: str | None) -> PodDeviceRecord:
+        """Create or update a PodDevice; return the object after the write.
+
+        uid: of the object to update; None creates one. Raises Conflict when the object of that uid is gone.
+        """
+        path = _path(wanted.namespace, wanted.name)
+        data = await self._apply(names.POD_DEVICES, path, encode(wanted, uid), force=True)
+        return decode_record("PATCH", names.POD_DEVICES, data, PodDeviceSchema, pod_device_record)
+
+    async def delete_pod_device(self, record: PodDeviceRecord) -> None:
+        """Delete this PodDevice. Raises NotFound when it is gone, Conflict when another object has its name."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": record.uid}}
+        path = _path(record.namespace, record.name)
+        await self._client.request("DELETE", names.POD_DEVICES, path, body=body)
+
+
+def encode(wanted: DesiredPodDevice, uid: str | None) -> dict[str, Any]:
+    """The body of an apply. uid: the object must have it; None where there must be no object yet."""
+    metadata = {
+        "name": wanted.name,
+        "namespace": wanted.namespace,
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": wanted.name, "uid": wanted.pod_uid}],
+    }
+    if uid is not None:
+        metadata["uid"] = uid
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.POD_DEVICE,
+        "metadata": metadata,
+        "spec": {"nodeName": wanted.content.node, "podUID": wanted.pod_uid},
+        "status": _status(wanted.content),
+    }
+
+
+def _status(content: Content) -> dict[str, Any]:
+    return {
+        "resources": content.resources,
+        "devices": content.devices,
+        "health": content.health,
+        "containers": [
+            {
+                "name": container.name,
+                "resources": [
+                    {"resourceName": resource.name, "devices": [_device(device) for device in resource.devices]}
+                    for resource in container.resources
+                ],
+            }
+            for container in content.containers
+        ],
+    }
+
+
+def _device(device: HeldDevice) -> dict[str, Any]:
+    # without NUMA nodes the field is left out, not an empty list
+    numa_nodes = {"numaNodes": list(device.numa_nodes)} if device.numa_nodes else {}
+    return {"id": device.id, "health": device.health, **numa_nodes}
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"{OWN}/namespaces/{path_segment(namespace)}/{names.POD_DEVICES}/{path_segment(name)}"
 
 
 class PodDeviceReconciler:

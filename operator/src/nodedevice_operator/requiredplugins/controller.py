@@ -21,10 +21,9 @@ from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
-from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.pending_pods import advertised
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, Step
-from nodedevice_operator.requiredplugins.watch import PERMISSIONS, REMEDY, PolicyState, PolicyWatch
+from nodedevice_operator.requiredplugins.watch import PERMISSIONS, REMEDY, PolicyState, PolicyWatch, RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)

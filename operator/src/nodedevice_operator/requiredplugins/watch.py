@@ -1,21 +1,26 @@
 """The stored state of the policy and its binding: whether the API server has such objects at all, and their specs.
 
-Each is read and then watched, so that a foreign change or deletion is known at once. The controller keeps them, and puts in here
-what it wrote. An API server that has no such policies is asked again now and then: it may be upgraded.
+Each is read and then watched by its name, the only one that RBAC allows (creation cannot be limited so), so that a foreign change
+or deletion is known at once. The controller puts in here what it wrote. An API server that has no such policies is asked again now
+and then: it may be upgraded.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from enum import Enum
 from typing import Any, Final
 
+from nodedevice_api import names
 from nodedevice_common.pacing import Backoff
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable
-from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
-from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, Stored
+from nodedevice_operator.kube.client import APPLY, Requests
+from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.objects.meta import ListMetadata, RawWatchEvent, ResourceList, Schema
+from nodedevice_operator.requiredplugins.policy import API_VERSION, BINDINGS, NAME, POLICIES, Spec, Stored, body
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +32,78 @@ _FIRST_DELAY_SECONDS: Final = 0.5
 _LONGEST_DELAY_SECONDS: Final = 30.0
 # what is read to know whether there are such policies
 _DISCOVERY: Final = "apis"
+_ROOT: Final = f"/apis/{API_VERSION}"
+_BY_NAME: Final = f"metadata.name={NAME}"
+_JSON_PATCH: Final = "application/json-patch+json"
+# Shorter than the 5 minutes after which some load balancers drop a silent connection.
+_WATCH_SECONDS: Final = 240
+
+
+class _PolicyObject(Schema):
+    spec: dict[str, Any] = {}
+
+
+class _PolicyList(Schema):
+    metadata: ListMetadata
+    items: list[_PolicyObject] = []
+
+
+class RequiredPluginsApi(Requests):
+    """Requests about the two objects. `kind` is the plural everywhere."""
+
+    async def served(self) -> frozenset[str]:
+        """Plurals that the API server serves in the group and version of these objects. Raises NotFound where it knows neither."""
+        data = await self._client.request("GET", "apis", _ROOT)
+        return frozenset(found.name for found in decode("GET", "apis", data, ResourceList).resources)
+
+    async def read(self, kind: str) -> tuple[Spec | None, str]:
+        """Spec of the object, None where it does not exist, and the version from which a watch goes on."""
+        data = await self._client.request("GET", kind, f"{_ROOT}/{kind}", query={"fieldSelector": _BY_NAME})
+        page = decode("GET", kind, data, _PolicyList)
+        return (page.items[0].spec if page.items else None), page.metadata.resource_version
+
+    async def apply(self, kind: str, spec: Spec) -> Spec:
+        """Create or update the object by server-side apply; return its spec after the write.
+
+        Entries of others in its lists stay.
+        """
+        return await self._patch(kind, body(kind, spec), APPLY, force="true")
+
+    async def replace(self, kind: str, spec: Spec) -> Spec:
+        """Replace the whole spec; return it after the write. Raises NotFound."""
+        return await self._patch(kind, [{"op": "replace", "path": "/spec", "value": dict(spec)}], _JSON_PATCH)
+
+    async def _patch(self, kind: str, patch: Any, content_type: str, **query: str) -> Spec:
+        data = await self._client.request(
+            "PATCH",
+            kind,
+            f"{_ROOT}/{kind}/{NAME}",
+            query={"fieldManager": names.OPERATOR_FIELD_MANAGER, **query},
+            body=patch,
+            content_type=content_type,
+        )
+        return decode("PATCH", kind, data, _PolicyObject).spec
+
+    async def delete(self, kind: str) -> None:
+        """Raises NotFound."""
+        await self._client.request("DELETE", kind, f"{_ROOT}/{kind}/{NAME}")
+
+    async def follow(self, kind: str, version: str) -> AsyncIterator[Spec | None]:
+        """Its spec at each change from that version on, None when it is deleted. Ends now and then.
+
+        Raises ApiError when the watch fails; after that or an end, read again.
+        """
+        query: dict[str, str | int] = {"fieldSelector": _BY_NAME, "resourceVersion": version}
+        query["timeoutSeconds"] = _WATCH_SECONDS
+        async with contextlib.aclosing(self._client.watch(kind, f"{_ROOT}/{kind}", query)) as lines:
+            async for line in lines:
+                event = decode("watch", kind, line, RawWatchEvent)
+                if event.type == "ERROR":
+                    return
+                if event.type == "BOOKMARK":
+                    continue
+                spec = decode("watch", kind, event.object, _PolicyObject).spec
+                yield None if event.type == "DELETED" else spec
 
 
 class PolicyState(Enum):

@@ -10,10 +10,7 @@ from nodedevice_operator.evictions.policy import (
     PendingEvictions,
     Policy,
     candidates,
-    due,
     policy_of,
-    tried,
-    updated,
 )
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, Waiting
 
@@ -65,47 +62,53 @@ def test_a_waiting_pod_that_runs_all_the_same(not_injected: bool) -> None:
     assert list(candidates([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if not_injected else [])
 
 
-def after(book: PendingEvictions, found: list[str], now: float) -> PendingEvictions:
-    return updated(book, found, now, delay_seconds=30, per_minute=6)
+@pytest.fixture
+def pending() -> PendingEvictions:
+    return PendingEvictions(delay_seconds=30, per_minute=6, now=1000)
 
 
-def test_a_blip_is_waited_out_and_starts_again() -> None:
-    book = after(PendingEvictions({}), ["a"], 1000)
-    assert due(after(book, ["a"], 1029), 1029) == ()
-    assert due(after(book, ["a"], 1030), 1030) == ("a",)
-    book = after(after(book, [], 1020), ["a"], 1025)
-    assert due(after(book, ["a"], 1054), 1054) == ()
+def due(pending: PendingEvictions, found: list[str], now: float) -> list[str]:
+    """Which pods are evicted after a check that finds these."""
+    pending.update(found, now)
+    return list(pending.due(now))
 
 
-def test_once_each() -> None:
-    book = after(PendingEvictions({}), ["a"], 1000)
-    book = tried(after(book, ["a"], 1030), "a", 1030, is_rejected=False)
-    assert due(after(book, ["a"], 9999), 9999) == ()
+def test_a_blip_is_waited_out_and_starts_again(pending: PendingEvictions) -> None:
+    assert due(pending, ["a"], 1000) == due(pending, ["a"], 1020) == due(pending, [], 1021) == []
+    assert due(pending, ["a"], 1025) == due(pending, ["a"], 1054) == []
+    assert due(pending, ["a"], 1055) == ["a"]
 
 
-def test_a_refusal_is_tried_again_later_and_later() -> None:
-    book, now, pauses = after(PendingEvictions({}), ["a"], 1000), 1030.0, []
+def test_once_each(pending: PendingEvictions) -> None:
+    due(pending, ["a"], 1000)
+    pending.tried("a", 1030, is_rejected=False)
+    assert due(pending, ["a"], 9999) == []
+
+
+def test_a_refusal_is_tried_again_later_and_later(pending: PendingEvictions) -> None:
+    due(pending, ["a"], 1000)
+    now, pauses = 1030.0, []
     for _ in range(8):
-        book = tried(after(book, ["a"], now), "a", now, is_rejected=True)
-        next_at = book.by_pod["a"].next_at
+        pending.tried("a", now, is_rejected=True)
+        next_at = pending.by_pod["a"].next_at
         assert next_at is not None
         pauses.append(next_at - now)
-        assert due(after(book, ["a"], next_at - 0.1), next_at - 0.1) == ()
+        assert due(pending, ["a"], next_at - 0.1) == []
         now = next_at
     assert pauses[:3] == [FIRST_RETRY_SECONDS, 2 * FIRST_RETRY_SECONDS, 4 * FIRST_RETRY_SECONDS]
     assert pauses[-1] == LONGEST_RETRY_SECONDS
-    book = tried(after(book, ["a"], now), "a", now, is_rejected=True, retry_after_seconds=1000)
-    assert book.by_pod["a"].next_at == now + 1000
+    pending.tried("a", now, is_rejected=True, retry_after_seconds=1000)
+    assert pending.by_pod["a"].next_at == now + 1000
 
 
-def test_a_storm_goes_at_the_rate_and_no_faster() -> None:
+def test_a_storm_goes_at_the_rate_and_no_faster(pending: PendingEvictions) -> None:
     pods = [f"uid-{number:03}" for number in range(100)]
-    book, gone = after(PendingEvictions({}), pods, 1000), []
+    gone: list[tuple[int, str]] = []
+    pending.update(pods, 1000)
     for second in range(30, 630):
-        book = after(book, pods, 1000 + second)
-        for uid in due(book, 1000 + second):
+        for uid in due(pending, pods, 1000 + second):
             gone.append((second, uid))
-            book = tried(book, uid, 1000 + second, is_rejected=False)
+            pending.tried(uid, 1000 + second, is_rejected=False)
     assert [uid for _, uid in gone] == sorted({uid for _, uid in gone})
     assert len(gone) == pytest.approx(BURST + 600 * 6 / 60, abs=1)
     assert max(sum(begin <= second < begin + 60 for second, _ in gone) for begin in range(630)) <= BURST + 6

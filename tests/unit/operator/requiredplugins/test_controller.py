@@ -14,7 +14,6 @@ from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.requiredplugins import watch as policy_watch
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
-from nodedevice_operator.requiredplugins.api import RequiredPluginsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure
 from nodedevice_operator.requiredplugins.policy import (
@@ -25,6 +24,7 @@ from nodedevice_operator.requiredplugins.policy import (
     binding_spec,
     policy_spec,
 )
+from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.operator.collaborators import open_fence

@@ -50,7 +50,7 @@ class Node:
 
     @property
     def held(self) -> int:
-        return len(self.manager.book.holders(_NAME))
+        return len(self.manager.resources[_NAME].holders)
 
     def see(self, uid: str) -> None:
         pod = Pod(uid, "default", uid, (Container("main", limits={_NAME: 1}),))

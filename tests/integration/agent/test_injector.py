@@ -94,7 +94,7 @@ async def with_plugin(manager: HostedManager, plugin: FakePlugin) -> None:
 
 
 def holders(manager: HostedManager) -> dict[str, str]:
-    return dict(manager.manager.book.holders(RESOURCE))
+    return dict(manager.manager.resources[RESOURCE].holders)
 
 
 async def test_a_container_gets_the_edits_of_its_plugin(

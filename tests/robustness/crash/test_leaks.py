@@ -124,7 +124,7 @@ async def test_pods_do_not_leak(tmp_path: Path, capsys: pytest.CaptureFixture[st
         await come_and_go(manager, warm_up, CYCLES)
         await until_written(tmp_path)
         after = Footprint.now()
-        assert not manager.manager.book.pod_uids()
+        assert not manager.manager.book.by_pod
         assert not manager.manager.resources[RESOURCE].reserved
         assert manager.manager.next_deadline() is None
     verify_nothing_grew(before, after, CYCLES)

@@ -49,21 +49,21 @@ class DeviceManager:
         topology: Topology | None = None,
         flapping: FlapDampingLimits | None = None,
     ) -> None:
-        self.book = AllocationBook()
         self.resources: dict[str, Resource] = {}
+        self.book = AllocationBook(self.resources)
         # what the runtime runs; changed by whoever handles the runtime's events, which also calls containers_ended()
         self.containers = RuntimeContainers()
         self._waits_for_runtime = waits_for_runtime
         self._waits_for_cordons = waits_for_cordons
-        self._flapping = flapping or FlapDampingLimits()
+        self._flapping = flapping
         self._pods: dict[str, Pod] = {}
         # resources with devices being released, and when to publish that (monotonic seconds)
         self._publish_releasing_at: dict[str, float] = {}
         tickets = count(1)
-        self._reallocations = Reallocations(tickets)
-        self.pre_starts = PreStartCalls(tickets)
-        self._allocator = Allocator(
-            self.book, self.resources, topology or Topology(), tickets, self.pre_starts, is_held_back=is_recovering
+        self._reallocations = Reallocations(self.book, tickets)
+        self.pre_starts = PreStartCalls(self.book, tickets)
+        self.allocator = Allocator(
+            self.book, topology or Topology(), tickets, self.pre_starts, is_held_back=is_recovering
         )
         if checkpoint is not None:
             self._restore(checkpoint.allocations, checkpoint.registered, now)
@@ -73,7 +73,7 @@ class DeviceManager:
 
     @property
     def is_recovering(self) -> bool:
-        return self._allocator.is_held_back
+        return self.allocator.is_held_back
 
     def connected(self, resource_name: str, endpoint: int, options: PluginOptions, now: float) -> list[Effect]:
         """A plugin registered and returned its options. Calls go to the newest connection of a resource."""
@@ -84,8 +84,7 @@ class DeviceManager:
         resource.connect(endpoint, options)
         effects: list[Effect] = [Publish(resource_name)]
         if is_new:
-            effects.append(SaveCheckpoint(durable=False))
-            effects += self._allocator.reconsider({resource_name}, now)
+            effects += [SaveCheckpoint(durable=False), *self._reconsider({resource_name}, now)]
         return effects
 
     def listed(self, resource_name: str, endpoint: int, listed: ListedDevices, now: float) -> list[Effect]:
@@ -93,20 +92,16 @@ class DeviceManager:
         resource = self.resources.get(resource_name)
         if resource is None or not resource.list(endpoint, listed, now):
             return []
-        effects: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
-        effects += self._pending_calls(now)
-        return effects + self._allocator.reconsider({resource_name}, now)
+        changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
+        return [*changed, *self._pending_calls(now), *self._reconsider({resource_name}, now)]
 
     def disconnected(self, resource_name: str, endpoint: int, now: float) -> list[Effect]:
         """A plugin's stream ended. The end of the last connection makes all devices unhealthy and starts the grace period."""
         resource = self.resources.get(resource_name)
         if resource is None or not resource.disconnect(endpoint, now):
             return []
-        return [
-            SaveCheckpoint(durable=False),
-            Publish(resource_name),
-            *self._allocator.reconsider({resource_name}, now),
-        ]
+        changed: list[Effect] = [SaveCheckpoint(durable=False), Publish(resource_name)]
+        return [*changed, *self._reconsider({resource_name}, now)]
 
     def cordoned(self, resource_name: str, device_ids: Iterable[str], now: float) -> list[Effect]:
         """The administrator's complete set of cordons. Free devices leave at once, held ones when their pod ends."""
@@ -118,7 +113,7 @@ class DeviceManager:
             return []
         resource.cordoned_ids = cordoned
         resource.are_cordons_synced = True
-        return [Publish(resource_name), *self._allocator.reconsider({resource_name}, now)]
+        return [Publish(resource_name), *self._reconsider({resource_name}, now)]
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
@@ -130,7 +125,7 @@ class DeviceManager:
                 # an allocation recovered from the API has a static pod under its mirror pod's UID
                 self.book.rename(pod.api_uid, pod.uid)
         effects: list[Effect] = []
-        for uid in sorted((self._pods.keys() | self.book.pod_uids()) - present.keys()):
+        for uid in sorted((self._pods.keys() | self.book.by_pod.keys()) - present.keys()):
             effects += self.pod_gone(uid, now)
         for pod in present.values():
             effects += self.pod_seen(pod, now)
@@ -147,17 +142,15 @@ class DeviceManager:
         if not pod.device_requests:
             return []
         effects: list[Effect] = []
-        if is_first_sight and self.book.has_pod(pod.uid):
+        if is_first_sight and pod.uid in self.book.by_pod:
             # the namespace and name of a restored allocation's pod are known only now
-            effects += [
-                Publish(name)
-                for name in sorted({request.resource_name for request in pod.device_requests} & self.resources.keys())
-            ]
+            requested = {request.resource_name for request in pod.device_requests}
+            effects += [Publish(name) for name in sorted(requested & self.resources.keys())]
         effects += [Publish(name) for name in sorted(self.book.set_held_again(pod.uid))]
         effects += self._publish_reserved(pod) if is_first_sight else []
         if pod.is_terminating:
-            return effects + self._allocator.pod_terminating(pod.uid)
-        return effects + self._allocator.pod_seen(pod, now)
+            return effects + self.allocator.pod_terminating(pod.uid)
+        return effects + self.allocator.pod_seen(pod, now)
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The API no longer has the pod."""
@@ -167,32 +160,32 @@ class DeviceManager:
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The runtime reported that all containers of a pod that has ended or is gone have ended: its devices are free."""
-        is_free = self.book.is_releasing(pod_uid) and not self.pre_starts.has_orphaned_call(pod_uid)
+        is_free = pod_uid in self.book.releasing and not self.pre_starts.has_orphaned_call(pod_uid)
         return self._release(pod_uid, now) if is_free else []
 
     # -- responses of plugins -------------------------------------------------------------------------------------------
 
     def preferred(self, ticket: int, device_ids: Iterable[str], now: float) -> list[Effect]:
         """GetPreferredAllocation's response, empty if the call failed. The devices among them that are free are taken first."""
-        return self._allocator.preferred(ticket, device_ids, now)
+        return self.allocator.preferred(ticket, device_ids, now)
 
     def allocated(self, ticket: int, response: AllocateResponse, now: float) -> list[Effect]:
         """Allocate succeeded."""
-        if self._reallocations.is_in_flight(ticket):
-            return self._reallocations.allocated(ticket, response, self.book)
-        return self._allocator.allocated(ticket, response, now)
+        if ticket in self._reallocations.in_flight:
+            return self._reallocations.allocated(ticket, response)
+        return self.allocator.allocated(ticket, response, now)
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """Allocate failed, timed out or returned an invalid response: release the pod's reservations, retry after a backoff."""
-        if self._reallocations.is_in_flight(ticket):
-            self._reallocations.allocate_failed(ticket, message, now)
+        if ticket in self._reallocations.in_flight:
+            self._reallocations.failed(ticket, message, now)
             return []
-        return self._allocator.allocate_failed(ticket, message, now)
+        return self.allocator.allocate_failed(ticket, message, now)
 
     def pre_started(self, ticket: int, now: float) -> list[Effect]:
         """PreStartContainer succeeded."""
         effects = self.pre_starts.started(ticket) + self._after_orphaned_call(ticket, now)
-        return effects + self.pre_starts.due(self.book, self.resources, now)
+        return effects + self.pre_starts.due(now)
 
     def pre_start_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
         """PreStartContainer failed or timed out. The devices stay held; the call is retried after a backoff."""
@@ -202,14 +195,11 @@ class DeviceManager:
 
     def next_deadline(self) -> float | None:
         """The time of the next tick() that has something to do, monotonic seconds."""
-        times = [self._allocator.next_deadline()]
+        failed = (self.allocator.pending, self._reallocations.failures, self.pre_starts.failures)
+        times = [pending.retry_at for calls in failed for pending in calls.values()]
+        times += self._publish_releasing_at.values()
         for resource in self.resources.values():
             times += [resource.grace_ends_at, resource.settle_until, resource.flap_damping.next_deadline()]
-        times += [
-            self._reallocations.next_deadline(),
-            self.pre_starts.next_deadline(),
-            *self._publish_releasing_at.values(),
-        ]
         return min((t for t in times if t is not None), default=None)
 
     def tick(self, now: float) -> list[Effect]:
@@ -223,30 +213,30 @@ class DeviceManager:
                 resource.expire()
                 effects += [SaveCheckpoint(durable=False), Publish(name)]
             if resource.flap_damping.expire(now):
-                effects += [Publish(name), *self._allocator.reconsider({name}, now)]
+                effects += [Publish(name), *self._reconsider({name}, now)]
         for name in sorted(name for name, due in self._publish_releasing_at.items() if due <= now):
             del self._publish_releasing_at[name]
             effects.append(Publish(name))
         effects += self._pending_calls(now)
-        return effects + self._allocator.retry(now)
+        return effects + self.allocator.retry(now)
 
     # -- restart ----------------------------------------------------------------------------------------------------------
 
     def recovered(self, known: Checkpoint, now: float) -> list[Effect]:
         """What was recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
         self._restore(known.allocations, known.registered, now)
-        self._allocator.is_held_back = False
+        self.allocator.is_held_back = False
         effects: list[Effect] = [SaveCheckpoint(durable=True)]
         effects += [Publish(name) for name in sorted(self.resources)]
-        effects += self._reallocations.due(self.book, self.resources, now)
-        return effects + self._allocator.reconsider(self.resources.keys(), now)
+        effects += self._reallocations.due(now)
+        return effects + self._reconsider(self.resources.keys(), now)
 
     def checkpoint(self) -> Checkpoint:
         """What must survive a restart. Includes every known resource, but no Gone one without allocations."""
         registered = {
             name: resource.listed.healthy_ids if resource.is_live else ()
             for name, resource in self.resources.items()
-            if resource.state is not EndpointState.GONE or self.book.holders(name)
+            if resource.state is not EndpointState.GONE or resource.holders
         }
         return Checkpoint(tuple(self.book), registered, pre_starts=self.pre_starts.pending())
 
@@ -259,17 +249,9 @@ class DeviceManager:
         """Every pod of this node that has not ended, with or without devices."""
         return self._pods.values()
 
-    def in_progress(self) -> Collection[str]:
-        """UIDs of the pods for which a plugin call is in flight."""
-        return self._allocator.in_progress()
-
-    def pending_of(self, pod_uid: str) -> PendingAllocation | None:
-        """Why a pod has no devices yet; None where it is not pending or a plugin call is in flight."""
-        return self._allocator.pending_of(pod_uid)
-
     def pending(self, resource_name: str) -> list[PendingAllocation]:
         """Pending allocations and failed PreStartContainer calls of a resource, by pod UID and container."""
-        everything = (*self._allocator.pending(), *self.pre_starts.failed_calls())
+        everything = (*self.allocator.pending.values(), *self.pre_starts.failures.values())
         found = (pending for pending in everything if pending.resource_name == resource_name)
         return sorted(found, key=lambda pending: (pending.pod_uid, pending.container))
 
@@ -291,12 +273,18 @@ class DeviceManager:
 
     def _pending_calls(self, now: float) -> list[Effect]:
         """Calls about held devices: Allocate where its response was lost, and PreStartContainer."""
-        again = self._reallocations.due(self.book, self.resources, now)
-        return again + self.pre_starts.due(self.book, self.resources, now)
+        effects = self._reallocations.due(now) if self.book.unanswered else []
+        if self.pre_starts.required or self.pre_starts.undecided:
+            effects += self.pre_starts.due(now)
+        return effects
+
+    def _reconsider(self, resource_names: Iterable[str], now: float) -> list[Effect]:
+        """Something about these resources changed, which pods that lack one of them may be waiting for."""
+        return self.allocator.reconsider(resource_names, now) if self.allocator.unallocated else []
 
     def _end(self, pod_uid: str, now: float) -> list[Effect]:
         """The pod has ended or is gone from the API."""
-        effects = self._allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
+        effects = self.allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
         if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
             for name in self.book.set_releasing(pod_uid, now):
                 self._publish_releasing_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
@@ -305,10 +293,9 @@ class DeviceManager:
 
     def _publish_reserved(self, pod: Pod) -> list[Effect]:
         """Publish resources that this pod lacks and others release: their number of reserved devices depends on the pod."""
-        ended = self.book.releasing()
-        if not ended:
+        if not self.book.releasing:
             return []
-        releasing = {a.resource_name for uid in ended for a in self.book.of_pod(uid)}
+        releasing = {a.resource_name for uid in self.book.releasing for a in self.book.of_pod(uid)}
         held = {a.resource_name for a in self.book.of_pod(pod.uid)}
         requested = {request.resource_name for request in pod.device_requests}
         return [Publish(name) for name in sorted(requested & releasing - held)]
@@ -330,4 +317,4 @@ class DeviceManager:
         self._reallocations.forget(pod_uid)
         effects: list[Effect] = [SaveCheckpoint(durable=False)]
         effects += [Publish(name) for name in sorted(touched)]
-        return effects + self._allocator.reconsider(touched, now)
+        return effects + self._reconsider(touched, now)

@@ -9,15 +9,14 @@ with it writes to the API and the allocation of a device that is about to fail a
 its connection is no change of a device's health.
 """
 
-from collections.abc import Collection, Iterable, KeysView, Mapping
-from collections.abc import Container as Membership
+from collections.abc import Collection, Iterable, KeysView
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 
 from nodedevice_api.names import ALL_DEVICES
 
-from nodedevice_agent.devicemanager.devices import NO_DEVICES, Device, ListedDevices
+from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
 
 STOP_GRACE_PERIOD_SECONDS = 300.0
 
@@ -36,7 +35,7 @@ class PluginOptions:
 
 @dataclass(slots=True)
 class _Connection:
-    endpoint: int
+    endpoint: int | None
     options: PluginOptions
     listed: ListedDevices | None = None
 
@@ -75,8 +74,8 @@ class FlapDamping:
             return
         self.expire(now)
         failed = filter(before.is_listed_healthy, after.unhealthy_ids)
-        came_back = filter(after.is_listed_healthy, before.unhealthy_ids)
-        for device_id in chain(failed, came_back):
+        recovered = filter(after.is_listed_healthy, before.unhealthy_ids)
+        for device_id in chain(failed, recovered):
             self._changed(device_id, now)
 
     def expire(self, now: float) -> bool:
@@ -134,22 +133,25 @@ class Resource:
         self.flap_damping = FlapDamping(flapping or FlapDampingLimits())
         # False until the administrator's cordons were read once; nothing is allocated before
         self.are_cordons_synced = are_cordons_synced
-        self.stopped_at: float | None = None
         self.cordoned_ids: frozenset[str] = frozenset()
-        # reserved by an allocation in flight: device ID to pod UID
+        # device ID to pod UID: of committed allocations (kept by the AllocationBook), and reserved by one in flight
+        self.holders: dict[str, str] = {}
         self.reserved: dict[str, str] = {}
+        self.state = EndpointState.STOPPED
+        # while it is stopped: when its devices are forgotten
+        self.grace_ends_at: float | None = None
         # after a restart, while the plugin has not listed its devices: until when the last published numbers stay
         self.settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
         self._last_listed = NO_DEVICES
-        self._is_gone = False
         # Derived from the connections whenever they change; read many times by every allocation.
         # the newest connection, to which calls go
         self.endpoint: int | None = None
         self.options = PluginOptions()
         # the current list: of the newest connection that has sent one, else the last one known
         self.listed = NO_DEVICES
+        self.devices = NO_DEVICES.devices
         # a connected plugin has sent its list; without one no device counts as healthy
         self.is_live = False
 
@@ -157,8 +159,7 @@ class Resource:
 
     def connect(self, endpoint: int, options: PluginOptions) -> None:
         self._connections.append(_Connection(endpoint, options))
-        self.stopped_at = None
-        self._is_gone = False
+        self.state, self.grace_ends_at = EndpointState.RUNNING, None
         self._derive()
 
     def list(self, endpoint: int, listed: ListedDevices, now: float) -> bool:
@@ -186,7 +187,7 @@ class Resource:
         self._connections.remove(connection)
         self._derive()
         if not self._connections:
-            self.stopped_at = now
+            self._stop(now)
         if not self.is_live and self._settles_at is not None and now < self._settles_at:
             # Shortly after a restart many plugins recreate their socket and register again: keep waiting.
             self.settle_until = self._settles_at
@@ -194,7 +195,7 @@ class Resource:
 
     def expire(self) -> None:
         """The grace period has ended: forget the devices (held ones are shown as missing)."""
-        self._is_gone = True
+        self.state, self.grace_ends_at = EndpointState.GONE, None
         self._last_listed = NO_DEVICES
         self._derive()
 
@@ -203,31 +204,15 @@ class Resource:
         self._settles_at = settles_at
         if not self.is_live:
             self.settle_until = settles_at
-        if not self._connections and self.stopped_at is None:
-            self.stopped_at = now
+        if self.state is EndpointState.STOPPED and self.grace_ends_at is None:
+            self._stop(now)
 
     # -- reads -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> EndpointState:
-        if self._connections:
-            return EndpointState.RUNNING
-        return EndpointState.GONE if self._is_gone else EndpointState.STOPPED
-
-    @property
-    def devices(self) -> Mapping[str, Device]:
-        return self.listed.devices
 
     @property
     def is_ready(self) -> bool:
         """Whether devices may be allocated."""
         return self.is_live and self.are_cordons_synced
-
-    @property
-    def grace_ends_at(self) -> float | None:
-        if self.stopped_at is None or self._is_gone:
-            return None
-        return self.stopped_at + STOP_GRACE_PERIOD_SECONDS
 
     def is_cordoned(self, device_id: str) -> bool:
         return device_id in self.cordoned_ids or ALL_DEVICES in self.cordoned_ids
@@ -242,49 +227,45 @@ class Resource:
         return self.is_healthy(device_id) and not self.is_cordoned(device_id)
 
     def healthy_count(self) -> int:
-        if not self.is_live:
-            return 0
-        return self._healthy_count_without(self.flap_damping.damped)
+        return self._healthy_count_without(self.flap_damping.damped) if self.is_live else 0
 
-    def is_reported_healthy(self, device_id: str) -> bool:
-        """The health that the plugin reported last."""
-        return self.listed.is_listed_healthy(device_id)
-
-    def free(self, held: Membership[str]) -> tuple[str, ...]:
+    def free(self) -> tuple[str, ...]:
         """Device IDs that are healthy, not cordoned, not held and not reserved; sorted, so equal state gives an equal result."""
         if not self.is_live or ALL_DEVICES in self.cordoned_ids:
             return ()
-        out, reserved = self.cordoned_ids, self.reserved
+        held, reserved, out = self.holders, self.reserved, self.cordoned_ids
         if self.flap_damping.damped:
             out = out.union(self.flap_damping.damped)
         return tuple([i for i in self.listed.healthy_ids if i not in held and i not in reserved and i not in out])
 
-    def free_count(self, held: Collection[str]) -> int:
+    def free_count(self) -> int:
         """The number of free() devices. In a long list with few exceptions, the exceptions are subtracted."""
         if not self.is_live or ALL_DEVICES in self.cordoned_ids:
             return 0
         # looking one up takes several times as long as iterating over one
-        if 8 * len(held) > len(self.listed.healthy_ids):
-            return len(self.free(held))
-        return self._healthy_count_without({*held, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped})
+        if 8 * len(self.holders) > len(self.listed.healthy_ids):
+            return len(self.free())
+        exceptions = {*self.holders, *self.reserved, *self.cordoned_ids, *self.flap_damping.damped}
+        return self._healthy_count_without(exceptions)
 
     def numa_nodes(self, device_ids: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """By device ID; devices that are not listed are left out."""
-        devices = self.devices
-        return {device_id: devices[device_id].numa_nodes for device_id in device_ids if device_id in devices}
+        return {i: self.devices[i].numa_nodes for i in device_ids if i in self.devices}
 
     def _healthy_count_without(self, device_ids: Collection[str]) -> int:
         """device_ids: without duplicates, listed or not."""
-        listed = self.listed
-        return len(listed.healthy_ids) - sum(map(listed.is_listed_healthy, device_ids))
+        return len(self.listed.healthy_ids) - sum(map(self.listed.is_listed_healthy, device_ids))
+
+    def _stop(self, now: float) -> None:
+        self.state, self.grace_ends_at = EndpointState.STOPPED, now + STOP_GRACE_PERIOD_SECONDS
 
     def _derive(self) -> None:
-        newest = self._connections[-1] if self._connections else None
-        self.endpoint = newest.endpoint if newest is not None else None
-        self.options = newest.options if newest is not None else PluginOptions()
+        newest = self._connections[-1] if self._connections else _Connection(None, PluginOptions())
+        self.endpoint, self.options = newest.endpoint, newest.options
         lists = [connection.listed for connection in self._connections if connection.listed is not None]
         self.is_live = bool(lists)
         self.listed = lists[-1] if lists else self._last_listed
+        self.devices = self.listed.devices
 
     def _find(self, endpoint: int) -> _Connection | None:
         return next((c for c in self._connections if c.endpoint == endpoint), None)

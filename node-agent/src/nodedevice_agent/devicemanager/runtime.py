@@ -153,13 +153,13 @@ class RuntimeContainers:
         # False until the runtime has listed its containers, and while it is disconnected
         self.is_synchronized = False
         self.by_pod: dict[str, dict[str, ContainerInstance]] = {}
-        # the instances that were listed without a process, and when, by ID; usually none
-        self._without_process: dict[str, tuple[ContainerInstance, float]] = {}
+        # by ID: those without a process in the runtime's last list, usually none; empty while it is disconnected
+        self.without_process: dict[str, ContainerInstance] = {}
 
     def synchronized(self, alive: Iterable[ContainerInstance]) -> tuple[ContainerInstance, ...]:
         """Everything that the runtime runs. Returns the instances that ended while it was disconnected."""
         before = tuple(self)
-        self.by_pod, self._without_process = {}, {}
+        self.by_pod, self.without_process = {}, {}
         for found in alive:
             self.put(found)
         self.is_synchronized = True
@@ -168,13 +168,14 @@ class RuntimeContainers:
     def lost(self) -> None:
         """The runtime is disconnected; its containers keep running."""
         self.is_synchronized = False
+        self.without_process.clear()
 
     def put(self, alive: ContainerInstance) -> None:
         """A container is being created, or more is known about it."""
         self.by_pod.setdefault(alive.pod_uid, {})[alive.id] = alive
-        self._without_process.pop(alive.id, None)
+        self.without_process.pop(alive.id, None)
         if alive.without_process_since is not None:
-            self._without_process[alive.id] = (alive, alive.without_process_since)
+            self.without_process[alive.id] = alive
 
     def ended(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
         """Its process is gone. Returns the instance, or None if it was not alive."""
@@ -182,18 +183,13 @@ class RuntimeContainers:
         gone = of_pod.pop(container_id, None)
         if gone is None:
             return None
-        self._without_process.pop(container_id, None)
+        self.without_process.pop(container_id, None)
         if not of_pod:
             del self.by_pod[pod_uid]
         return gone
 
-    def without_process(self) -> tuple[tuple[ContainerInstance, float], ...]:
-        """Instances without a process in the runtime's last list, and when that was; none while it is disconnected."""
-        return tuple(self._without_process.values()) if self.is_synchronized else ()
-
     def find(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
-        of_pod = self.by_pod.get(pod_uid)
-        return None if of_pod is None else of_pod.get(container_id)
+        return self.by_pod.get(pod_uid, {}).get(container_id)
 
     def of_sandbox(self, pod_uid: str, sandbox_id: str) -> tuple[ContainerInstance, ...]:
         """A pod may have more than one sandbox; the older ones are terminating."""

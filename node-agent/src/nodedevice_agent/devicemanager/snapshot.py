@@ -5,7 +5,7 @@ connected, or which is held but no longer listed, is not healthy, whatever was r
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from nodedevice_api.names import ALL_DEVICES, Reason
@@ -106,20 +106,20 @@ def snapshot(
     Raises KeyError for an unknown resource.
     """
     resource = manager.resources[resource_name]
-    holders = manager.book.holders(resource_name)
+    holders, ended = resource.holders, manager.book.releasing
     # devices reserved by an allocation in progress still count as available
     in_flight = sum(i not in holders and resource.is_usable(i) for i in resource.reserved)
-    available = resource.free_count(holders) + in_flight
-    releasing = sum(manager.book.is_releasing(uid) for uid in holders.values())
+    available = resource.free_count() + in_flight
+    releasing = sum(uid in ended for uid in holders.values())
     missing = [device_id for device_id in holders if device_id not in resource.devices]
     total = len(resource.devices) + len(missing)
     unhealthy = _unhealthy(resource, missing)
-    named = _named(resource, holders, missing, unhealthy)
+    named = _named(resource, missing, unhealthy)
     return Snapshot(
         resource_name=resource_name,
         total=total,
         healthy=resource.healthy_count(),
-        cordoned=_cordoned_count(resource, holders, total),
+        cordoned=_cordoned_count(resource, total),
         allocated=len(holders) - releasing,
         releasing=releasing,
         reserved=_reserved(manager, resource, available) if releasing else 0,
@@ -135,7 +135,7 @@ def snapshot(
             AllocationView(
                 a,
                 manager.pod(a.pod_uid),
-                manager.book.is_releasing(a.pod_uid),
+                a.pod_uid in ended,
                 not_injected(a.pod_uid, a.container, resource_name),
             )
             for a in manager.book.of_resource(resource_name)
@@ -153,17 +153,16 @@ def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int
     The scheduler counts these pods, but no longer the ended ones that still hold the devices. If the Node showed fewer devices
     than these pods request, a kubelet that is about to admit them would fail them for good (OutOf…).
     """
-    holders = manager.book.holders(resource.name)
-    releasing = sum(manager.book.is_releasing(uid) and resource.is_usable(i) for i, uid in holders.items())
-    held = Counter(holders.values())
+    releasing = sum(uid in manager.book.releasing and resource.is_usable(i) for i, uid in resource.holders.items())
+    held = Counter(resource.holders.values())
     lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods())
     return min(releasing, max(lacking - available, 0))
 
 
-def _cordoned_count(resource: Resource, holders: Mapping[str, str], total: int) -> int:
+def _cordoned_count(resource: Resource, total: int) -> int:
     if ALL_DEVICES in resource.cordoned_ids:
         return total
-    return sum(i in resource.devices or i in holders for i in resource.cordoned_ids)
+    return sum(i in resource.devices or i in resource.holders for i in resource.cordoned_ids)
 
 
 def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
@@ -175,13 +174,13 @@ def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:
     return _first({*listed.unhealthy_ids[:MAX_NAMED_DEVICES], *damped, *missing})
 
 
-def _named(resource: Resource, holders: Mapping[str, str], missing: list[str], unhealthy: list[str]) -> list[str]:
+def _named(resource: Resource, missing: list[str], unhealthy: list[str]) -> list[str]:
     """IDs of the devices that are shown one by one."""
     listed = resource.listed
     if len(listed.ids) + len(missing) <= MAX_FULL_LIST or ALL_DEVICES in resource.cordoned_ids:
         return _first((*listed.ids[:MAX_NAMED_DEVICES], *missing))
     cordoned = (i for i in resource.cordoned_ids if i in listed.devices)
-    return _first({*unhealthy, *cordoned, *holders})
+    return _first({*unhealthy, *cordoned, *resource.holders})
 
 
 def _first(device_ids: Collection[str]) -> list[str]:

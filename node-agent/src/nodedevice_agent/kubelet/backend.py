@@ -72,7 +72,9 @@ class KubeletBackend:
                 self._grace_seconds,
             )
             self._tasks.create_task(endpoint.run())
-        endpoint.advertise(advertised(self._mirror.resources[resource_name], self._mirror.book.holders(resource_name)))
+        endpoint.advertise(
+            advertised(self._mirror.resources[resource_name], self._mirror.resources[resource_name].holders)
+        )
         if self._mirror.is_outdated:
             self._reader.poke()
 

@@ -74,7 +74,7 @@ class Mirror(DeviceManager):
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
         """The complete list of this node's pods. Every resource is published again: pod names may be known only now."""
         found = {pod.uid: pod for pod in pods}
-        earlier = self._pods.keys() if self._state else self._pods.keys() | self.book.pod_uids()
+        earlier = self._pods.keys() if self._state else self._pods.keys() | self.book.by_pod.keys()
         gone = earlier - found.keys()
         self._pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
         self._ended = (self._ended | gone | found.keys()) - self._pods.keys()
@@ -115,9 +115,9 @@ class Mirror(DeviceManager):
     def _is_over(self, pod_uid: str) -> list[Effect]:
         self._pods.pop(pod_uid, None)
         entries = (self._state.entries if self._state else None) or ()
-        if pod_uid in self.book.pod_uids() or any(entry.pod_uid == pod_uid for entry in entries):
+        if pod_uid in self.book.by_pod or any(entry.pod_uid == pod_uid for entry in entries):
             self._ended.add(pod_uid)
-        if pod_uid not in self.book.pod_uids():
+        if pod_uid not in self.book.by_pod:
             return []
         self.is_outdated = True
         return self._attribute()
@@ -136,7 +136,7 @@ class Mirror(DeviceManager):
             desired.setdefault(allocation.pod_uid, []).append(allocation)
         changed = [
             uid
-            for uid in self.book.pod_uids() | desired.keys()
+            for uid in self.book.by_pod.keys() | desired.keys()
             if not _are_same(self.book.of_pod(uid), desired.get(uid, ()))
         ]
         touched: set[str] = set()

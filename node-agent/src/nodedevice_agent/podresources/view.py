@@ -60,7 +60,7 @@ def allocatable(manager: DeviceManager) -> list[DeviceOnNode]:
         for resource_name, resource in sorted(manager.resources.items())
         if resource.is_live
         for device_id, device in sorted(resource.devices.items())
-        if resource.is_usable(device_id) or (device.healthy and device_id in manager.book.holders(resource_name))
+        if resource.is_usable(device_id) or (device.healthy and device_id in resource.holders)
         for seen in _on_nodes(resource_name, device_id, device.numa_nodes)
     ]
 

@@ -85,7 +85,7 @@ class ContainerEvents:
         effects: list[Effect] = []
         for instance in gone:
             effects += self._after_end(instance, now)
-        for pod_uid in sorted(self._manager.book.pod_uids()):
+        for pod_uid in sorted(self._manager.book.by_pod):
             effects += self._settle(pod_uid, now)
         self._is_first = False
         return effects + [Publish(name) for name in sorted(self._manager.resources)]
@@ -132,9 +132,9 @@ class ContainerEvents:
 
     def _unstarted(self) -> Iterator[tuple[ContainerInstance, float]]:
         """With the time when it counts as ended; only of pods that are over, as the kubelet may start a container of any other."""
-        for instance, found_at in self._manager.containers.without_process():
-            over_since = self._manager.book.releasing_since(instance.pod_uid)
-            if over_since is not None:
+        for instance in self._manager.containers.without_process.values():
+            found_at, over_since = instance.without_process_since, self._manager.book.releasing.get(instance.pod_uid)
+            if found_at is not None and over_since is not None:
                 yield instance, max(found_at, over_since) + CREATED_SECONDS
 
     def _lacks(self, instance: ContainerInstance, resource_name: str, allocation: Allocation | None) -> bool:
@@ -157,7 +157,7 @@ class ContainerEvents:
     def _requests_nothing(self, pod_uid: str) -> bool:
         """A pod that is known to ask for no device; most do not, and nothing is stored of them."""
         pod = self._manager.pod(pod_uid)
-        return pod is not None and not pod.device_requests and not self._manager.book.has_pod(pod_uid)
+        return pod is not None and not pod.device_requests and pod_uid not in self._manager.book.by_pod
 
     def _with_known_marks(self, found: ContainerInstance) -> ContainerInstance:
         """A container that was created here keeps its marks: a runtime may not list the annotation."""
@@ -172,15 +172,16 @@ class ContainerEvents:
         manager = self._manager
         if not manager.book.of_container(gone.pod_uid, gone.container):
             return self._published(gone)
-        if manager.book.is_releasing(gone.pod_uid):
-            return self._settle(gone.pod_uid, now)
+        if gone.pod_uid in manager.book.releasing:
+            # while others of its pod run, the status may show this one as running without its devices
+            return self._settle(gone.pod_uid, now) or self._published(gone)
         return self._require_pre_starts(gone.pod_uid, gone.container, now) + self._published(gone)
 
     def _settle(self, pod_uid: str, now: float) -> list[Effect]:
         """Release the devices of a pod that is over and has no process; after a restart, prepare those that are not in use."""
         manager = self._manager
         holding = sorted({allocation.container for allocation in manager.book.of_pod(pod_uid)})
-        if manager.book.is_releasing(pod_uid):
+        if pod_uid in manager.book.releasing:
             return manager.containers_ended(pod_uid, now) if manager.containers.have_ended(pod_uid, holding) else []
         effects: list[Effect] = []
         for container in holding if self._is_first else ():
@@ -197,18 +198,18 @@ class ContainerEvents:
         manager = self._manager
         sharers = manager.book.sharers(pod_uid, container)
         is_in_use = any(manager.containers.is_running(pod_uid, a.container) for a in sharers)
-        if is_in_use or manager.book.is_releasing(pod_uid):
+        if is_in_use or pod_uid in manager.book.releasing:
             return []
-        manager.pre_starts.require_if_supported((a.pod_uid, a.container, a.resource_name) for a in sharers)
-        return manager.pre_starts.due(manager.book, manager.resources, now)
+        manager.pre_starts.require_if_supported(a.key for a in sharers)
+        return manager.pre_starts.due(now)
 
     def _cancel_pre_starts(self, pod_uid: str, container: str, now: float) -> list[Effect]:
         """A container is created with its devices: a call that is still due for one of them must not be made any more."""
         manager = self._manager
         effects: list[Effect] = []
         for a in manager.book.sharers(pod_uid, container):
-            effects += manager.pre_starts.cancel((a.pod_uid, a.container, a.resource_name))
-        return effects + manager.pre_starts.due(manager.book, manager.resources, now) if effects else []
+            effects += manager.pre_starts.cancel(a.key)
+        return effects + manager.pre_starts.due(now) if effects else []
 
     def _published(self, instance: ContainerInstance) -> list[Effect]:
         """The resources whose status this container's start or end may change."""

@@ -89,7 +89,7 @@ class Injection:
             pod,
             tuple(manager.book.of_container(pod_uid, container)),
             tuple(name for name in known if manager.book.of(pod_uid, container, name) is None),
-            manager.book.is_releasing(pod_uid),
+            pod_uid in manager.book.releasing,
             self._pre_start(pod_uid, container),
         )
 
@@ -109,10 +109,9 @@ class Injection:
         """The call that has to be answered before this container may start; None where there is none."""
         pre_starts = self._manager.pre_starts
         for a in self._manager.book.sharers(pod_uid, container):
-            key = (a.pod_uid, a.container, a.resource_name)
             # another's call matters only while it is in flight: the plugin may be resetting a device that both use
-            if a.container == container or pre_starts.is_in_flight(key):
-                found = pre_starts.pending_call(key, self._manager.resources[a.resource_name])
+            if a.container == container or pre_starts.is_in_flight(a.key):
+                found = pre_starts.pending_call(a.key)
                 if found is not None:
                     return found
         return None
@@ -131,7 +130,7 @@ class Injection:
 
     def _unknown_pod(self, sandbox: Sandbox, container: str) -> Refusal | None:
         """The API has not shown the pod, and the container has no allocation."""
-        if self._manager.book.has_pod(sandbox.uid) or not requires_plugin(sandbox, container):
+        if sandbox.uid in self._manager.book.by_pod or not requires_plugin(sandbox, container):
             return None
         pod = f"pod {sandbox.namespace}/{sandbox.name}"
         if _has_uid_of_manifest(sandbox):
@@ -147,9 +146,9 @@ class Injection:
             return Refusal(f"{about}: allocations are being recovered from the API after the checkpoint was lost")
         if pod.is_terminating:
             return Refusal(f"{about}: pod {pod.namespace}/{pod.name} is terminating and gets no more devices")
-        if pod.uid in self._manager.in_progress():
+        if pod.uid in self._manager.allocator.in_progress:
             return Refusal(f"{about}: its allocation is in progress", is_temporary=True)
-        pending = self._manager.pending_of(pod.uid)
+        pending = self._manager.allocator.pending.get(pod.uid)
         if pending is None:
             return Refusal(f"{about}: it has not been allocated")
         return Refusal(f"{about}: {pending.message} ({pending.reason})")

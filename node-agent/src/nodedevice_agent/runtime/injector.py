@@ -51,7 +51,7 @@ class Injector:
             while True:
                 await self._synchronized.wait()
                 self._synchronized.clear()
-                while self._host.manager.containers.without_process():
+                while self._host.manager.containers.without_process:
                     # the end of a pod sets the deadline
                     with suppress(TimeoutError):
                         async with asyncio.timeout_at(self.events.next_deadline()):

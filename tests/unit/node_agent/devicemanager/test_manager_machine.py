@@ -88,7 +88,7 @@ class ManagerMachine(RuleBasedStateMachine):
             self.published = {}
             effects = [*effects, *map(Publish, self.manager.resources)]
         self.carry_out(effects)
-        if event in ("pod_seen", "pod_gone", "pods_synced") and self.manager.book.releasing():
+        if event in ("pod_seen", "pod_gone", "pods_synced") and self.manager.book.releasing:
             # a release is published a moment later
             self.now += RELEASING_SETTLE_SECONDS
             self.happens("tick")
@@ -184,7 +184,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @rule()
     def containers_end(self) -> None:
-        for uid in sorted(self.manager.book.pod_uids()):
+        for uid in sorted(self.manager.book.by_pod):
             self.happens("containers_ended", uid)
 
     # -- answers ----------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class ManagerMachine(RuleBasedStateMachine):
             for allocation in self.manager.book.of_resource(name):
                 for device_id in allocation.device_ids:
                     assert holders.setdefault(device_id, allocation.pod_uid) == allocation.pod_uid
-            assert holders == self.manager.book.holders(name)
+            assert holders == resource.holders
             for device_id, uid in resource.reserved.items():
                 assert holders.get(device_id, uid) == uid, "reserved by one pod and held by another"
 
@@ -307,7 +307,7 @@ class ManagerMachine(RuleBasedStateMachine):
         for name in self.manager.resources:
             now = snapshot(self.manager, name)
             resource = self.manager.resources[name]
-            ids = {*resource.devices, *self.manager.book.holders(name)}
+            ids = {*resource.devices, *resource.holders}
             assert now.total == len(ids) == len({view.id for view in now.devices})
             first = node_device_status(now, {}, wall_time="2026-01-05T00:00:00Z", version="1", runtime="none")
             assert crd_rules.problems(first) == []
@@ -329,7 +329,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def reservations_belong_to_pods_in_progress(self) -> None:
         for resource in self.manager.resources.values():
-            assert set(resource.reserved.values()) <= set(self.manager.in_progress())
+            assert set(resource.reserved.values()) <= set(self.manager.allocator.in_progress)
 
     @invariant()
     def no_pod_that_could_be_served_is_pending(self) -> None:
@@ -337,7 +337,7 @@ class ManagerMachine(RuleBasedStateMachine):
         for pod in self.pods.values():
             # after a restart a pod is not known before it is seen again
             is_known = self.manager.pod(pod.uid) is not None
-            is_in_progress = pod.uid in self.manager.in_progress()
+            is_in_progress = pod.uid in self.manager.allocator.in_progress
             if is_known and not is_in_progress and not pod.is_terminating and not self.is_in_backoff(pod):
                 assert not self.could_be_served(pod), f"{pod} is pending, but could be served"
 
@@ -365,7 +365,7 @@ class ManagerMachine(RuleBasedStateMachine):
             fresh = max(0, count - spare)
             most += fresh
             spare += fresh if container.kind is ContainerKind.INIT else -min(spare, count)
-        return most <= len(resource.free(self.manager.book.holders(name)))
+        return most <= len(resource.free())
 
 
 ManagerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -288,7 +288,7 @@ class RuntimeMachine(ManagerMachine):
     def a_containers_devices_belong_to_its_pod(self) -> None:
         for process in self.possibly_running():
             for name, device_id in process.has:
-                holder = self.manager.book.holders(name).get(device_id) if not self.manager.is_recovering else None
+                holder = self.manager.resources[name].holders.get(device_id) if not self.manager.is_recovering else None
                 assert holder in (None, process.sandbox.uid)
                 assert holder is not None or self.manager.is_recovering, f"{device_id} is free while {process} has it"
 
@@ -325,7 +325,7 @@ class RuntimeMachine(ManagerMachine):
         users = {(process.sandbox.uid, process.container) for process in self.processes.values()}
         for allocation in self.manager.book:
             is_prepared = self.manager.pre_starts.has_orphaned_call(allocation.pod_uid)
-            if self.manager.book.is_releasing(allocation.pod_uid) and not is_prepared:
+            if allocation.pod_uid in self.manager.book.releasing and not is_prepared:
                 held = {a.container for a in self.manager.book.of_pod(allocation.pod_uid)}
                 assert any((allocation.pod_uid, container) in users for container in held)
 

@@ -61,14 +61,14 @@ def test_it_equals_the_simple_computation(
 
 
 def it_is_plainly_so(scenario: Scenario, seen: Snapshot, whole: int, most: int) -> None:
-    resource, holders = scenario.manager.resources[GPU], scenario.manager.book.holders(GPU)
-    ids = sorted({*resource.devices, *holders})
+    resource = scenario.manager.resources[GPU]
+    ids = sorted({*resource.devices, *resource.holders})
     healthy, cordoned = set(filter(resource.is_healthy, ids)), set(filter(resource.is_cordoned, ids))
     usable = healthy - cordoned
     assert (seen.total, seen.healthy, seen.cordoned) == (len(ids), len(healthy), len(cordoned))
-    assert seen.available == len(usable - holders.keys())
-    assert resource.free_count(holders) == len(resource.free(holders))
-    named = [i for i in ids if len(ids) <= whole or i not in healthy or i in cordoned or i in holders]
+    assert seen.available == len(usable - resource.holders.keys())
+    assert resource.free_count() == len(resource.free())
+    named = [i for i in ids if len(ids) <= whole or i not in healthy or i in cordoned or i in resource.holders]
     assert [(view.id, view.healthy, view.present, view.cordoned) for view in seen.devices] == [
         (i, i in healthy, i in resource.devices, i in cordoned) for i in named[:most]
     ]

@@ -6,12 +6,14 @@ container's and an app container's), but never in entries of two pods. The check
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.resource import Resource
 
 NO_NUMA_NODE = -1
 _MAX_MESSAGE = 300
+# Pod UID, container, resource name.
+AllocationKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,10 @@ class Allocation:
     def __post_init__(self) -> None:
         device_ids = tuple(sorted({device_id for ids in self.ids_by_numa.values() for device_id in ids}))
         object.__setattr__(self, "device_ids", device_ids)
+
+    @property
+    def key(self) -> AllocationKey:
+        return self.pod_uid, self.container, self.resource_name
 
     @property
     def response_problem(self) -> str:
@@ -74,7 +80,7 @@ class Checkpoint:
 
     registered: healthy device IDs by resource; a restart uses only the names. boot_id: of the kernel at writing time.
     sockets: the plugins that were connected; only a hint for the next start, so invalid entries do not make the file corrupt.
-    pre_starts: (pod UID, container, resource name) of the pending PreStartContainer calls.
+    pre_starts: the pending PreStartContainer calls.
     journal: the last journal line that is included; None without a journal, as in a kubelet's checkpoint.
     """
 
@@ -82,84 +88,78 @@ class Checkpoint:
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     boot_id: str = ""
     sockets: tuple[PluginSocket, ...] = ()
-    pre_starts: tuple[tuple[str, str, str], ...] = ()
+    pre_starts: tuple[AllocationKey, ...] = ()
     journal: JournalMark | None = None
 
 
 class AllocationBook:
-    """All committed allocations, and which of their pods have ended while a container may still run."""
+    """All committed allocations, and which of their pods have ended while a container may still run.
 
-    def __init__(self) -> None:
-        self._by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
-        self._holders: dict[str, dict[str, str]] = {}
-        # by pod UID, since when (monotonic seconds)
-        self._releasing: dict[str, float] = {}
+    resources: every resource with allocations; who holds its devices is kept in its `holders`.
+    """
+
+    def __init__(self, resources: Mapping[str, Resource]) -> None:
+        self.resources = resources
+        # by pod UID, then by container and resource name
+        self.by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
+        # pods that have ended in the API and still hold their devices: by UID, since when (monotonic seconds)
+        self.releasing: dict[str, float] = {}
+        # those without a response
+        self.unanswered: dict[AllocationKey, Allocation] = {}
 
     def add(self, allocation: Allocation) -> None:
         """Add or replace one container's entry. Raises ValueError if another pod holds one of its devices."""
-        holders = self._holders.setdefault(allocation.resource_name, {})
+        pod_uid, holders = allocation.pod_uid, self.resources[allocation.resource_name].holders
         for device_id in allocation.device_ids:
-            holder = holders.get(device_id)
-            if holder not in (None, allocation.pod_uid):
+            holder = holders.get(device_id, pod_uid)
+            if holder != pod_uid:
                 raise ValueError(f"{allocation.resource_name} {device_id} is held by pod {holder}")
-        for device_id in allocation.device_ids:
-            holders[device_id] = allocation.pod_uid
-        self._by_pod.setdefault(allocation.pod_uid, {})[allocation.container, allocation.resource_name] = allocation
+        holders.update(dict.fromkeys(allocation.device_ids, pod_uid))
+        self.by_pod.setdefault(pod_uid, {})[allocation.container, allocation.resource_name] = allocation
+        self.unanswered.pop(allocation.key, None)
+        if allocation.response is None:
+            self.unanswered[allocation.key] = allocation
 
     def release(self, pod_uid: str) -> frozenset[str]:
         """Remove a pod's allocations. Returns their resource names."""
-        self._releasing.pop(pod_uid, None)
-        touched = set()
-        for allocation in self._by_pod.pop(pod_uid, {}).values():
-            touched.add(allocation.resource_name)
-            holders = self._holders[allocation.resource_name]
-            for device_id in allocation.device_ids:
-                holders.pop(device_id, None)
-        return frozenset(touched)
+        self.releasing.pop(pod_uid, None)
+        released = self.by_pod.pop(pod_uid, {}).values()
+        for allocation in released:
+            self._free(allocation)
+        return frozenset([allocation.resource_name for allocation in released])
 
     def rename(self, pod_uid: str, known_as: str) -> None:
         """The same pod under another UID; ignored if that one holds devices already."""
-        if known_as in self._by_pod:
+        if known_as in self.by_pod:
             return
-        for allocation in self._by_pod.pop(pod_uid, {}).values():
-            for device_id in allocation.device_ids:
-                self._holders[allocation.resource_name].pop(device_id, None)
+        for allocation in self.by_pod.pop(pod_uid, {}).values():
+            self._free(allocation)
             self.add(replace(allocation, pod_uid=known_as))
+
+    def _free(self, allocation: Allocation) -> None:
+        self.unanswered.pop(allocation.key, None)
+        holders = self.resources[allocation.resource_name].holders
+        for device_id in allocation.device_ids:
+            holders.pop(device_id, None)
 
     def set_releasing(self, pod_uid: str, now: float) -> frozenset[str]:
         """The pod has ended in the API, but its containers are not known to have ended. Returns the resource names affected."""
-        if pod_uid not in self._by_pod or pod_uid in self._releasing:
+        if pod_uid not in self.by_pod or pod_uid in self.releasing:
             return frozenset()
-        self._releasing[pod_uid] = now
-        return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
+        self.releasing[pod_uid] = now
+        return frozenset(allocation.resource_name for allocation in self.of_pod(pod_uid))
 
     def set_held_again(self, pod_uid: str) -> frozenset[str]:
         """The pod is in the API again: a static pod's mirror pod was recreated. Returns the resource names affected."""
-        if pod_uid not in self._releasing:
+        if self.releasing.pop(pod_uid, None) is None:
             return frozenset()
-        del self._releasing[pod_uid]
-        return frozenset(allocation.resource_name for allocation in self._by_pod[pod_uid].values())
-
-    def releasing(self) -> frozenset[str]:
-        """UIDs of the pods that have ended in the API and still hold their devices."""
-        return frozenset(self._releasing)
-
-    def releasing_since(self, pod_uid: str) -> float | None:
-        """When the pod's end was seen, monotonic seconds; None if it has not ended or holds no devices."""
-        return self._releasing.get(pod_uid)
-
-    def is_releasing(self, pod_uid: str) -> bool:
-        return pod_uid in self._releasing
+        return frozenset(allocation.resource_name for allocation in self.of_pod(pod_uid))
 
     def of(self, pod_uid: str, container: str, resource_name: str) -> Allocation | None:
-        return self._by_pod.get(pod_uid, {}).get((container, resource_name))
-
-    def holders(self, resource_name: str) -> Mapping[str, str]:
-        """Device ID to pod UID, a live read-only view."""
-        return MappingProxyType(self._holders.setdefault(resource_name, {}))
+        return self.by_pod.get(pod_uid, {}).get((container, resource_name))
 
     def of_pod(self, pod_uid: str) -> list[Allocation]:
-        return list(self._by_pod.get(pod_uid, {}).values())
+        return list(self.by_pod.get(pod_uid, {}).values())
 
     def of_resource(self, resource_name: str) -> list[Allocation]:
         """Sorted by pod UID and container."""
@@ -168,7 +168,7 @@ class AllocationBook:
 
     def of_container(self, pod_uid: str, container: str) -> list[Allocation]:
         """By resource name."""
-        found = [a for (name, _), a in self._by_pod.get(pod_uid, {}).items() if name == container]
+        found = [a for (name, _), a in self.by_pod.get(pod_uid, {}).items() if name == container]
         return sorted(found, key=lambda a: a.resource_name)
 
     def sharers(self, pod_uid: str, container: str) -> list[Allocation]:
@@ -176,14 +176,8 @@ class AllocationBook:
         mine = {(a.resource_name, i) for a in self.of_container(pod_uid, container) for i in a.device_ids}
         return [a for a in self.of_pod(pod_uid) if not mine.isdisjoint((a.resource_name, i) for i in a.device_ids)]
 
-    def has_pod(self, pod_uid: str) -> bool:
-        return pod_uid in self._by_pod
-
-    def pod_uids(self) -> frozenset[str]:
-        return frozenset(self._by_pod)
-
     def __iter__(self) -> Iterator[Allocation]:
-        for entries in self._by_pod.values():
+        for entries in self.by_pod.values():
             yield from entries.values()
 
 

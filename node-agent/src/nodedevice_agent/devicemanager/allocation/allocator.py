@@ -4,7 +4,7 @@ One transaction itself is in pod_allocation. Here is what it shares with the oth
 plugins' responses by ticket, and the retry of pending pods with what another pod released.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from nodedevice_api.names import Reason
@@ -12,13 +12,8 @@ from nodedevice_api.names import Reason
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
-from nodedevice_agent.devicemanager.allocation.pod_allocation import (
-    PendingAllocation,
-    PodAllocation,
-    pending_allocation,
-    short_of_devices,
-)
-from nodedevice_agent.devicemanager.allocation.selection import Selection, select
+from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
+from nodedevice_agent.devicemanager.allocation.selection import select
 from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align, first_unaligned
 from nodedevice_agent.devicemanager.effects import (
     CallAllocate,
@@ -38,7 +33,6 @@ class Allocator:
     def __init__(
         self,
         book: AllocationBook,
-        resources: Mapping[str, Resource],
         topology: Topology,
         tickets: Iterator[int],
         pre_starts: PreStartCalls,
@@ -47,14 +41,15 @@ class Allocator:
     ) -> None:
         self.is_held_back = is_held_back
         self._book = book
-        self._resources = resources
         self._topology = topology
         self._tickets = tickets
         self._pre_starts = pre_starts
         # pods that lack devices of some resource, in progress or not
-        self._unallocated: dict[str, Pod] = {}
-        self._pending: dict[str, PendingAllocation] = {}
-        self._in_progress: dict[str, PodAllocation] = {}
+        self.unallocated: dict[str, Pod] = {}
+        # why a pod has no devices yet, unless a plugin call for it is in flight; failed calls also while they are retried
+        self.pending: dict[str, PendingAllocation] = {}
+        # a plugin call is in flight
+        self.in_progress: dict[str, PodAllocation] = {}
         self._by_ticket: dict[int, PodAllocation] = {}
         # by pod UID: the resource names for which UnknownResource was returned
         self._reported_unknown: dict[str, set[str]] = {}
@@ -63,22 +58,22 @@ class Allocator:
 
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
         """A pod that requests extended resources is new or has changed. A transaction in progress continues as it began."""
-        if pod.uid in self._in_progress:
+        if pod.uid in self.in_progress:
             return []
-        self._unallocated[pod.uid] = pod
+        self.unallocated[pod.uid] = pod
         return self._begin(pod, now)
 
     def pod_terminating(self, pod_uid: str) -> list[Effect]:
         """The pod gets no more devices. The response of a call in flight is still processed."""
-        self._unallocated.pop(pod_uid, None)
-        pending = self._pending.pop(pod_uid, None)
+        self.unallocated.pop(pod_uid, None)
+        pending = self.pending.pop(pod_uid, None)
         return [Publish(pending.resource_name)] if pending is not None else []
 
     def pod_ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The pod has finished or is no longer in the API: its transaction in progress is rolled back."""
         effects = self.pod_terminating(pod_uid)
         self._reported_unknown.pop(pod_uid, None)
-        current = self._in_progress.get(pod_uid)
+        current = self.in_progress.get(pod_uid)
         if current is not None:
             effects += self.reconsider(self._roll_back(current), now)
         return effects
@@ -90,13 +85,13 @@ class Allocator:
         """
         changed = frozenset(resource_names)
         effects: list[Effect] = []
-        for uid, pod in list(self._unallocated.items()):
-            pending = self._pending.get(uid)
+        for uid, pod in list(self.unallocated.items()):
+            pending = self.pending.get(uid)
             if pending is not None:
                 is_due = pending.is_affected_by(changed) and pending.is_due(now)
             else:
                 is_due = not changed.isdisjoint(request.resource_name for request in pod.device_requests)
-            if uid == but or uid in self._in_progress or not is_due:
+            if uid == but or uid in self.in_progress or not is_due:
                 continue
             effects += self._begin(pod, now)
         return effects
@@ -104,23 +99,10 @@ class Allocator:
     def retry(self, now: float) -> list[Effect]:
         """Retry every pod whose backoff after a plugin's error has passed."""
         effects: list[Effect] = []
-        for uid, pending in list(self._pending.items()):
-            if pending.retry_at is not None and pending.is_due(now) and uid in self._unallocated:
-                effects += self._begin(self._unallocated[uid], now)
+        for uid, pending in list(self.pending.items()):
+            if pending.retry_at is not None and pending.is_due(now) and uid in self.unallocated:
+                effects += self._begin(self.unallocated[uid], now)
         return effects
-
-    def next_deadline(self) -> float | None:
-        return min((p.retry_at for p in self._pending.values() if p.retry_at is not None), default=None)
-
-    def pending(self) -> Iterable[PendingAllocation]:
-        return self._pending.values()
-
-    def pending_of(self, pod_uid: str) -> PendingAllocation | None:
-        return self._pending.get(pod_uid)
-
-    def in_progress(self) -> Collection[str]:
-        """UIDs of the pods for which a plugin call is in flight."""
-        return self._in_progress.keys()
 
     # -- responses of plugins -----------------------------------------------------------------------------------------
 
@@ -137,10 +119,10 @@ class Allocator:
         current = self._by_ticket.pop(ticket, None)
         if current is None or current.request is None:
             return []
-        if current.has_lost_device(self._resources):
+        if current.has_lost_device(current.request):
             # checked against the devices listed at the response: one may have gone since the call
             return self._restart(current, now, use_preferred=current.use_preferred)
-        current.complete(self._resources[current.request.resource_name], response)
+        current.complete(current.request, response)
         return self._advance(current, now)
 
     def allocate_failed(self, ticket: int, message: str, now: float) -> list[Effect]:
@@ -148,8 +130,7 @@ class Allocator:
         current = self._by_ticket.pop(ticket, None)
         if current is None or current.request is None:
             return []
-        failed = pending_allocation(current.pod, current.request, Reason.ALLOCATE_FAILED, message)
-        return self._give_up(current, failed.retried_after(self._pending.get(current.pod.uid), now), now)
+        return self._retry_later(current, current.pending(current.request, Reason.ALLOCATE_FAILED, message), now)
 
     # -- one transaction ----------------------------------------------------------------------------------------------
 
@@ -158,22 +139,22 @@ class Allocator:
         requests, effects = self._known_requests(pod)
         if not requests or self.is_held_back:
             return effects
-        earlier = self._pending.get(pod.uid)
+        earlier = self.pending.get(pod.uid)
         if earlier is not None and earlier.retry_at is not None:
             # This is the retry; the number of attempts is kept.
-            self._pending[pod.uid] = replace(earlier, retry_at=None)
-        current = PodAllocation(pod, requests, use_preferred=use_preferred)
+            self.pending[pod.uid] = replace(earlier, retry_at=None)
+        current = PodAllocation(pod, requests, self._book, use_preferred=use_preferred)
         # Checked before any plugin is called, so that two pods that want the same pair of devices never chase each other.
-        shortage = current.shortage(self._resources, self._book)
+        shortage = current.shortage()
         if shortage is not None:
             return effects + self._set_pending(shortage)
-        unaligned = first_unaligned(self._topology, current, self._resources, self._book)
+        unaligned = first_unaligned(self._topology, current)
         if unaligned is not None:
             return effects + self._set_pending(_unaligned(current, unaligned))
-        self._in_progress[pod.uid] = current
+        self.in_progress[pod.uid] = current
         if earlier is not None and earlier.attempts == 0:
             # What the pod waited for is available now, and the plugin call may take its time.
-            del self._pending[pod.uid]
+            del self.pending[pod.uid]
             effects.append(Publish(earlier.resource_name))
         return effects + self._advance(current, now)
 
@@ -183,7 +164,7 @@ class Allocator:
         effects: list[Effect] = []
         for request in pod.device_requests:
             name = request.resource_name
-            if name in self._resources:
+            if name in self._book.resources:
                 requests.append(request)
             elif name not in (reported := self._reported_unknown.setdefault(pod.uid, set())):
                 reported.add(name)
@@ -191,16 +172,14 @@ class Allocator:
         return requests, effects
 
     def _advance(self, current: PodAllocation, now: float) -> list[Effect]:
-        changed = current.skip_met(self._book)
+        changed = current.skip_met()
         request = current.request
         if request is None:
             return self._commit(current, now)
         if changed is not None:
             held = len(changed.device_ids)
             message = f"container {request.container} changed its request from {held} to {request.count}"
-            return self._give_up(
-                current, pending_allocation(current.pod, request, Reason.CHANGED_REQUEST, message), now
-            )
+            return self._give_up(current, current.pending(request, Reason.CHANGED_REQUEST, message), now)
         return self._choose(current, request, now)
 
     def _choose(
@@ -210,41 +189,34 @@ class Allocator:
 
         preferred: GetPreferredAllocation's response; None where the plugin was not asked yet.
         """
-        resource = self._resources[request.resource_name]
-        reusable = current.reusable(resource)
-        free = resource.free(self._book.holders(request.resource_name))
+        resource = self._book.resources[request.resource_name]
+        reusable, free = current.reusable(resource), resource.free()
         missing = max(request.count - len(reusable), 0)
         if missing > len(free) or not resource.is_ready:
-            return self._give_up(current, short_of_devices(current.pod, request, resource, missing), now)
-        if not align(self._topology, current, self._resources, self._book):
+            return self._give_up(current, current.short(request, missing), now)
+        if not align(self._topology, current):
             return self._misaligned(current, request, now)
         selection = select(resource.devices, request.count, reusable, free, current.affinities.get(request.container))
         asks = resource.options.get_preferred_allocation_available and current.use_preferred
         if selection.missing > 0 and preferred is None and asks:
-            return [self._call_preferred(current, resource, selection)]
+            call = self._new_call(current, resource)
+            return [CallPreferred(*call, selection.candidates(), selection.taken, selection.count)]
         current.reserve(resource, selection.completed(preferred or ()))
-        assert resource.endpoint is not None
-        return [CallAllocate(self._new_ticket(current), resource.name, resource.endpoint, current.chosen)]
+        return [CallAllocate(*self._new_call(current, resource), current.chosen)]
 
-    def _call_preferred(self, current: PodAllocation, resource: Resource, selection: Selection) -> CallPreferred:
+    def _new_call(self, current: PodAllocation, resource: Resource) -> tuple[int, str, int]:
+        """Ticket, resource name and endpoint of a new call."""
         assert resource.endpoint is not None
-        ticket = self._new_ticket(current)
-        return CallPreferred(
-            ticket, resource.name, resource.endpoint, selection.candidates(), selection.taken, selection.count
-        )
-
-    def _new_ticket(self, current: PodAllocation) -> int:
         current.ticket = next(self._tickets)
         self._by_ticket[current.ticket] = current
-        return current.ticket
+        return current.ticket, resource.name, resource.endpoint
 
     def _misaligned(self, current: PodAllocation, request: DeviceRequest, now: float) -> list[Effect]:
         """The rehearsal succeeded, but then preferred devices or other pods took the near ones."""
         if current.use_preferred:
             # Choose as in the rehearsal. If that is no longer possible, the new rehearsal fails.
             return self._restart(current, now, use_preferred=False)
-        failed = _unaligned(current, request)
-        return self._give_up(current, failed.retried_after(self._pending.get(current.pod.uid), now), now)
+        return self._retry_later(current, _unaligned(current, request), now)
 
     def _commit(self, current: PodAllocation, now: float) -> list[Effect]:
         pod, allocated = current.pod, current.allocated
@@ -253,50 +225,49 @@ class Allocator:
         self._roll_back(current)
         unmet = [r for r in pod.device_requests if self._book.of(pod.uid, r.container, r.resource_name) is None]
         if not unmet:
-            self._unallocated.pop(pod.uid, None)
+            self.unallocated.pop(pod.uid, None)
         touched = {allocation.resource_name for allocation in allocated}
-        was_pending = self._pending.pop(pod.uid, None)
+        was_pending = self.pending.pop(pod.uid, None)
         if was_pending is not None:
             touched.add(was_pending.resource_name)
         effects: list[Effect] = [SaveCheckpoint(durable=True)] if allocated else []
         effects += [Publish(name) for name in sorted(touched)]
-        calls = [a for a in allocated if self._resources[a.resource_name].options.pre_start_required]
+        calls = [a.key for a in allocated if self._book.resources[a.resource_name].options.pre_start_required]
         if calls:
-            self._pre_starts.require((a.pod_uid, a.container, a.resource_name) for a in calls)
-            effects += self._pre_starts.due(self._book, self._resources, now)
+            self._pre_starts.require(calls)
+            effects += self._pre_starts.due(now)
         # The pod may request a resource that was registered during its transaction.
-        continues = pod.uid in self._unallocated and any(r.resource_name in self._resources for r in unmet)
+        continues = pod.uid in self.unallocated and any(r.resource_name in self._book.resources for r in unmet)
         return effects + self._begin(pod, now) if continues else effects
 
     def _roll_back(self, current: PodAllocation) -> frozenset[str]:
         """End a transaction: release its reservations (committed devices are held by then). Returns their resource names."""
-        self._in_progress.pop(current.pod.uid, None)
+        self.in_progress.pop(current.pod.uid, None)
         if current.ticket is not None:
             self._by_ticket.pop(current.ticket, None)
-        freed = set()
-        for resource_name, device_id in current.reserved():
-            self._resources[resource_name].reserved.pop(device_id, None)
-            freed.add(resource_name)
-        return frozenset(freed)
+        return current.release()
 
     def _restart(self, current: PodAllocation, now: float, *, use_preferred: bool) -> list[Effect]:
         """The transaction lost devices it relied on: begin again, unless its pod is terminating meanwhile."""
         freed = self._roll_back(current)
         uid = current.pod.uid
-        pod = self._unallocated.get(uid)
+        pod = self.unallocated.get(uid)
         effects = self._begin(pod, now, use_preferred=use_preferred) if pod is not None else []
         return effects + self.reconsider(freed, now, but=uid)
+
+    def _retry_later(self, current: PodAllocation, failed: PendingAllocation, now: float) -> list[Effect]:
+        return self._give_up(current, failed.retried_after(self.pending.get(current.pod.uid), now), now)
 
     def _give_up(self, current: PodAllocation, failed: PendingAllocation, now: float) -> list[Effect]:
         """The transaction cannot continue: its pod becomes pending, and others that need what it had reserved are retried."""
         freed = self._roll_back(current)
         # a pod that is terminating meanwhile is not pending
-        effects = self._set_pending(failed) if failed.pod_uid in self._unallocated else []
+        effects = self._set_pending(failed) if failed.pod_uid in self.unallocated else []
         return effects + self.reconsider(freed, now, but=failed.pod_uid)
 
     def _set_pending(self, pending: PendingAllocation) -> list[Effect]:
-        before = self._pending.get(pending.pod_uid)
-        self._pending[pending.pod_uid] = pending
+        before = self.pending.get(pending.pod_uid)
+        self.pending[pending.pod_uid] = pending
         names = {pending.resource_name} | ({before.resource_name} if before else set())
         return [] if before == pending else [Publish(name) for name in sorted(names)]
 
@@ -304,5 +275,5 @@ class Allocator:
 def _unaligned(current: PodAllocation, request: DeviceRequest) -> PendingAllocation:
     """Pending until any of the pod's resources changes: near devices of one are useless without those of another."""
     message = f"container {request.container}: {UNALIGNED}"
-    unaligned = pending_allocation(current.pod, request, Reason.TOPOLOGY_AFFINITY, message)
+    unaligned = current.pending(request, Reason.TOPOLOGY_AFFINITY, message)
     return replace(unaligned, others=frozenset(r.resource_name for r in current.requests))

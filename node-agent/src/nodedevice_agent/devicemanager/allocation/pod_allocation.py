@@ -9,7 +9,7 @@ Source: kubelet device manager, devicesToAllocate (order of choice, reuse of ini
 leaks when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from nodedevice_api.names import Reason
@@ -60,34 +60,13 @@ class PendingAllocation:
         return replace(self, attempts=attempts, retry_at=now + retry_seconds(attempts))
 
 
-def pending_allocation(pod: Pod, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
-    """Pending until something changes; no retry timer."""
-    return PendingAllocation(pod.uid, request.container, request.resource_name, reason, message)
-
-
-def short_of_devices(pod: Pod, request: DeviceRequest, resource: Resource, missing: int) -> PendingAllocation:
-    """Pending because `missing` devices of the resource cannot be had now."""
-    return pending_allocation(pod, request, *_shortage(resource, missing))
-
-
-def _shortage(resource: Resource, missing: int) -> tuple[str, str]:
-    """Reason and message."""
-    if resource.state is not EndpointState.RUNNING:
-        return Reason.ENDPOINT_STOPPED, f"the device plugin of {resource.name} is not connected"
-    if not resource.are_cordons_synced:
-        return Reason.CORDONS_NOT_SYNCED, f"the cordons of {resource.name} on this node are not synced yet"
-    if not resource.is_live:
-        return Reason.DEVICE_LIST_PENDING, f"the device plugin of {resource.name} has not listed its devices yet"
-    # The number of free devices changes while the pod is pending, and the status shows it beside this message.
-    return Reason.NOT_ENOUGH_DEVICES, f"{missing} of {resource.name} needed, but fewer are available"
-
-
 @dataclass(slots=True)
 class PodAllocation:
     """The devices chosen and allocated for a pod so far."""
 
     pod: Pod
     requests: list[DeviceRequest]
+    book: AllocationBook
     # the ticket of the call in flight, if any, and the devices it concerns
     ticket: int | None = None
     chosen: tuple[str, ...] = ()
@@ -105,7 +84,26 @@ class PodAllocation:
     def __post_init__(self) -> None:
         self.request = self.requests[0] if self.requests else None
 
-    def shortage(self, resources: Mapping[str, Resource], book: AllocationBook) -> PendingAllocation | None:
+    def pending(self, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
+        """Pending until something changes; no retry timer."""
+        return PendingAllocation(self.pod.uid, request.container, request.resource_name, reason, message)
+
+    def short(self, request: DeviceRequest, missing: int) -> PendingAllocation:
+        """Pending because `missing` devices of the resource cannot be had now."""
+        name, resource = request.resource_name, self.book.resources[request.resource_name]
+        if resource.state is not EndpointState.RUNNING:
+            return self.pending(request, Reason.ENDPOINT_STOPPED, f"the device plugin of {name} is not connected")
+        if not resource.are_cordons_synced:
+            message = f"the cordons of {name} on this node are not synced yet"
+            return self.pending(request, Reason.CORDONS_NOT_SYNCED, message)
+        if not resource.is_live:
+            message = f"the device plugin of {name} has not listed its devices yet"
+            return self.pending(request, Reason.DEVICE_LIST_PENDING, message)
+        # The number of free devices changes while the pod is pending, and the status shows it beside this message.
+        message = f"{missing} of {name} needed, but fewer are available"
+        return self.pending(request, Reason.NOT_ENOUGH_DEVICES, message)
+
+    def shortage(self) -> PendingAllocation | None:
         """The first request that cannot be met in the current state, as a pending allocation; None when all can be met.
 
         Only counts devices, chooses none; requests that are met already cost nothing.
@@ -115,33 +113,31 @@ class PodAllocation:
         will_be_reusable: dict[str, int] = {}
         for request in self.requests:
             name = request.resource_name
-            resource, mine = resources[name], held_by_init.setdefault(name, set())
-            held = book.of(self.pod.uid, request.container, name)
+            resource, mine = self.book.resources[name], held_by_init.setdefault(name, set())
+            held = self.book.of(self.pod.uid, request.container, name)
             if held is not None:
                 _update_reusable(mine, request, held.device_ids)
                 continue
             if name not in free:
-                free[name] = resource.free_count(book.holders(name))
+                free[name] = resource.free_count()
             # an init container's device that has become unhealthy is not used again
             usable = sum(map(resource.is_usable, mine)) + will_be_reusable.get(name, 0)
             reused = min(request.count, usable)
             fresh = request.count - reused
             if fresh > free[name] or not resource.is_ready:
-                return short_of_devices(self.pod, request, resource, fresh)
+                return self.short(request, fresh)
             free[name] -= fresh
             gained = fresh if request.kind is ContainerKind.INIT else -reused
             will_be_reusable[name] = will_be_reusable.get(name, 0) + gained
         return None
 
-    def skip_met(self, book: AllocationBook) -> Allocation | None:
+    def skip_met(self) -> Allocation | None:
         """Advance past requests that are met already. Returns the first allocation of another count than requested, if any."""
         while (request := self.request) is not None:
-            held = book.of(self.pod.uid, request.container, request.resource_name)
-            if held is None:
-                return None
-            if len(held.device_ids) != request.count:
+            held = self.book.of(self.pod.uid, request.container, request.resource_name)
+            if held is None or len(held.device_ids) != request.count:
                 return held
-            self._advance_past(request, held.device_ids)
+            self.advance(request, held.device_ids)
         return None
 
     def reusable(self, resource: Resource) -> tuple[str, ...]:
@@ -151,44 +147,38 @@ class PodAllocation:
     def reserve(self, resource: Resource, device_ids: Iterable[str]) -> None:
         """Choose these for the current request; those that the pod does not have yet are reserved for it."""
         self.chosen = tuple(sorted(device_ids))
-        mine = self._reserved.setdefault(resource.name, set())
-        reusable = self._reusable.get(resource.name, set())
-        for device_id in self.chosen:
-            if device_id not in reusable:
-                resource.reserved[device_id] = self.pod.uid
-                mine.add(device_id)
+        new = set(self.chosen).difference(self._reusable.get(resource.name, ()))
+        self._reserved.setdefault(resource.name, set()).update(new)
+        resource.reserved.update(dict.fromkeys(new, self.pod.uid))
 
-    def complete(self, resource: Resource, response: AllocateResponse) -> None:
+    def complete(self, request: DeviceRequest, response: AllocateResponse) -> None:
         """The plugin has allocated the chosen devices for the current request."""
-        request = self.request
-        assert request is not None
-        ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen))
         container, name = request.container, request.resource_name
+        ids_by_numa = by_numa(self.chosen, self.book.resources[name].numa_nodes(self.chosen))
         self.allocated.append(Allocation(self.pod.uid, container, name, ids_by_numa, response.octets, response.edits))
         self.ticket = None
-        self.advance()
+        self.advance(request, self.chosen)
 
-    def advance(self) -> None:
+    def advance(self, request: DeviceRequest, device_ids: tuple[str, ...]) -> None:
         """The current request has its devices; continue with the next one."""
-        assert self.request is not None
-        self._advance_past(self.request, self.chosen)
-
-    def has_lost_device(self, resources: Mapping[str, Resource]) -> bool:
-        """Whether a device that was chosen so far, allocated or not, has become unusable."""
-        asked = [] if self.request is None else [(self.request.resource_name, self.chosen)]
-        all_chosen = (*asked, *((done.resource_name, done.device_ids) for done in self.allocated))
-        return any(not resources[name].is_usable(i) for name, device_ids in all_chosen for i in device_ids)
-
-    def reserved(self) -> Iterable[tuple[str, str]]:
-        """Every (resource name, device ID) that this transaction reserved."""
-        for resource_name, device_ids in self._reserved.items():
-            for device_id in device_ids:
-                yield resource_name, device_id
-
-    def _advance_past(self, request: DeviceRequest, device_ids: tuple[str, ...]) -> None:
         _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
         self._position += 1
         self.request = self.requests[self._position] if self._position < len(self.requests) else None
+
+    def has_lost_device(self, request: DeviceRequest) -> bool:
+        """Whether a device that was chosen so far, allocated or for the current request, has become unusable."""
+        chosen = [
+            (request.resource_name, self.chosen),
+            *((done.resource_name, done.device_ids) for done in self.allocated),
+        ]
+        return any(not self.book.resources[name].is_usable(i) for name, device_ids in chosen for i in device_ids)
+
+    def release(self) -> frozenset[str]:
+        """Release every device that this transaction reserved. Returns their resource names."""
+        for name, device_ids in self._reserved.items():
+            for device_id in device_ids:
+                self.book.resources[name].reserved.pop(device_id, None)
+        return frozenset([name for name, device_ids in self._reserved.items() if device_ids])
 
 
 def _update_reusable(reusable: set[str], request: DeviceRequest, device_ids: Iterable[str]) -> None:

@@ -2,13 +2,14 @@
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import AllocationBook, by_numa
+from nodedevice_agent.devicemanager.resource import Resource
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by
 
 
 def book(*entries: tuple[str, str, tuple[str, ...]]) -> AllocationBook:
     """From (pod uid, container, device IDs)."""
-    filled = AllocationBook()
+    filled = AllocationBook({name: Resource(name) for name in (GPU, NIC)})
     for uid, container, ids in entries:
         filled.add(held_by(uid, *ids, container=container))
     return filled
@@ -16,29 +17,29 @@ def book(*entries: tuple[str, str, tuple[str, ...]]) -> AllocationBook:
 
 def test_two_containers_of_one_pod_may_have_the_same_device() -> None:
     filled = book(("a", "init", ("d0", "d1")), ("a", "main", ("d0",)))
-    assert filled.holders(GPU) == {"d0": "a", "d1": "a"}
+    assert filled.resources[GPU].holders == {"d0": "a", "d1": "a"}
 
 
 def test_rejects_a_device_of_another_pod_and_adds_nothing() -> None:
     filled = book(("a", "main", ("d1",)))
     with pytest.raises(ValueError, match="d1 is held by pod a"):
         filled.add(held_by("b", "d0", "d1"))
-    assert filled.holders(GPU) == {"d1": "a"}
-    assert filled.pod_uids() == {"a"}
+    assert filled.resources[GPU].holders == {"d1": "a"}
+    assert filled.by_pod.keys() == {"a"}
 
 
 @pytest.mark.kubelet("scenario 53")
 def test_the_same_id_of_two_resources_are_two_devices() -> None:
     filled = book(("a", "main", ("d0",)))
     filled.add(held_by("b", "d0", name=NIC))
-    assert (filled.holders(GPU), filled.holders(NIC)) == ({"d0": "a"}, {"d0": "b"})
+    assert (filled.resources[GPU].holders, filled.resources[NIC].holders) == ({"d0": "a"}, {"d0": "b"})
 
 
 def test_release_removes_all_of_a_pod_and_nothing_else() -> None:
     filled = book(("a", "init", ("d0",)), ("a", "main", ("d0",)), ("b", "main", ("d1",)))
     filled.add(held_by("a", "n0", name=NIC))
     assert filled.release("a") == {GPU, NIC}
-    assert filled.holders(GPU) == {"d1": "b"}
+    assert filled.resources[GPU].holders == {"d1": "b"}
     assert filled.release("a") == frozenset()
 
 
@@ -47,16 +48,9 @@ def test_releasing_is_reported_once_and_ends_with_the_release() -> None:
     assert filled.set_releasing("a", 7.0) == {GPU}
     assert filled.set_releasing("a", 8.0) == frozenset()
     assert filled.set_releasing("stranger", 7.0) == frozenset()
-    assert filled.is_releasing("a")
+    assert filled.releasing == {"a": 7.0}
     filled.release("a")
-    assert not filled.is_releasing("a")
-
-
-@pytest.mark.kubelet("scenario 53")
-def test_holders_is_a_read_only_view() -> None:
-    filled = book(("a", "main", ("d0",)))
-    with pytest.raises(TypeError):
-        filled.holders(GPU)["d1"] = "b"  # type: ignore[index]
+    assert filled.releasing == {}
 
 
 def test_entries_of_a_resource_are_sorted_by_pod_and_container() -> None:

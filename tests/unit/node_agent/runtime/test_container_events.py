@@ -276,6 +276,17 @@ class TestDevicesNotInjected:
         scenario.run(pod("p", gpu=1))
         return scenario
 
+    def test_the_end_of_one_is_published_while_another_of_its_ended_pod_runs(self) -> None:
+        scenario = connected(2)
+        scenario.run(pod("p", asking("a", gpu=1), asking("b", gpu=1)))
+        scenario.create("p", "a")
+        scenario.start(without := container("p", "b"), "p")
+        scenario.gone("p")
+        scenario.passes(1)
+        assert self.without(scenario, name="b")
+        assert published(scenario.end(without, "p")) == {GPU}
+        assert not self.without(scenario, name="b")
+
     def test_a_marked_container_has_its_devices(self) -> None:
         scenario = connected()
         scenario.run(pod("p", gpu=1))

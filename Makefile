@@ -92,9 +92,18 @@ conformance: setup ## The kubelet's own device manager beside ours: random seque
 	ORACLE_SEQUENCES=$${ORACLE_SEQUENCES:-2400} $(BIN)/pytest -q --kubelet-rows tests/conformance tests/unit tests/integration
 
 .PHONY: test
-test: setup ## All tests, fast ones first, with a real control plane (built once)
-	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring tests/integration tests/robustness/crash tests/e2e \
-	  --ignore tests/e2e/real_node --ignore tests/e2e/chart
+test: setup ## All tests: test-1 and test-2 side by side, as tests mostly wait; their output is printed as each ends
+	@mkdir -p build; echo "two runs side by side; to follow them: tail -f build/test-1.log build/test-2.log"
+	@printf '%s\n' 1 2 | xargs -P 2 -I% sh -c '$(MAKE) --no-print-directory test-% >build/test-%.log 2>&1; status=$$?; cat build/test-%.log; exit $$status'
+
+.PHONY: test-1
+test-1: setup ## One half: each part by itself, fast tests first; chart, dashboards, crashes (with a control plane, built once)
+	$(BIN)/pytest --durations=25 tests/unit tests/conformance tests/nvml tests/robustness/fuzz tests/hack tests/chart tests/monitoring \
+	  tests/robustness/crash
+
+.PHONY: test-2
+test-2: setup ## The other half: both programs on a control plane of its own; demos, pages
+	$(BIN)/pytest --durations=25 tests/integration tests/e2e --ignore tests/e2e/real_node --ignore tests/e2e/chart
 
 .PHONY: e2e
 e2e: setup ## From nothing, as root: `helm install` with our images, then pods on a real node: containerd, kubelet (E2E_ROUNDS)

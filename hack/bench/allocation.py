@@ -19,8 +19,6 @@ import grpc.aio
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from prometheus_client import REGISTRY
 
@@ -28,6 +26,7 @@ from hack.bench.load import PODS
 from hack.bench.results import Result, judged, ratio, result, worst
 from hack.cluster.processes.processes import Process
 from tests.fakes.device_manager import OPTIONS
+from tests.fakes.hosted_manager import Hosted, running
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import DevicePluginAsyncStub
@@ -38,42 +37,28 @@ _BURSTS = 50
 _PATIENCE_SECONDS = 30
 
 
-class Node:
+class Node(Hosted):
     """A plugin host with one plugin. changed_at: when something last changed that would be published, by perf_counter."""
 
-    def __init__(self, folder: Path, directory: PluginDirectory) -> None:
-        self.folder = folder
-        self.manager = DeviceManager(asyncio.get_running_loop().time())
-        self.changed = asyncio.Event()
-        self.changed_at = 0.0
-        self.host = PluginHost(self.manager, folder, directory, self._change)
+    changed_at = 0.0
 
     @property
     def held(self) -> int:
         return len(self.manager.resources[_NAME].holders)
 
     def see(self, uid: str) -> None:
-        pod = Pod(uid, "default", uid, (Container("main", limits={_NAME: 1}),))
-        self.host.do(self.manager.pod_seen(pod, self.host.now()))
-
-    def end(self, uid: str) -> None:
-        self.host.do(self.manager.pod_gone(uid, self.host.now()))
+        self.pod_seen(Pod(uid, "default", uid, (Container("main", limits={_NAME: 1}),)))
 
     async def until_held(self, count: int) -> None:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while self.held != count:
-                self.changed.clear()
-                await self.changed.wait()
+        await self.until(lambda: self.held == count)
 
-    def _change(self, resource_name: str) -> None:
+    def resource_changed(self, resource_name: str) -> None:
         self.changed_at = time.perf_counter()
-        self.changed.set()
+        super().resource_changed(resource_name)
 
     async def until_listed(self) -> None:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while _NAME not in self.manager.resources or not self.manager.resources[_NAME].is_live:
-                self.changed.clear()
-                await self.changed.wait()
+        known = self.manager.resources
+        await self.until(lambda: _NAME in known and known[_NAME].is_live)
 
 
 def allocation(folder: Path) -> dict[str, Result]:
@@ -84,7 +69,7 @@ async def _measure(folder: Path) -> dict[str, Result]:
     async with _node(folder) as node:
         results = await _against_bare_parts(node)
         for number in range(PODS):
-            node.end(f"uid-{number}")
+            node.pod_gone(f"uid-{number}")
         results["checkpoint_writes_110_pods"] = await _bursts(node)
     return results
 
@@ -127,7 +112,7 @@ async def _bursts(node: Node) -> Result:
         await node.host.saved()
         measured.append(_writes_so_far() - before)
         for number in range(PODS):
-            node.end(f"burst-{burst}-{number}")
+            node.pod_gone(f"burst-{burst}-{number}")
     return result(measured, "writes", PODS / 5)
 
 
@@ -164,30 +149,16 @@ async def _node(folder: Path) -> AsyncIterator[Node]:
     plugin_dir = folder / "plugins"
     command = [sys.executable, "-m", "tests.fakes.plugin_process", "--plugin-dir", str(plugin_dir)]
     plugin = Process("device plugin", [*command, "--resource", _NAME, "--count", str(PODS)], folder / "plugin.log")
-    with PluginDirectory.take(plugin_dir) as directory:
-        node = Node(folder, directory)
-        serving = asyncio.create_task(_serve(node))
-        try:
-            await node.host.is_serving.wait()
+    node = Node(folder, plugin_dir, DeviceManager(asyncio.get_running_loop().time()))
+    try:
+        async with running(node):
             plugin.start()
             await node.until_listed()
             # an allocation before the measured ones, so that connection and code are warm
             node.see("warm")
             await node.until_held(1)
             await node.host.saved()
-            node.end("warm")
+            node.pod_gone("warm")
             yield node
-        finally:
-            plugin.kill()
-            serving.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await serving
-
-
-async def _serve(node: Node) -> None:
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            await node.host.start(tasks)
-            await asyncio.Event().wait()
     finally:
-        await node.host.drain()
+        plugin.kill()

@@ -17,7 +17,6 @@ import threading
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import aiohttp
@@ -89,9 +88,7 @@ class FaultProxy:
         assert self._is_up.wait(10)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
 

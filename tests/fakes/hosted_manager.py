@@ -3,77 +3,156 @@
     async with hosted(folder) as manager:
         await plugin.register(); await manager.until(lambda: manager.available("example.com/fake") == 2)
 
-Everything a restart reads is in the folder: enter it again and it is the agent that starts anew.
+    async with mirroring(folder) as node:                   of a node whose kubelet allocates
+        await plugin.start(node.plugin_dir); await plugin.register()
+
+Everything a restart reads is in the folder: enter it again and it is the agent that restarts.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
+from nodedevice_agent.devicemanager.allocation.topology import Topology
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.pods import Pod
+from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.kubelet.backend import KubeletBackend
+from nodedevice_agent.kubelet.directory import KubeletDirectory
+from nodedevice_agent.kubelet.mirror import Mirror
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 30
 
 
-class HostedManager:
-    """`published`: the snapshots that the API would have been told, in order; none of a resource that is settling."""
+class Hosted:
+    """A device manager behind the host of its plugins."""
+
+    def __init__(
+        self, folder: Path, plugin_dir: Path, manager: DeviceManager, sockets: Iterable[PluginSocket] = ()
+    ) -> None:
+        self.folder, self.plugin_dir, self.manager = folder, plugin_dir, manager
+        self.directory = PluginDirectory.take(plugin_dir)
+        self.host = PluginHost(manager, folder, self.directory, self.resource_changed, sockets)
+        self.happened = asyncio.Event()
+
+    def resource_changed(self, resource_name: str) -> None:
+        self.happened.set()
+
+    def pods(self, *pods: Pod) -> None:
+        """These are the node's pods, as the API has them."""
+        self.host.do(self.manager.pods_synced(pods, self.host.now()))
+
+    def pod_seen(self, pod: Pod) -> None:
+        self.host.do(self.manager.pod_seen(pod, self.host.now()))
+
+    def pod_gone(self, uid: str) -> None:
+        self.host.do(self.manager.pod_gone(uid, self.host.now()))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until this holds; checked whenever a resource changes."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not holds():
+                self.happened.clear()
+                await self.happened.wait()
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        await self.host.start(tasks)
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self.start(tasks)
+                tasks.create_task(asyncio.Event().wait())
+        finally:
+            await self.host.drain()
+
+
+class HostedManager(Hosted):
+    """`published`: the snapshots that the API would have received, in order; none of a resource that is settling."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self.folder = folder
-        self.plugin_dir = folder / "plugins"
-        self.directory = PluginDirectory.take(self.plugin_dir)
         checkpoint = checkpoint_file.read(folder)
-        self.manager = DeviceManager(
-            asyncio.get_running_loop().time(), checkpoint and with_edits(checkpoint), **options
-        )
-        sockets = checkpoint.sockets if checkpoint else ()
+        manager = DeviceManager(asyncio.get_running_loop().time(), checkpoint and with_edits(checkpoint), **options)
         self.published: list[Snapshot] = []
-        self._happened = asyncio.Event()
-        self.host = PluginHost(self.manager, folder, self.directory, self._changed, sockets)
+        super().__init__(folder, folder / "plugins", manager, checkpoint.sockets if checkpoint else ())
 
     def available(self, resource_name: str) -> int:
         """How many devices could be given out; -1 for a resource that is not known."""
         known = resource_name in self.manager.resources
         return snapshot(self.manager, resource_name).available if known else -1
 
-    def pods(self, *pods: Pod) -> None:
-        """These are the node's pods."""
-        self.host.do(self.manager.pods_synced(pods, self.host.now()))
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until this holds; looked at whenever a resource changes."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not holds():
-                self._happened.clear()
-                await self._happened.wait()
-
-    def _changed(self, resource_name: str) -> None:
+    def resource_changed(self, resource_name: str) -> None:
         if not is_settling(self.manager, resource_name):
             self.published.append(snapshot(self.manager, resource_name))
-        self._happened.set()
+        super().resource_changed(resource_name)
+
+
+class Mirroring(Hosted):
+    """`kubelet_dir`: where the test puts a kubelet. `standings`: reasons of the condition Injectable so far, of any resource."""
+
+    def __init__(self, folder: Path, topology: Topology | None = None, grace_seconds: float = 0.0) -> None:
+        self.kubelet_dir = folder / "k"
+        (self.kubelet_dir / "device-plugins").mkdir(parents=True, exist_ok=True)
+        self.mirror = Mirror(asyncio.get_running_loop().time(), checkpoint_file.read(folder), topology=topology)
+        self.standings: list[str] = []
+        super().__init__(folder, folder / "p", self.mirror)
+        kubelet = KubeletDirectory(self.kubelet_dir, self.plugin_dir)
+        self.backend = KubeletBackend(self.mirror, self.host, kubelet, self._stands, grace_seconds)
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        await self.backend.start(tasks)
+        await super().start(tasks)
+
+    def cordon(self, resource_name: str, *device_ids: str) -> None:
+        """These are the administrator's cordons, all of them."""
+        self.host.do(self.mirror.cordoned(resource_name, device_ids, self.host.now()))
+
+    def snapshot(self, resource_name: str) -> Snapshot:
+        return snapshot(self.mirror, resource_name)
+
+    def held(self, resource_name: str) -> dict[str, tuple[str, ...]]:
+        """Device IDs by `uid/container`."""
+        return {f"{a.pod_uid}/{a.container}": a.device_ids for a in self.mirror.book.of_resource(resource_name)}
+
+    async def until_standing(self, resource_name: str, reason: str) -> str:
+        """Wait until the condition Injectable has this reason; returns its message."""
+        await self.until(lambda: self.injectable(resource_name)[1] == reason)
+        return self.injectable(resource_name)[2]
+
+    def injectable(self, resource_name: str) -> tuple[str, str, str]:
+        return self.backend.injectable(self.snapshot(resource_name))
+
+    def resource_changed(self, resource_name: str) -> None:
+        if resource_name in self.mirror.resources:
+            self.backend.resource_changed(resource_name)
+        super().resource_changed(resource_name)
+
+    def _stands(self, resource_name: str) -> None:
+        self.standings.append(self.injectable(resource_name)[1])
+        self.happened.set()
+
+
+_Hosted = TypeVar("_Hosted", bound=Hosted)
 
 
 @asynccontextmanager
-async def hosted(folder: Path, pods: Iterable[Pod] = (), **options: Any) -> AsyncIterator[HostedManager]:
-    """Running until left, and then ended as the agent ends: in order, with everything written. options: of the manager."""
-    found = HostedManager(folder, **options)
+async def running(found: _Hosted) -> AsyncIterator[_Hosted]:
+    """Serving until left, and then ended as the agent ends: in order, with everything written."""
     with found.directory:
-        running = asyncio.create_task(_run(found))
+        running = asyncio.create_task(found.run())
         serving = asyncio.create_task(found.host.is_serving.wait())
         try:
             await asyncio.wait([running, serving], return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 await running
-            found.pods(*pods)
             yield found
         finally:
             serving.cancel()
@@ -82,10 +161,23 @@ async def hosted(folder: Path, pods: Iterable[Pod] = (), **options: Any) -> Asyn
                 await running
 
 
-async def _run(found: HostedManager) -> None:
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            await found.host.start(tasks)
-            tasks.create_task(asyncio.Event().wait())
-    finally:
-        await found.host.drain()
+@asynccontextmanager
+async def hosted(folder: Path, pods: Iterable[Pod] = (), **options: Any) -> AsyncIterator[HostedManager]:
+    """options: of the manager."""
+    async with running(HostedManager(folder, **options)) as found:
+        found.pods(*pods)
+        yield found
+
+
+@asynccontextmanager
+async def mirroring(
+    folder: Path, topology: Topology | None = None, grace_seconds: float = 0.0
+) -> AsyncIterator[Mirroring]:
+    async with running(Mirroring(folder, topology, grace_seconds)) as found:
+        yield found
+
+
+def pod(uid: str, resource_name: str, *counts: int, name: str = "", has_ended: bool = False) -> Pod:
+    """A pod named as its uid unless given; containers c0, c1, ... that ask for so many."""
+    containers = tuple(Container(f"c{index}", limits={resource_name: count}) for index, count in enumerate(counts))
+    return Pod(uid, "default", name or uid, containers, has_ended=has_ended)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self, cast
 
 from nodedevice_agent.nri.mux import Mux, frames
@@ -49,9 +48,7 @@ class FakeRuntime:
         self._server = await asyncio.get_running_loop().create_unix_server(self._accept, str(self.socket))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
         for connection in self.connections:

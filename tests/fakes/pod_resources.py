@@ -7,7 +7,6 @@ async with PodResources(socket) as resources:
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -44,9 +43,7 @@ class PodResources(api_pb2_grpc.PodResourcesListerServicer):
         await self._server.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._server.stop(None)
 
     async def List(self, request: Any, context: Any) -> api_pb2.ListPodResourcesResponse:

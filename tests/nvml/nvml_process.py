@@ -9,7 +9,6 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 # Generous: only a test that fails waits so long.
@@ -57,7 +56,7 @@ class NvmlProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def end(self) -> tuple[int, str]:

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from hack.cluster.build.binaries import find
@@ -72,14 +71,14 @@ class Kubelet:
         self._way = way
         self._process: asyncio.subprocess.Process
         self._is_dead = False
+        # how many lists of a plugin were waited for since the start
+        self._lists = 0
 
     async def __aenter__(self) -> Self:
         await self._spawn()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._kill()
 
     async def start_again(self) -> None:
@@ -133,6 +132,7 @@ class Kubelet:
         return (await self._process.stderr.read()).decode(errors="replace")[:_LAST_WORDS]
 
     async def start(self, machine: Machine, running: Sequence[tuple[str, str]] | None = None) -> None:
+        self._lists = 0
         await self.ask(
             "start",
             policy=machine.policy,
@@ -151,6 +151,12 @@ class Kubelet:
 
     async def listed(self, resource: str, count: int) -> None:
         await self.ask("wait", event="listed", resource=resource, count=count)
+
+    async def until_numbers(self, resource: str, capacity: int, allocatable: int) -> None:
+        """Until it counts so many, checked after each list that it gets; of one plugin alone."""
+        while (await self.numbers()).get(resource) != (capacity, allocatable):
+            self._lists += 1
+            await self.listed(resource, self._lists)
 
     async def ended(self, resource: str, count: int) -> None:
         await self.ask("wait", event="ended", resource=resource, count=count)

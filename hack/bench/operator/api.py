@@ -6,7 +6,6 @@ Knows no kinds of objects. What it costs is not the operator's cost, so it is ke
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -80,7 +79,5 @@ class Api:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import yaml
@@ -101,7 +100,7 @@ class Stack:
             first, *others = undo.enter_context(reserved_ports(1 + len(plugins)))
             operator = operator_program(control_plane, folder, first)
             agents = {
-                name: _agent(control_plane, folder, name, port, plugins[name])
+                name: agent_program(control_plane, _home(folder, name), name, port, plugins=plugins[name])
                 for name, port in zip(plugins, others, strict=True)
             }
             for program in (operator, *agents.values()):
@@ -144,9 +143,7 @@ class Stack:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -159,21 +156,21 @@ def operator_program(control_plane: Cluster, folder: Path, port: int) -> Program
     return Program(Process("nodedevice-operator", command, home / "log"), address, home)
 
 
-def _agent(control_plane: Cluster, folder: Path, node_name: str, port: int, plugins: dict[str, Any]) -> Program:
-    home = _home(folder, node_name)
+def agent_program(control_plane: Cluster, home: Path, node_name: str, port: int, **settings: Any) -> Program:
+    """An agent with its own account's token, not started yet. home: for its files. settings: over the usual ones of its file."""
     kubeconfig = control_plane.service_account_kubeconfig(
         SYSTEM_NAMESPACE, "nodedevice-agent", home / "kubeconfig", node_name=node_name
     )
     address = f"127.0.0.1:{port}"
-    settings = {
+    content = {
         "nodeName": node_name,
         "kubeconfig": str(kubeconfig),
         "pluginDir": str(home / "plugins"),
         "stateDir": str(home),
         "httpAddress": address,
-        "plugins": plugins,
+        **settings,
     }
-    (home / "agent.yaml").write_text(yaml.safe_dump(settings))
+    (home / "agent.yaml").write_text(yaml.safe_dump(content))
     command = [program_path("nodedevice-agent"), "run", "--config", str(home / "agent.yaml")]
     return Program(Process(f"nodedevice-agent of {node_name}", command, home / "log"), address, home)
 

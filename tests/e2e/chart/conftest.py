@@ -1,7 +1,6 @@
 """One cluster for all tests of this folder; each finds it as if the chart had never been there."""
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,7 +12,6 @@ from hack.cluster.node import checks as node_checks
 from hack.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import ChartCluster
 
-Progress = Callable[[str], None]
 _HERE = Path(__file__).parent
 _LOGS = Path(__file__).parents[3] / "build" / "e2e" / "chart"
 
@@ -26,14 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def chart_cluster(pytestconfig: pytest.Config) -> Iterator[ChartCluster]:
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-
-    def progress(line: str) -> None:
-        with capture.global_and_fixture_disabled():
-            print(line, file=sys.stderr, flush=True)
-
+def chart_cluster(progress: Callable[[str], None]) -> Iterator[ChartCluster]:
     # for what holds sockets: a socket's path has a hundred characters at most
     folder = Path(mkdtemp(prefix="nd-"))
     with removed_at_the_end(folder), ChartCluster.start(folder, progress) as cluster:

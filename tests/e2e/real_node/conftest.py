@@ -1,7 +1,6 @@
 """The session's control plane, and a real node for each way in which devices reach containers."""
 
 import shutil
-import sys
 import uuid
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator
@@ -49,18 +48,6 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         under_test: NodeUnderTest = request.getfixturevalue(name)
         under_test.bring_back()
         under_test.remove_pods()
-
-
-@pytest.fixture(scope="session")
-def progress(pytestconfig: pytest.Config) -> Progress:
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-
-    def show(line: str) -> None:
-        with capture.global_and_fixture_disabled():
-            print(line, file=sys.stderr, flush=True)
-
-    return show
 
 
 @pytest.fixture(scope="session")

@@ -18,16 +18,9 @@ class KubeletNode:
 
     def __init__(self, node: AgentNode, kubelet: Kubelet) -> None:
         self.node, self.kubelet = node, kubelet
-        self._lists = 0
 
     def start_agent(self) -> None:
         self.node.start_agent({"--runtime": "kubelet", "--kubelet-dir": str(self.node.folder / "k")})
-
-    async def until_counted(self, capacity: int, allocatable: int) -> None:
-        """Until the kubelet counts so many; looked at after each list that it gets."""
-        while (await self.kubelet.numbers()).get(GPU) != (capacity, allocatable):
-            self._lists += 1
-            await self.kubelet.listed(GPU, self._lists)
 
     async def admitted(self, name: str) -> str:
         """A pod that is bound here and that the kubelet admits. Returns its uid."""
@@ -65,7 +58,7 @@ async def kubelet_node(agent_node: AgentNode) -> AsyncIterator[KubeletNode]:
 async def test_the_allocations_of_the_kubelet_are_published(kubelet_node: KubeletNode) -> None:
     node = kubelet_node.node
     await node.plugin(3)
-    await kubelet_node.until_counted(3, 3)
+    await kubelet_node.kubelet.until_numbers(GPU, 3, 3)
     seen = await node.until(lambda seen: condition(seen, Condition.INJECTABLE)["status"] == "True")
     assert condition(seen, Condition.INJECTABLE)["reason"] == Reason.KUBELET_REGISTERED
     assert seen["agent"]["runtime"] == "kubelet"
@@ -80,20 +73,20 @@ async def test_the_allocations_of_the_kubelet_are_published(kubelet_node: Kubele
 async def test_cordons_reach_the_kubelet(kubelet_node: KubeletNode) -> None:
     node = kubelet_node.node
     await node.plugin(3)
-    await kubelet_node.until_counted(3, 3)
+    await kubelet_node.kubelet.until_numbers(GPU, 3, 3)
     await kubelet_node.admitted("one")
     await node.until_numbers(total=3, allocated=1, available=2)
     await node.edit({"spec": {"cordonedDevices": [{"id": "d0"}, {"id": "d1"}]}})
-    await kubelet_node.until_counted(3, 2)
+    await kubelet_node.kubelet.until_numbers(GPU, 3, 2)
     await node.until_numbers(total=3, allocated=1, available=1)
     await node.delete_pod("one")
-    await kubelet_node.until_counted(3, 1)
+    await kubelet_node.kubelet.until_numbers(GPU, 3, 1)
 
 
 async def test_a_restarted_agent_reads_what_happened_meanwhile(kubelet_node: KubeletNode) -> None:
     node = kubelet_node.node
     plugin = await node.plugin(3)
-    await kubelet_node.until_counted(3, 3)
+    await kubelet_node.kubelet.until_numbers(GPU, 3, 3)
     await kubelet_node.admitted("stays")
     await kubelet_node.admitted("goes")
     await node.until_numbers(total=3, allocated=2, available=1)
@@ -103,7 +96,7 @@ async def test_a_restarted_agent_reads_what_happened_meanwhile(kubelet_node: Kub
     await kubelet_node.return_plugin(plugin)
     seen = await node.until_numbers(total=3, allocated=1, available=2)
     assert holdings(seen) == {"stays/c0": ["d0"]}
-    await kubelet_node.until_counted(3, 3)
+    await kubelet_node.kubelet.until_numbers(GPU, 3, 3)
 
 
 async def test_a_missing_kubelet_is_reported_with_the_remedy(kubelet_node: KubeletNode) -> None:
@@ -129,7 +122,7 @@ async def test_auto_finds_the_kubelet_and_stays_with_it(kubelet_node: KubeletNod
     flags = {"--kubelet-dir": str(node.folder / "k"), "--nri-socket": str(node.folder / "nri.sock")}
     node.start_agent({"--runtime": "auto", **flags})
     await node.plugin(1)
-    await kubelet_node.until_counted(1, 1)
+    await kubelet_node.kubelet.until_numbers(GPU, 1, 1)
     seen = await node.until_numbers(total=1, allocated=0, available=1)
     assert seen["agent"]["runtime"] == "kubelet"
     chosen = await node.agent.until_logged("runtime selected")

@@ -5,10 +5,9 @@ Neither of them can change a device's health while it lives; what a plugin's end
 
 import json
 import shutil
-import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -80,12 +79,9 @@ each = pytest.mark.parametrize("node", [_AS_SAMPLE, _AS_RUST], indirect=True)
 
 
 @pytest.fixture(scope="session")
-def rust_program(pytestconfig: pytest.Config) -> Path:
+def rust_program(progress: Callable[[str], None]) -> Path:
     """The plugin in Rust; built where it is not yet, with a line about it now and then: a silent test run would look hung."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
-        return rust_plugin.program(partial(print, file=sys.stderr, flush=True))
+    return rust_plugin.program(progress)
 
 
 @pytest.fixture

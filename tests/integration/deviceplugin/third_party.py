@@ -1,6 +1,5 @@
 """One node with a real agent process and a third-party device plugin, as the API and the checkpoint show them."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +14,8 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_api.names import node_device_name
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.local.stack import Program
+from hack.cluster.local.stack import Program, agent_program
 from hack.cluster.observe import NodeDevice
 from hack.cluster.processes.processes import Process, reserved_ports
 from hack.cluster.waiting import wait_until
@@ -136,27 +134,10 @@ def plugin_node(control_plane: ControlPlane, name: str, of: ThirdParty, folder: 
         control_plane.add_namespace(name)
         undo.callback(control_plane.remove_namespace, name, grace_seconds=0)
         (port,) = undo.enter_context(reserved_ports(1))
-        agent = _agent(control_plane, name, folder, f"127.0.0.1:{port}")
+        agent = agent_program(control_plane, folder, name, port)
         undo.callback(agent.process.kill)
         agent.start()
         plugin = Process(of.name, of.command(agent.plugin_dir), folder / "plugin.log")
         undo.callback(plugin.kill)
         plugin.start()
         yield PluginNode(control_plane, name, of, agent, plugin)
-
-
-def _agent(control_plane: ControlPlane, node_name: str, folder: Path, address: str) -> Program:
-    kubeconfig = control_plane.service_account_kubeconfig(
-        SYSTEM_NAMESPACE, "nodedevice-agent", folder / "kubeconfig", node_name=node_name
-    )
-    settings = {
-        "nodeName": node_name,
-        "kubeconfig": str(kubeconfig),
-        "pluginDir": str(folder / "plugins"),
-        "stateDir": str(folder),
-        "httpAddress": address,
-    }
-    (folder / "agent.yaml").write_text(yaml.safe_dump(settings))
-    program = str(Path(sys.executable).with_name("nodedevice-agent"))
-    command = [program, "run", "--config", str(folder / "agent.yaml")]
-    return Program(Process(f"nodedevice-agent of {node_name}", command, folder / "agent.log"), address, folder)

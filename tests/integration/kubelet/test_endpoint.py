@@ -14,7 +14,7 @@ from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.device_manager import Manager
-from tests.fakes.mirroring import Mirroring, mirroring
+from tests.fakes.hosted_manager import Mirroring, mirroring
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
 GPU = "example.com/gpu"

@@ -13,7 +13,7 @@ from nodedevice_agent.devicemanager.allocation.topology import Topology, Topolog
 from nodedevice_agent.kubelet.directory import endpoint_name
 from nodedevice_api.names import Reason
 
-from tests.fakes.mirroring import Mirroring, mirroring, pod
+from tests.fakes.hosted_manager import Mirroring, mirroring, pod
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.oracle.kubelet import Kubelet, way_to_mount
@@ -29,7 +29,6 @@ class Node:
 
     def __init__(self, kubelet: Kubelet, resources: PodResources, agent: Mirroring) -> None:
         self.kubelet, self.resources, self.agent = kubelet, resources, agent
-        self._lists = 0
 
     async def plugin(self, devices: int | dict[str, FakeDevice], **options: bool) -> FakePlugin:
         if isinstance(devices, int):
@@ -42,10 +41,7 @@ class Node:
         return self.fake
 
     async def until_numbers(self, capacity: int, allocatable: int) -> None:
-        """Until the kubelet counts so many; looked at after each list that it gets."""
-        while (await self.kubelet.numbers()).get(GPU) != (capacity, allocatable):
-            self._lists += 1
-            await self.kubelet.listed(GPU, self._lists)
+        await self.kubelet.until_numbers(GPU, capacity, allocatable)
 
     async def until_held(self, **expected: tuple[str, ...]) -> None:
         """Until the agent reports these devices for the pods' first containers, and no others."""
@@ -54,7 +50,6 @@ class Node:
 
     async def restart_kubelet(self) -> None:
         await self.kubelet.stop()
-        self._lists = 0
         await self.kubelet.start(Machine())
 
 

@@ -19,7 +19,7 @@ from nodedevice_agent.kubelet.state_reader import KubeletStateReader
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
-from tests.fakes.mirroring import pod
+from tests.fakes.hosted_manager import pod
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 
 GPU = "example.com/gpu"

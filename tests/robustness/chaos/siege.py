@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import httpx2
@@ -274,9 +273,7 @@ class Siege:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo.close()
 
 

@@ -14,8 +14,8 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 
-from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.local.stack import agent_program
 from hack.cluster.processes.processes import Process
 
 # Resource name to number of devices.
@@ -32,23 +32,9 @@ class CrashNode:
         plugin_dir = folder / "plugins"
         for directory in (self.state_dir, plugin_dir):
             directory.mkdir(parents=True)
-        kubeconfig = control_plane.service_account_kubeconfig(
-            SYSTEM_NAMESPACE, "nodedevice-agent", folder / "kubeconfig", node_name=name
-        )
-        self._address = f"127.0.0.1:{port}"
-        command = [str(Path(sys.executable).with_name("nodedevice-agent")), "run"]
-        flags_given = {
-            "--node-name": name,
-            "--kubeconfig": str(kubeconfig),
-            "--plugin-dir": str(plugin_dir),
-            "--state-dir": str(self.state_dir),
-            "--http-address": self._address,
-            # with damping, nearly all of these devices would soon be unhealthy, and nothing would be allocated
-            "--flapping-changes": "0",
-        }
-        for flag, value in flags_given.items():
-            command += [flag, value]
-        self.agent = Process(f"agent of {name}", command, folder / "agent.log")
+        # with damping, nearly all of these devices would soon be unhealthy, and nothing would be allocated
+        program = agent_program(control_plane, folder, name, port, stateDir=str(self.state_dir), flappingChanges=0)
+        self.agent, self._address = program.process, program.address
         self._plugins = [
             Process(f"plugin of {resource}", _plugin(plugin_dir, resource, count, seed), folder / f"plugin-{index}.log")
             for index, (resource, count) in enumerate(RESOURCES.items())

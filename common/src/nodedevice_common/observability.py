@@ -78,19 +78,16 @@ def _shown(value: object) -> str:
 HANG_SECONDS = 30.0
 # A client that sends nothing does not keep a thread for ever.
 _CLIENT_TIMEOUT_SECONDS = 10.0
-_TEXT = "text/plain; charset=utf-8"
 
 # whether all is well, and the text of the answer
 Check = Callable[[], tuple[bool, str]]
-# status, content type, body
-_Answer = tuple[HTTPStatus, str, bytes]
 
 
 class Heartbeat:
     """Whether the event loop still turns. beat() is called from it every few seconds; `problem` is read by another thread."""
 
     def __init__(self) -> None:
-        self._beaten_at = time.monotonic()
+        self.beat()
 
     def beat(self) -> None:
         self._beaten_at = time.monotonic()
@@ -129,16 +126,17 @@ def serve(address: tuple[str, int], checks: Mapping[str, Check], registry: Colle
 
 
 def _handler(checks: Mapping[str, Check], registry: CollectorRegistry) -> type[BaseHTTPRequestHandler]:
-    unknown = f"not found; known are {', '.join((*checks, '/metrics'))}\n".encode()
-
-    def answer(path: str, accept: str) -> _Answer:
+    def answer(path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        """Status, content type, body."""
         if path == "/metrics":
             encode, content_type = choose_encoder(accept)
             return HTTPStatus.OK, content_type, encode(registry)
-        if path not in checks:
-            return HTTPStatus.NOT_FOUND, _TEXT, unknown
-        is_good, text = checks[path]()
-        return HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{text}\n".encode()
+        if path in checks:
+            is_good, text = checks[path]()
+            status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
+        else:
+            status, text = HTTPStatus.NOT_FOUND, f"not found; known are {', '.join((*checks, '/metrics'))}"
+        return status, "text/plain; charset=utf-8", f"{text}\n".encode()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -53,15 +53,15 @@ class Agent:
         self._health = health
         node_name = settings.node_name
         topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
-        restored = restore(state_dir)
-        self._manager = _device_manager(settings, topology, restored.checkpoint)
-        self._publisher = Publisher(cluster, node_name, health, settings.runtime, restored.note)
+        checkpoint, note = restore(state_dir)
+        self._manager = _device_manager(settings, topology, checkpoint)
+        self._publisher = Publisher(cluster, node_name, health, settings.runtime, note)
         self._host = PluginHost(
             self._manager,
             state_dir,
             directory,
             self._publisher.publish,
-            restored.checkpoint.sockets if restored.checkpoint is not None else (),
+            checkpoint.sockets if checkpoint is not None else (),
             self._report_plugin_directory,
         )
         self.is_serving = self._host.is_serving

@@ -1,16 +1,13 @@
-# AgentError
-# ├── AgentSettingsError            a flag, an environment variable or the config file is wrong
-# ├── DirectoryServed          another device manager serves this plugin directory
-# ├── StateDirectoryUsed       another agent writes its checkpoint there
-# ├── PluginFailed             a call to a device plugin failed, timed out or returned an invalid response
-# └── ApiRequestError                 the API server
-#     ├── ApiUnreachable       no usable response: a timeout, a server error (5xx)
-#     │   └── ApiDisconnected  no connection
-#     ├── ApiForbidden         401 or 403
-#     ├── ApiNotFound          404
-#     ├── ApiGone              410: the resource version is too old
-#     └── ApiRefused           any other 4xx, and a 500 that rejects the object itself
-"""Everything the agent raises on purpose. The modules that call a library translate its errors into these."""
+"""Everything the agent raises on purpose; each class says what it stands for. Callers of a library translate its errors into these.
+
+AgentError
+├── AgentSettingsError, DirectoryServed, StateDirectoryUsed   the agent cannot start
+├── PluginFailed
+└── ApiRequestError                                           the API server
+    ├── ApiUnreachable
+    │   └── ApiDisconnected
+    └── ApiForbidden, ApiNotFound, ApiGone, ApiRefused
+"""
 
 
 class AgentError(Exception):
@@ -18,7 +15,7 @@ class AgentError(Exception):
 
 
 class AgentSettingsError(AgentError):
-    """A setting is wrong."""
+    """A flag, an environment variable or the config file is wrong."""
 
 
 class DirectoryServed(AgentError):
@@ -33,7 +30,7 @@ class DirectoryServed(AgentError):
 
 
 class StateDirectoryUsed(AgentError):
-    """Another agent holds the state directory's lock."""
+    """Another agent holds the state directory's lock and writes its checkpoint there."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(
@@ -43,7 +40,10 @@ class StateDirectoryUsed(AgentError):
 
 
 class PluginFailed(AgentError):
-    """call: the RPC's name. The text is bounded and printable, whatever the plugin sent."""
+    """A call to a device plugin failed, timed out or returned an invalid response. call: the RPC's name.
+
+    The text is bounded and printable, whatever the plugin sent.
+    """
 
     def __init__(self, resource_name: str, call: str, detail: str) -> None:
         shown = "".join(c if c.isprintable() else " " for c in detail[:512]).strip()
@@ -61,7 +61,7 @@ class ApiRequestError(AgentError):
 
 
 class ApiUnreachable(ApiRequestError):
-    """A retry may succeed."""
+    """No usable response: a timeout, a server error (5xx). A retry may succeed."""
 
 
 class ApiDisconnected(ApiUnreachable):
@@ -69,16 +69,16 @@ class ApiDisconnected(ApiUnreachable):
 
 
 class ApiForbidden(ApiRequestError):
-    """The credentials or the role do not allow the request; a retry succeeds once an administrator has fixed that."""
+    """401 or 403: the credentials or the role do not allow the request; a retry succeeds once an administrator has fixed that."""
 
 
 class ApiNotFound(ApiRequestError):
-    """The object does not exist."""
+    """404: the object does not exist."""
 
 
 class ApiGone(ApiRequestError):
-    """The objects have to be listed again before a watch."""
+    """410: the resource version is too old; the objects have to be listed again before a watch."""
 
 
 class ApiRefused(ApiRequestError):
-    """The server rejects this object; a retry without a change would fail again."""
+    """Any other 4xx, and a 500 that rejects the object itself; a retry without a change would fail again."""

@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -69,19 +68,12 @@ def _unusable(state_dir: Path, error: OSError) -> AgentSettingsError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """checkpoint: None where there is none to start from, so that allocations have to be recovered from the API.
+def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
+    """The state to start from; None where there is none, so that allocations have to be recovered from the API.
 
-    note: why a checkpoint that was there is not used, for a condition's message; "" otherwise.
+    With it, for a condition's message, why a checkpoint that was there is not used; "" otherwise. An invalid one is kept aside and
+    logged. Raises AgentSettingsError if it cannot be moved.
     """
-
-    checkpoint: Checkpoint | None
-    note: str = ""
-
-
-def restore(state_dir: Path) -> Restored:
-    """The state to start from. An invalid checkpoint is kept aside and logged. Raises AgentSettingsError if it cannot be moved."""
     path = state_dir / FILE_NAME
     try:
         checkpoint = read(state_dir)
@@ -90,8 +82,9 @@ def restore(state_dir: Path) -> Restored:
         metrics.CHECKPOINT_UNREADABLE.set(1)
         extra = {"error": str(exc), "path": str(aside)}
         log.error("invalid checkpoint; recovering allocations from the API", extra=extra)
-        return Restored(
-            None, f"invalid checkpoint ({exc}); it is kept as {aside.name}, and allocations were recovered from the API"
+        return (
+            None,
+            f"invalid checkpoint ({exc}); it is kept as {aside.name}, and allocations were recovered from the API",
         )
     # without a file this is the first start here, or the state directory was lost with everything in it: the API knows which
     if checkpoint is not None:
@@ -101,7 +94,7 @@ def restore(state_dir: Path) -> Restored:
             with suppress(OSError):
                 filesystem.replace_durably(path, encode(checkpoint))
                 journal_path(path).unlink()
-    return Restored(checkpoint)
+    return checkpoint, ""
 
 
 def read(state_dir: Path) -> Checkpoint | None:
@@ -148,7 +141,7 @@ def read_regular(path: Path) -> bytes:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         with open(descriptor, "rb", closefd=False) as file:
             octets = file.read(MAX_BYTES + 1) if status.st_size <= MAX_BYTES else b""
-        if status.st_size > MAX_BYTES or len(octets) > MAX_BYTES:
+        if max(status.st_size, len(octets)) > MAX_BYTES:
             raise OSError(errno.EFBIG, f"bigger than {MAX_BYTES} bytes", str(path))
         return octets
     finally:

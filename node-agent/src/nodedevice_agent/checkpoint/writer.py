@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 # Some hundred pods; a big response of a plugin is a line of some KiB.
 JOURNAL_BYTES = 256 * 1024
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RETRY_SECONDS = 1.0
 # A request during the write of a line is one of many: the next write waits for more of them. A single request does not wait.
 _GATHER_SECONDS = 0.002
@@ -51,8 +50,9 @@ class CheckpointWriter:
         # requests so far; those that the write under way includes; those that are on disk
         self._requested = self._writing = self._written = 0
         self._is_busy = self._is_failing = self._is_whole_requested = False
-        self._waiting: list[asyncio.Future[None]] = []
-        self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+        # replaced with each write
+        self._has_written = asyncio.Event()
+        self._boot_id = filesystem.boot_id()
         self._store = CheckpointStore(state_dir)
         # a state, and whether the whole file is to be written; None ends the thread
         self._jobs: SimpleQueue[tuple[Checkpoint, bool] | None] = SimpleQueue()
@@ -72,9 +72,7 @@ class CheckpointWriter:
     async def flushed(self, number: int) -> None:
         """Wait until the state at that request is on disk."""
         while self._written < number:
-            written = self._loop.create_future()
-            self._waiting.append(written)
-            await written
+            await self._has_written.wait()
 
     async def close(self, timeout_seconds: float) -> None:
         """Write the whole checkpoint if it lacks anything, and end the thread. A disk that hangs is not waited for."""
@@ -134,10 +132,8 @@ class CheckpointWriter:
     def _saved(self, *, is_whole: bool) -> None:
         self._is_failing = False
         self._written = self._writing
-        waiting, self._waiting = self._waiting, []
-        for written in waiting:
-            if not written.done():
-                written.set_result(None)
+        self._has_written.set()
+        self._has_written = asyncio.Event()
         if is_whole:
             self._stop_timer()
         elif self._timer is None:

@@ -1,4 +1,4 @@
-"""Files that are replaced durably; Unix sockets as files: path length, gRPC target, whether a process listens, and identity."""
+"""Unix sockets as files: path length, gRPC target, whether a process listens, and identity. Durable replacement. The boot ID."""
 
 import errno
 import os
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # sun_path, less its closing zero byte
 MAX_PATH_BYTES = 107
 
@@ -78,3 +79,11 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def boot_id() -> str:
+    """A new one for each start of the kernel; "" where it has none."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

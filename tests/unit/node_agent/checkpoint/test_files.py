@@ -169,9 +169,9 @@ class TestRestoring:
 
     def test_a_journal_of_an_earlier_process_is_folded_into_the_file(self, tmp_path: Path) -> None:
         self.left_with_a_journal(tmp_path)
-        restored = checkpoint_file.restore(tmp_path)
-        assert restored.checkpoint is not None
-        assert (restored.checkpoint.allocations[0].pod_uid, restored.note) == ("uid-b", "")
+        restored, note = checkpoint_file.restore(tmp_path)
+        assert restored is not None
+        assert (restored.allocations[0].pod_uid, note) == ("uid-b", "")
         assert holder_alone(tmp_path) == "uid-b"
         assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
@@ -184,20 +184,20 @@ class TestRestoring:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
         monkeypatch.setattr(filesystem, "replace_durably", read_only)
-        restored = checkpoint_file.restore(tmp_path)
-        assert restored.checkpoint is not None
-        assert holder(tmp_path) == restored.checkpoint.allocations[0].pod_uid == "uid-b"
+        restored, _ = checkpoint_file.restore(tmp_path)
+        assert restored is not None
+        assert holder(tmp_path) == restored.allocations[0].pod_uid == "uid-b"
 
     def test_there_is_none(self, tmp_path: Path) -> None:
-        assert checkpoint_file.restore(tmp_path) == checkpoint_file.Restored(None)
+        assert checkpoint_file.restore(tmp_path) == (None, "")
 
     def test_an_invalid_one_is_kept_aside_and_logged(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         self.left_with_a_journal(tmp_path)
         (tmp_path / FILE_NAME).write_text("broken")
-        restored = checkpoint_file.restore(tmp_path)
+        restored, note = checkpoint_file.restore(tmp_path)
         (aside,) = tmp_path.glob("*Z")
-        assert restored.checkpoint is None
-        assert f"it is kept as {aside.name}" in restored.note
+        assert restored is None
+        assert f"it is kept as {aside.name}" in note
         assert sorted(tmp_path.iterdir()) == [aside, checkpoint_file.journal_path(aside)]
         assert [(record.levelname, record.__dict__["path"]) for record in caplog.records] == [("ERROR", str(aside))]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from nodedevice_agent.cli.plugins import gpu
+from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import boot_memory as memory
@@ -74,5 +75,5 @@ def test_another_boot_has_reset_every_gpu(tmp_path: Path, monkeypatch: pytest.Mo
     Memory(tmp_path).write((MARKED,))
     assert Memory(tmp_path).read() == (MARKED,)
     (tmp_path / "boot_id").write_text("another\n")
-    monkeypatch.setattr(memory, "_BOOT_ID", tmp_path / "boot_id")
+    monkeypatch.setattr(filesystem, "BOOT_ID", tmp_path / "boot_id")
     assert Memory(tmp_path).read() == ()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -77,14 +78,6 @@ class RegistrationState(Enum):
     TAKEN = "another process serves this resource; waiting for it to exit"
 
 
-@dataclass(slots=True)
-class _Registered:
-    """manager: the socket registered with. since: event loop seconds."""
-
-    manager: SocketIdentity
-    since: float
-
-
 class RegisteredSocket:
     """Serves until cancelled.
 
@@ -118,11 +111,8 @@ class RegisteredSocket:
 
     async def run(self) -> None:
         """Raises CannotServe."""
-        subscription = self._watcher.subscribe()
-        try:
+        with closing(self._watcher.subscribe()) as subscription:
             await self._serve(subscription)
-        finally:
-            subscription.close()
 
     async def _serve(self, subscription: Subscription) -> None:
         # short: a manager that starts just after the plugins removes their sockets and needs them back soon
@@ -155,19 +145,21 @@ class RegisteredSocket:
         """Returns once our socket was removed or replaced."""
         loop = asyncio.get_running_loop()
         backoff, retry_at = self._pace.backoff(), 0.0
-        registered: _Registered | None = None
+        # the manager's socket, and since when, in event loop seconds
+        registered: SocketIdentity | None = None
+        since = 0.0
         # the first check covers earlier events
         subscription.drain()
         while socket_identity(self._dir / self._endpoint) == own_socket:
             subscription.follow([self._dir])
             manager = socket_identity(self._dir / MANAGER_SOCKET)
-            if registered and (manager != registered.manager or self._is_forgotten(registered, service)):
+            if manager != registered or self._is_forgotten(service, since):
                 registered = None
             if manager is None:
                 self._notify(RegistrationState.NO_MANAGER, f"there is no {MANAGER_SOCKET} in {self._dir}")
             elif not registered and loop.time() >= retry_at:
                 if await self._try_to_register(service):
-                    registered = _Registered(manager, loop.time())
+                    registered, since = manager, loop.time()
                     backoff.reset()
                 else:
                     retry_at = loop.time() + backoff.next()
@@ -177,10 +169,9 @@ class RegisteredSocket:
                 # even if the identity is equal: inode and time can both repeat
                 registered, retry_at = None, 0.0
 
-    def _is_forgotten(self, registered: _Registered, service: Service) -> bool:
+    def _is_forgotten(self, service: Service, since: float) -> bool:
         """Whether the manager has had no ListAndWatch open for long: a plugin that it gave up on must register again."""
-        age = asyncio.get_running_loop().time() - registered.since
-        return service.streams == 0 and age >= self._pace.rescan_seconds
+        return service.streams == 0 and asyncio.get_running_loop().time() - since >= self._pace.rescan_seconds
 
     async def _try_to_register(self, service: Service) -> bool:
         try:

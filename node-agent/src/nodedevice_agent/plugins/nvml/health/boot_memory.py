@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
+from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.nvml.fleet import Remembered
 
 log = logging.getLogger(__name__)
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MAX_BYTES = 1024 * 1024
 
 
@@ -61,7 +61,7 @@ def read(state_dir: Path) -> tuple[Remembered, ...]:
     odd = [known.gpu.uuid for known in found.gpus if not known.gpu.is_plausible]
     if odd:
         raise MemoryCorrupt(path, f"implausible GPU {odd[0][:128]!r}")
-    return tuple(found.gpus) if found.boot_id == _boot_id() else ()
+    return tuple(found.gpus) if found.boot_id == filesystem.boot_id() else ()
 
 
 class Memory:
@@ -94,7 +94,7 @@ class Memory:
         temporary = folder / f".remembered.json.{os.getpid()}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(msgspec.json.encode(_RememberedFile(_boot_id(), list(remembered))))
+            temporary.write_bytes(msgspec.json.encode(_RememberedFile(filesystem.boot_id(), list(remembered))))
             temporary.replace(folder / "remembered.json")
         except OSError as error:
             self._log("cannot save which GPUs need a reset", str(error))
@@ -105,13 +105,6 @@ class Memory:
         if error != self._logged:
             log.error(event, extra={"error": error})
         self._logged = error
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 class ClearRequests:

@@ -11,7 +11,7 @@ Everything a restart reads is in the folder: enter it again and it is the agent 
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -146,7 +146,7 @@ _Hosted = TypeVar("_Hosted", bound=Hosted)
 @asynccontextmanager
 async def running(found: _Hosted) -> AsyncIterator[_Hosted]:
     """Serving until left, and then ended as the agent ends: in order, with everything written."""
-    with found.directory:
+    with closing(found.directory):
         running = asyncio.create_task(found.run())
         serving = asyncio.create_task(found.host.is_serving.wait())
         try:

@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -112,7 +112,7 @@ async def _run(settings: AgentSettings) -> None:
     server = serve(settings.http_address, health)
     try:
         with ExitStack() as stack:
-            directory = await _wait_for(lambda: stack.enter_context(PluginDirectory.take(plugin_dir)), health)
+            directory = await _wait_for(lambda: stack.enter_context(closing(PluginDirectory.take(plugin_dir))), health)
             await _wait_for(lambda: stack.enter_context(locked_state_dir(state_dir)), health)
             settings = with_selected_runtime(settings)
             extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}

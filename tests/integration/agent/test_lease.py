@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lightkube.resources.coordination_v1 import Lease
-from nodedevice_agent.deviceplugin.rejections import Rejections
+from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiForbidden
 from nodedevice_agent.kube import lease
 from nodedevice_agent.kube.client import KubeClient

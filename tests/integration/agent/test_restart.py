@@ -9,7 +9,8 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.deviceplugin import reconnect as reach_back
+from nodedevice_agent.devicemanager.state import PluginSocket
+from nodedevice_agent.deviceplugin import connection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import DirectoryServed
 
@@ -31,7 +32,7 @@ def plugin_dir(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, a plugin that lives answers in time."""
-    monkeypatch.setattr(reach_back, "DEADLINE_SECONDS", 30.0)
+    monkeypatch.setattr(connection, "RECONNECT_SECONDS", 30.0)
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ async def test_a_plugin_that_hangs_or_died_blocks_nothing(
         await manager.until(lambda: is_available(manager, 2) and manager.available("example.com/dead") == 1)
     await dead.stop(leave_socket=True)
     plugin.knobs.options_gate = asyncio.Event()
-    monkeypatch.setattr(reach_back, "DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "RECONNECT_SECONDS", 0.2)
     async with hosted(tmp_path) as manager:
         assert is_available(manager, 0)
         assert [path.name for path in manager.plugin_dir.iterdir() if path.is_socket()] == ["kubelet.sock"]

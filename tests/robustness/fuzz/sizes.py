@@ -7,6 +7,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def _answer(size: int, *, is_taken: bool) -> None:
             plugin.answers["Allocate"] = [octets]
             await plugin.start()
             try:
-                async with await PluginConnection.open(_RESOURCE, plugin.socket) as connection:
+                async with aclosing(await PluginConnection.open(_RESOURCE, plugin.socket)) as connection:
                     kept = await connection.allocate(("d0",))
             finally:
                 await plugin.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.connection import PluginConnection
-from nodedevice_agent.deviceplugin.plugin_registration_client import PluginRegistrationClient
+from nodedevice_agent.deviceplugin.plugin_watcher import PluginRegistrationClient
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kube.status import node_device_status
 
@@ -46,7 +47,7 @@ def runner() -> Iterator[asyncio.Runner]:
 async def with_connection(plugin: RawPlugin, check: Check) -> None:
     """Dial it, call it, and take PluginFailed for an answer; nothing else."""
     try:
-        async with await PluginConnection.open(RAW, plugin.socket) as connection:
+        async with aclosing(await PluginConnection.open(RAW, plugin.socket)) as connection:
             await check(connection)
     except PluginFailed as failed:
         # pytest.raises would want every input to fail

@@ -1,9 +1,9 @@
-"""Encodes and decodes the messages of the device plugin API. No message object leaves this folder.
+"""Decodes the messages of the device plugin API. No message object leaves this folder.
 
 Source: kubelet deviceplugin v1beta1. Only the string Healthy means healthy.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice, repeat
 
@@ -27,7 +27,7 @@ from nodedevice_agent.devicemanager.devices import (
     ListedDevices,
     accept,
 )
-from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.state import Checkpoint
 
 HEALTHY = "Healthy"
 
@@ -103,23 +103,6 @@ def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:
 def _plain(text: str, limit: int) -> str:
     """Bounded, printable and in one line, whatever the plugin sent."""
     return "".join(c if c.isprintable() else " " for c in text[:limit]) if text else ""
-
-
-def options(message: api_pb2.DevicePluginOptions) -> PluginOptions:
-    return PluginOptions(message.pre_start_required, message.get_preferred_allocation_available)
-
-
-def allocate_request(device_ids: Iterable[str]) -> api_pb2.AllocateRequest:
-    return api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=device_ids)])
-
-
-def preferred_request(
-    available: Iterable[str], must_include: Iterable[str], size: int
-) -> api_pb2.PreferredAllocationRequest:
-    asked = api_pb2.ContainerPreferredAllocationRequest(
-        available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
-    )
-    return api_pb2.PreferredAllocationRequest(container_requests=[asked])
 
 
 def allocate_response(message: api_pb2.ContainerAllocateResponse) -> AllocateResponse:

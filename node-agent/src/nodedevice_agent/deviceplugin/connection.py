@@ -8,9 +8,8 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 import grpc
@@ -21,9 +20,11 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resource import PluginOptions
+from nodedevice_agent.devicemanager.state import PluginSocket
 from nodedevice_agent.deviceplugin import codec
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.filesystem import grpc_target
+from nodedevice_agent.lib.unix_sockets import grpc_target, is_served
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ PREFERRED_SECONDS = 5.0
 ALLOCATE_SECONDS = 30.0
 # the only timeout that the kubelet has
 PRE_START_SECONDS = 30.0
+# Of reconnecting at the start, concurrent and short: no plugin can register meanwhile.
+RECONNECT_SECONDS = 1.0
 # Enough for the longest accepted list. The kubelet accepts 4 MiB and drops plugins that list more (kubernetes#109304).
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # A container has environment, mounts and devices of some KiB. A response stays in memory (decoded too, which can take
@@ -68,21 +71,26 @@ def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
 
 
 class PluginConnection:
-    """An open connection. Use open(); closing it ends the stream."""
+    """An open connection. Use open(); closing it ends the stream. socket: the path that the plugin registered."""
 
-    def __init__(self, resource_name: str, channel: grpc.aio.Channel, options: PluginOptions) -> None:
+    def __init__(self, resource_name: str, socket: Path, channel: grpc.aio.Channel, options: PluginOptions) -> None:
         self.resource_name = resource_name
+        self.socket = socket
         self.options = options
         self._channel = channel
         self._is_closed = False
 
     @classmethod
-    async def open(cls, resource_name: str, socket: Path) -> Self:
-        """Dial the plugin and get its options. Raises PluginFailed, with nothing left open."""
-        _check_socket(resource_name, socket)
-        channel = open_channel(socket, MAX_MESSAGE_BYTES)
+    async def open(cls, resource_name: str, socket: Path, name: str = "") -> Self:
+        """Dial the plugin and get its options. name: that of the socket's file, where it differs from the registered one.
+
+        Raises PluginFailed, with nothing left open.
+        """
+        dialled = socket.with_name(name or socket.name)
+        _check_socket(resource_name, dialled)
+        channel = open_channel(dialled, MAX_MESSAGE_BYTES)
         try:
-            return cls(resource_name, channel, await _options(resource_name, socket, channel))
+            return cls(resource_name, socket, channel, await _options(resource_name, dialled, channel))
         except BaseException:
             await channel.close()
             raise
@@ -91,7 +99,9 @@ class PluginConnection:
         """Complete device lists as they come, until the stream ends. Raises PluginFailed if it ended with an error."""
         if self._is_closed:
             return
-        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(_path("ListAndWatch"))
+        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(
+            f"/{_SERVICE}/ListAndWatch"
+        )
         stream, listed = method(_EMPTY), NO_DEVICES
         try:
             async for octets in stream:
@@ -109,7 +119,10 @@ class PluginConnection:
 
     async def preferred(self, available: tuple[str, ...], must_include: tuple[str, ...], size: int) -> tuple[str, ...]:
         """The device IDs that the plugin prefers. Raises PluginFailed."""
-        request = codec.preferred_request(available, must_include, size)
+        asked = api_pb2.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+        )
+        request = api_pb2.PreferredAllocationRequest(container_requests=[asked])
         # it cannot prefer more than all that are available
         max_bytes = _MAX_SMALL_BYTES + sum(len(name.encode()) + _AROUND_AN_ID_BYTES for name in available)
         response = await self._call(
@@ -119,7 +132,8 @@ class PluginConnection:
 
     async def allocate(self, device_ids: tuple[str, ...]) -> AllocateResponse:
         """The response for one container. Raises PluginFailed, also for a response with none or several."""
-        request = codec.allocate_request(device_ids)
+        asked = api_pb2.ContainerAllocateRequest(devices_ids=device_ids)
+        request = api_pb2.AllocateRequest(container_requests=[asked])
         response = await self._call(
             "Allocate", request, api_pb2.AllocateResponse, ALLOCATE_SECONDS, MAX_ALLOCATION_BYTES
         )
@@ -155,17 +169,37 @@ class PluginConnection:
             log.exception("call to device plugin failed", extra={"resource_name": self.resource_name, "call": call})
             raise PluginFailed(self.resource_name, call, f"{exc!r}, a bug in this agent") from exc
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         self._is_closed = True
         await self._channel.close()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+async def reconnect(directory: PluginDirectory, sockets: Iterable[PluginSocket]) -> list[tuple[PluginConnection, str]]:
+    """Reconnect to the plugins that were registered when the agent ended, then clear the directory.
+
+    Returns the connections, each with the name by which the next start finds the plugin (PluginDirectory.keep). The kubelet clears
+    the directory too. An open connection survives that, so a plugin that never registers again keeps serving, and one that does
+    (because its socket vanished) replaces its own connection. Unlike the kubelet, which waits for every plugin to register again:
+    some never do. A plugin that does not respond in time can register again.
+    """
+    dialled = await asyncio.gather(*(_reopened(directory, socket) for socket in dict.fromkeys(sockets)))
+    kept = [(connection, directory.keep(name)) for connection, name in dialled if connection is not None]
+    directory.clear(but=frozenset(name for _, name in kept))
+    return kept
+
+
+async def _reopened(directory: PluginDirectory, socket: PluginSocket) -> tuple[PluginConnection | None, str]:
+    """The connection, if the plugin responds, and the name of the socket's file."""
+    if not is_served(directory.path / socket.name):
+        return None, socket.name
+    path = directory.path / registered_name(socket.name)
+    try:
+        async with asyncio.timeout(RECONNECT_SECONDS):
+            return await PluginConnection.open(socket.resource_name, path, socket.name), socket.name
+    except (TimeoutError, PluginFailed) as exc:
+        extra = {"resource_name": socket.resource_name, "socket": socket.name, "error": str(exc) or "timeout"}
+        log.warning("could not reconnect to device plugin after restart; waiting for it to re-register", extra=extra)
+        return None, socket.name
 
 
 async def _device_list(octets: bytes, known: ListedDevices) -> ListedDevices:
@@ -175,12 +209,8 @@ async def _device_list(octets: bytes, known: ListedDevices) -> ListedDevices:
     return await asyncio.to_thread(codec.device_list, octets, known)
 
 
-def _path(call: str) -> str:
-    return f"/{_SERVICE}/{call}"
-
-
 def _method(channel: grpc.aio.Channel, call: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-    return channel.unary_unary(_path(call))
+    return channel.unary_unary(f"/{_SERVICE}/{call}")
 
 
 async def _options(resource_name: str, socket: Path, channel: grpc.aio.Channel) -> PluginOptions:
@@ -195,7 +225,8 @@ async def _options(resource_name: str, socket: Path, channel: grpc.aio.Channel) 
         ) from exc
     except grpc.RpcError as exc:
         raise PluginFailed(resource_name, call, f"failed to get device plugin options: {rpc_error_text(exc)}") from exc
-    return codec.options(_decoded(resource_name, call, octets, api_pb2.DevicePluginOptions, _MAX_SMALL_BYTES))
+    options = _decoded(resource_name, call, octets, api_pb2.DevicePluginOptions, _MAX_SMALL_BYTES)
+    return PluginOptions(options.pre_start_required, options.get_preferred_allocation_available)
 
 
 def _decoded(resource_name: str, call: str, octets: bytes, response: type[_Response], max_bytes: int) -> _Response:

@@ -27,11 +27,10 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_connection_limit
-from nodedevice_agent.deviceplugin.connection import PluginConnection
-from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
-from nodedevice_agent.deviceplugin.reconnect import reconnect
-from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
-from nodedevice_agent.deviceplugin.rejections import Rejections
+from nodedevice_agent.devicemanager.state import Checkpoint, PluginSocket
+from nodedevice_agent.deviceplugin.connection import PluginConnection, reconnect
+from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
+from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import PluginFailed
 
 log = logging.getLogger(__name__)
@@ -60,17 +59,19 @@ class PluginHost:
         on_problem: Callable[[str], None] = lambda problem: None,
     ) -> None:
         self.manager = manager
-        self._directory = directory
+        self.directory = directory
         self._publish = publish
         self._loop = asyncio.get_running_loop()
+        # monotonic seconds, the `now` of the manager's events
+        self.now = self._loop.time
         self._writer = CheckpointWriter(state_dir, self._checkpoint)
         self._durable = 0
         self.rejections = Rejections()
         self._server = RegistrationServer(directory, self._register, self.rejections)
         self._were_connected = tuple(were_connected)
         self._on_problem = on_problem
-        # by endpoint, with the path the plugin registered
-        self._connections: dict[int, tuple[Path, PluginConnection]] = {}
+        # by endpoint
+        self._connections: dict[int, PluginConnection] = {}
         # being opened: path and resource name
         self._opening: list[tuple[str, str]] = []
         # by endpoint: where the next start finds the plugin; unlike _connections it stays when the connections are closed
@@ -91,14 +92,13 @@ class PluginHost:
         self._tasks = tasks
         tasks.create_task(self._detect_end())
         self._set_timer()
-        for plugin in await reconnect(self._directory, self._were_connected):
-            path = self._directory.path / registered_name(plugin.socket_name)
-            self._adopt(path, plugin.connection, plugin.socket_name)
+        for connection, socket_name in await reconnect(self.directory, self._were_connected):
+            self._adopt(connection, socket_name)
         await self._server.start()
         self.is_serving.set()
         self._on_problem("")
         tasks.create_task(self._server.keep(self._on_problem))
-        log.info("serving device plugins", extra={"directory": str(self._directory.path)})
+        log.info("serving device plugins", extra={"directory": str(self.directory.path)})
 
     async def _detect_end(self) -> None:
         """Registrations may still come while the tasks are being cancelled; from then on they are rejected."""
@@ -112,8 +112,8 @@ class PluginHost:
         if self._timer is not None:
             self._timer.cancel()
         await self._server.stop()
-        for _, connection in list(self._connections.values()):
-            await connection.close()
+        for connection in list(self._connections.values()):
+            await connection.aclose()
         await self._writer.close(_DRAIN_SECONDS)
 
     async def saved(self) -> None:
@@ -123,14 +123,6 @@ class PluginHost:
             # other tasks run meanwhile, and an allocation that they make has to be on disk as well
             number = self._durable
             await self._writer.flushed(number)
-
-    @property
-    def plugin_dir(self) -> Path:
-        return self._directory.path
-
-    def now(self) -> float:
-        """Monotonic seconds, the `now` of the manager's events."""
-        return self._loop.time()
 
     def do(self, effects: Iterable[Effect]) -> None:
         """Carry out the effects of an event."""
@@ -160,8 +152,8 @@ class PluginHost:
 
     async def _register(self, resource_name: str, socket_name: str) -> None:
         # a plugin that outlives a restart may register again without checking its socket, which the restart removed
-        socket = self._directory.path / socket_name
-        await self._connect(resource_name, socket, self._directory.reachable(socket_name))
+        socket = self.directory.path / socket_name
+        await self._connect(resource_name, socket, self.directory.reachable(socket_name))
 
     async def connect(self, resource_name: str, socket: Path) -> int:
         """A plugin that serves on this socket registers. Returns its endpoint. Raises PluginFailed."""
@@ -174,20 +166,20 @@ class PluginHost:
     async def _connect(self, resource_name: str, socket: Path, socket_name: str) -> int:
         connection = await self._open(resource_name, socket, socket_name)
         if self._is_ending:
-            await connection.close()
+            await connection.aclose()
             raise PluginFailed(resource_name, "Register", "this device manager is stopping; register with the next one")
         metrics.REGISTRATIONS.labels(resource_name).inc()
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
-        return self._adopt(socket, connection, socket_name)
+        return self._adopt(connection, socket_name)
 
     async def _open(self, resource_name: str, socket: Path, socket_name: str) -> PluginConnection:
         """Raises PluginFailed or RegistrationRejected."""
         plugin = (str(socket), resource_name)
-        open_now = [(str(path), other.resource_name) for path, other in self._connections.values()]
+        open_now = [(str(other.socket), other.resource_name) for other in self._connections.values()]
         check_connection_limit([*open_now, *self._opening], *plugin)
         self._opening.append(plugin)
         try:
-            return await PluginConnection.open(resource_name, socket.with_name(socket_name))
+            return await PluginConnection.open(resource_name, socket, socket_name)
         finally:
             self._opening.remove(plugin)
 
@@ -195,45 +187,41 @@ class PluginHost:
         """Close a plugin's connection, unless it has ended already."""
         found = self._connections.get(endpoint)
         if found is not None:
-            await found[1].close()
+            await found.aclose()
 
-    def _adopt(self, socket: Path, connection: PluginConnection, socket_name: str) -> int:
+    def _adopt(self, connection: PluginConnection, socket_name: str) -> int:
         resource_name = connection.resource_name
         metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         endpoint = next(self._endpoints)
-        self._connections[endpoint] = (socket, connection)
-        if socket.parent == self._directory.path:
+        self._connections[endpoint] = connection
+        if connection.socket.parent == self.directory.path:
             self._sockets[endpoint] = PluginSocket(resource_name, socket_name)
             self._save()
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now()))
-        self._tasks.create_task(self._follow_plugin(endpoint, resource_name, socket, connection))
+        self._tasks.create_task(self._follow_plugin(endpoint, connection))
         return endpoint
 
-    async def _follow_plugin(
-        self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
-    ) -> None:
+    async def _follow_plugin(self, endpoint: int, connection: PluginConnection) -> None:
+        extra = {"resource_name": connection.resource_name, "socket": connection.socket.name}
         reason = "its stream ended"
         try:
-            await self._follow_lists(endpoint, resource_name, socket, connection)
+            await self._follow_lists(endpoint, connection)
         except PluginFailed as exc:
             reason = str(exc)
         except Exception:
             # only this plugin may fail: an error that ends the agent would return at every start, when the plugin is dialled again
             reason = "reading its device lists failed, a bug in this agent"
-            log.exception("device plugin dropped", extra={"resource_name": resource_name, "socket": socket.name})
+            log.exception("device plugin dropped", extra=extra)
         finally:
             self._connections.pop(endpoint, None)
-            await connection.close()
-        extra = {"resource_name": resource_name, "socket": socket.name, "reason": reason}
-        log.info("device plugin disconnected", extra=extra)
+            await connection.aclose()
+        log.info("device plugin disconnected", extra={**extra, "reason": reason})
         self._lose(endpoint)
-        self.do(self.manager.disconnected(resource_name, endpoint, self.now()))
+        self.do(self.manager.disconnected(connection.resource_name, endpoint, self.now()))
 
-    async def _follow_lists(
-        self, endpoint: int, resource_name: str, socket: Path, connection: PluginConnection
-    ) -> None:
+    async def _follow_lists(self, endpoint: int, connection: PluginConnection) -> None:
         """Until the stream ends. Raises PluginFailed if it ended with an error."""
-        id_error = ""
+        resource_name, id_error = connection.resource_name, ""
         is_first = True
         async for listed in connection.device_lists():
             if listed.id_error and listed.id_error != id_error:
@@ -241,7 +229,7 @@ class PluginHost:
             id_error = listed.id_error
             self.do(self.manager.listed(resource_name, endpoint, listed, self.now()))
             if is_first:
-                await self._replace(endpoint, resource_name, socket)
+                await self._replace(endpoint, connection)
             is_first = False
 
     def _lose(self, endpoint: int) -> None:
@@ -250,7 +238,7 @@ class PluginHost:
         if lost is not None:
             self._save()
             if lost not in self._sockets.values():
-                self._directory.forget(lost.name)
+                self.directory.forget(lost.name)
 
     def _save(self) -> int:
         """Request a write; but not while allocations are being recovered: the next start would believe that there are none."""
@@ -259,7 +247,7 @@ class PluginHost:
     def _checkpoint(self) -> Checkpoint:
         return replace(self.manager.checkpoint(), sockets=tuple(dict.fromkeys(self._sockets.values())))
 
-    async def _replace(self, endpoint: int, resource_name: str, socket: Path) -> None:
+    async def _replace(self, endpoint: int, newest: PluginConnection) -> None:
         """A plugin that registered again from the same socket keeps one connection: the newest, once it lists devices.
 
         Not if it registers again because of that: some take the end of any stream for the end of the device manager, and would
@@ -269,15 +257,16 @@ class PluginHost:
         self._replaced_at = {path: at for path, at in self._replaced_at.items() if at > earliest}
         older = [
             connection
-            for other, (path, connection) in self._connections.items()
-            if other < endpoint and path == socket and connection.resource_name == resource_name
+            for other, connection in self._connections.items()
+            if other < endpoint
+            and (connection.socket, connection.resource_name) == (newest.socket, newest.resource_name)
         ]
         # a plugin that registers again and again by itself must not use up this process's file descriptors
-        if socket in self._replaced_at and len(older) < _MAX_KEPT:
+        if newest.socket in self._replaced_at and len(older) < _MAX_KEPT:
             return
         for connection in older:
-            self._replaced_at[socket] = self.now()
-            await connection.close()
+            self._replaced_at[newest.socket] = self.now()
+            await connection.aclose()
 
     async def _call_preferred(self, effect: CallPreferred) -> None:
         preferred: tuple[str, ...] = ()
@@ -330,7 +319,7 @@ class PluginHost:
         found = self._connections.get(endpoint)
         if found is None:
             raise PluginFailed(resource_name, call, "it is no longer connected")
-        return found[1]
+        return found
 
     def newest(self, resource_name: str, call: str) -> PluginConnection:
         """The connection in use for this resource. Raises PluginFailed while there is none."""

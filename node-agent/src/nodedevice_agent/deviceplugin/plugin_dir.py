@@ -13,7 +13,6 @@ import stat
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
@@ -122,14 +121,6 @@ class PluginDirectory:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def registered_name(socket_name: str) -> str:

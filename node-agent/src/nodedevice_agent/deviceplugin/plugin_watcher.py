@@ -3,24 +3,29 @@
 Each new socket is asked for its plugin's info; a device plugin that may register is connected as if it had called Register, and
 is notified of the result. When its socket is removed, the plugin is disconnected. Each socket has one operation at a time, and
 sockets do not wait for each other.
-Source: kubelet pkg/kubelet/pluginmanager @ 1.36. Unlike it: plugins of other kinds (CSI, DRA) are ignored silently, because their
-registrars exit when they are notified of a failure; a recreated socket replaces its plugin without a gap for the resource; a
-plugin that a rule rejects is not asked again until its socket changes.
+Source: kubelet pkg/kubelet/pluginmanager @ 1.36; its operationexecutor for the calls and their deadlines. Unlike it: plugins of
+other kinds (CSI, DRA) are ignored silently, because their registrars exit when they are notified of a failure; a recreated socket
+replaces its plugin without a gap for the resource; a plugin that a rule rejects is not asked again until its socket changes.
 """
 
 import asyncio
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self, cast
 
+import grpc
+import grpc.aio
+from nodedevice_api.upstream.kubelet.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_plugin_info
+from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.deviceplugin.plugin_registration_client import PluginRegistrationClient
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
@@ -34,6 +39,11 @@ LONGEST_PAUSE_SECONDS = 120.0
 _POLL_SECONDS = 10.0
 # Deeper than any plugin creates its socket; a loop of mounts must end.
 _MAX_DEPTH = 8
+DIAL_SECONDS = 10.0
+INFO_SECONDS = 1.0
+NOTIFY_SECONDS = 5.0
+_MAX_MESSAGE_BYTES = 64 * 1024
+_MAX_ERROR_CHARACTERS = 512
 
 
 class PluginWatcher:
@@ -84,7 +94,7 @@ class _RegistrySocket:
     def __init__(self, path: Path, registry_dir: Path, host: PluginHost) -> None:
         self._path = path
         self._host = host
-        self._allowed = (registry_dir, host.plugin_dir)
+        self._allowed = (registry_dir, host.directory.path)
         self._identity: SocketIdentity | None = None
         self._changed = asyncio.Event()
 
@@ -105,11 +115,11 @@ class _RegistrySocket:
             try:
                 plugin = await self._register()
             except RegistrationRejected as exc:
-                self._reject(exc.reason, exc)
+                self._host.rejections.add(exc.reason, exc, socket=str(self._path))
             except PluginFailed as exc:
                 pause = backoff.next()
                 if pause == FIRST_PAUSE_SECONDS:
-                    self._reject(exc.call, exc)
+                    self._host.rejections.add(exc.call, exc, socket=str(self._path))
             await self._disconnect(before, plugin)
             if await self._has_changed_within(pause):
                 backoff.reset()
@@ -140,28 +150,77 @@ class _RegistrySocket:
             await self._host.disconnect(before.endpoint)
 
     async def _has_changed_within(self, pause: float | None) -> bool:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(pause):
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
+                return await self._changed.wait()
+        return False
 
-    def _reject(self, reason: str, error: Exception) -> None:
-        self._host.rejections.add(reason, error, socket=str(self._path))
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """kind: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one."""
+
+    kind: str
+    name: str
+    endpoint: str
+    supported_versions: tuple[str, ...]
+
+
+class PluginRegistrationClient:
+    """Client of the Registration service that a plugin serves on its socket in the plugins registry directory. Use open()."""
+
+    def __init__(self, socket: Path, channel: grpc.aio.Channel) -> None:
+        self._socket = socket
+        # the asynchronous stub exists for the type checker alone
+        self._plugin = cast("api_pb2_grpc.RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))
+        self._name = str(socket)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, socket: Path) -> AsyncIterator[Self]:
+        """Dial it. Raises PluginFailed."""
+        channel = open_channel(socket, _MAX_MESSAGE_BYTES)
+        try:
+            try:
+                await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
+            except TimeoutError as exc:
+                raise PluginFailed(str(socket), "Dialling", f"no response within {DIAL_SECONDS:.0f} s") from exc
+            yield cls(socket, channel)
+        finally:
+            await channel.close()
+
+    async def info(self) -> PluginInfo:
+        """The plugin's GetInfo response. Raises PluginFailed."""
+        try:
+            info = await self._plugin.GetInfo(api_pb2.InfoRequest(), timeout=INFO_SECONDS)
+        except grpc.RpcError as exc:
+            raise PluginFailed(self._name, "GetInfo", rpc_error_text(exc)) from exc
+        if info is None:
+            # for a message that it cannot parse, grpc returns None instead of an error
+            raise PluginFailed(self._name, "GetInfo", "the response is not a message of the plugin registration API")
+        self._name = info.name or self._name
+        return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
+
+    async def notify(self, problem: str) -> None:
+        """Report the result of the registration, empty for success. An error of this call changes nothing."""
+        status = api_pb2.RegistrationStatus(plugin_registered=not problem, error=problem)
+        try:
+            await self._plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
+        except grpc.RpcError as exc:
+            extra = {"socket": str(self._socket), "error": rpc_error_text(exc)[:_MAX_ERROR_CHARACTERS]}
+            log.warning("cannot notify the plugin of its registration status", extra=extra)
 
 
 def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
     """This directory, if it exists, and those below it, without hidden ones and links."""
     try:
-        below = [
-            Path(e.path) for e in os.scandir(directory) if not _is_hidden(e.name) and e.is_dir(follow_symlinks=False)
-        ]
+        found = [e for e in os.scandir(directory) if e.is_dir(follow_symlinks=False)]
     except OSError:
         return
     yield directory
-    for path in below if depth < _MAX_DEPTH else ():
-        yield from _directories(path, depth + 1)
+    for entry in found if depth < _MAX_DEPTH else ():
+        if not entry.name.startswith("."):
+            yield from _directories(Path(entry.path), depth + 1)
 
 
 def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, SocketIdentity]]:
@@ -170,14 +229,10 @@ def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, SocketIdentity
             names = os.listdir(directory)
         except OSError:
             continue
-        for path in (directory / name for name in names if not _is_hidden(name)):
+        for path in (directory / name for name in names if not name.startswith(".")):
             identity = socket_identity(path)
             if identity is not None and _is_socket(path):
                 yield path, identity
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".")
 
 
 def _is_socket(path: Path) -> bool:

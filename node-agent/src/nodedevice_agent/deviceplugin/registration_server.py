@@ -9,17 +9,18 @@ another process put in its place is not touched but reported, and replaced when 
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_registration
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.deviceplugin.rejections import Rejections
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed, PluginFailed
 from nodedevice_agent.lib.filesystem import grpc_target, is_served
 
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 Connect = Callable[[str, str], Awaitable[None]]
 
 CHECK_SECONDS = 1.0
+# A rejected plugin tries again, mostly within a minute: one that has not for so long has given up.
+_EXPIRY_SECONDS = 600.0
+_MAX_REJECTIONS = 5
+_MAX_CHARACTERS = 400
 # No longer than the socket's own name. The library removes any socket at the path where it binds, and again when it ends; so it
 # binds here, and the socket is then renamed to the name that plugins know.
 _BOUND_AS = ".kubelet.new"
@@ -39,13 +44,46 @@ _STATUS = {
 }
 
 
+class Rejections:
+    """Rejected registrations, counted, logged, and reported on the agent's Lease: the last few, each once.
+
+    An invalid resource name has no NodeDevice that could show it. The Lease is the agent's own, and the operator reads it anyway:
+    it creates an Event on the Node for each new rejection. changed: set when there is one that report() has not returned yet.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # by text: when it last occurred, the latest at the end
+        self._last_at: dict[str, float] = {}
+        self.changed = asyncio.Event()
+
+    def add(self, reason: str, error: Exception, **where: str) -> None:
+        """reason: one word, for the metric."""
+        metrics.REGISTRATIONS_REFUSED.labels(reason).inc()
+        log.error("registration rejected", extra={**where, "error": str(error)})
+        text = " ".join(str(error).split())[:_MAX_CHARACTERS]
+        if self._last_at.pop(text, None) is None:
+            self.changed.set()
+        self._last_at[text] = self._clock()
+        if len(self._last_at) > _MAX_REJECTIONS:
+            del self._last_at[next(iter(self._last_at))]
+
+    def report(self) -> str:
+        """The current ones, a line each, in a stable order."""
+        self.changed.clear()
+        earliest = self._clock() - _EXPIRY_SECONDS
+        self._last_at = {text: at for text, at in self._last_at.items() if at > earliest}
+        return "\n".join(sorted(self._last_at))
+
+
 class RegistrationServer:
     """Serves until stopped. The socket is mode 0600: a process that may write it may offer devices."""
 
     def __init__(self, directory: PluginDirectory, connect: Connect, rejections: Rejections) -> None:
         self._directory = directory
         self._socket = directory.registration_socket
-        self._service = _Registration(connect, rejections)
+        self._connect = connect
+        self._rejections = rejections
         self._server: grpc.aio.Server | None = None
         # the served socket's file; its inode is not reused while a server listens on it
         self._file: os.stat_result | None = None
@@ -109,20 +147,12 @@ class RegistrationServer:
     def _new_server(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
         # not by the generated function, whose decoder raises on an invalid message, with a traceback
-        register = grpc.unary_unary_rpc_method_handler(
-            self._service.Register, _request, api_pb2.Empty.SerializeToString
-        )
+        register = grpc.unary_unary_rpc_method_handler(self._register, _request, api_pb2.Empty.SerializeToString)
         service = grpc.method_handlers_generic_handler(_SERVICE, {"Register": register})
         server.add_generic_rpc_handlers((service,))
         return server
 
-
-class _Registration(api_pb2_grpc.RegistrationServicer):
-    def __init__(self, connect: Connect, rejections: Rejections) -> None:
-        self._connect = connect
-        self._rejections = rejections
-
-    async def Register(
+    async def _register(
         self,
         request: api_pb2.RegisterRequest | None,
         context: grpc.aio.ServicerContext[api_pb2.RegisterRequest, api_pb2.Empty],

@@ -17,7 +17,7 @@ from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 from nodedevice_common.pacing import jittered
 
-from nodedevice_agent.deviceplugin.rejections import Rejections
+from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiForbidden, ApiNotFound, ApiRequestError
 from nodedevice_agent.kube.client import KubeClient, log_failure
 from nodedevice_agent.metrics import AgentHealth

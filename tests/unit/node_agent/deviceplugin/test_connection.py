@@ -33,7 +33,7 @@ async def plugin(tmp_path: Path) -> AsyncIterator[FakePlugin]:
 
 @pytest.fixture
 async def connection(plugin: FakePlugin) -> AsyncIterator[PluginConnection]:
-    async with await PluginConnection.open(RESOURCE, plugin.socket_path) as connection:
+    async with aclosing(await PluginConnection.open(RESOURCE, plugin.socket_path)) as connection:
         yield connection
 
 
@@ -167,7 +167,7 @@ class TestDeviceLists:
         seen = 0
         async for _ in connection.device_lists():
             seen += 1
-            await connection.close()
+            await connection.aclose()
         assert seen == 1
         await plugin.wait_for_streams(0)
 
@@ -309,14 +309,14 @@ class TestClosedMeanwhile:
     ) -> None:
         asking = asyncio.ensure_future(self.CALLS[call](connection))
         await plugin.wait_for_calls(call)
-        await connection.close()
+        await connection.aclose()
         with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
             await asking
         gate.set()
 
     @pytest.mark.parametrize("call", CALLS)
     async def test_a_later_call_fails(self, connection: PluginConnection, call: str) -> None:
-        await connection.close()
+        await connection.aclose()
         with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
             await self.CALLS[call](connection)
 
@@ -332,7 +332,7 @@ class TestClosedMeanwhile:
         gate.set()
 
     async def test_lists_of_a_closed_connection_end(self, connection: PluginConnection) -> None:
-        await connection.close()
+        await connection.aclose()
         assert [listed async for listed in connection.device_lists()] == []
 
 
@@ -352,10 +352,10 @@ async def test_an_unexpected_exception_fails_one_call_and_is_logged(
 
 
 async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:
-    async with await PluginConnection.open(RESOURCE, plugin.socket_path):
+    async with aclosing(await PluginConnection.open(RESOURCE, plugin.socket_path)):
         await plugin.stop()
         second = FakePlugin(RESOURCE, {"other": FakeDevice()}, socket_name=plugin.socket_name)
         await second.start(tmp_path)
-        async with await PluginConnection.open(RESOURCE, second.socket_path) as connection:
+        async with aclosing(await PluginConnection.open(RESOURCE, second.socket_path)) as connection:
             assert set((await first_list(connection)).devices) == {"other"}
         await second.stop()

@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,7 @@ def left_behind(path: Path) -> None:
 @pytest.mark.kubelet("scenario 1")
 def test_only_root_may_write(tmp_path: Path) -> None:
     path = tmp_path / "a/b"
-    with PluginDirectory.take(path) as taken:
+    with closing(PluginDirectory.take(path)) as taken:
         assert taken.registration_socket == path / "kubelet.sock"
         assert path.stat().st_mode & 0o027 == 0
 
@@ -48,7 +48,7 @@ def test_clearing_removes_sockets_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     left_behind(tmp_path / "folder/deep.sock")
     (tmp_path / "link.sock").symlink_to(tmp_path / "folder/deep.sock")
-    with PluginDirectory.take(tmp_path) as taken:
+    with closing(PluginDirectory.take(tmp_path)) as taken:
         taken.clear()
         names = {entry.name for entry in tmp_path.iterdir()}
     assert names >= {"file.sock", "kubelet_internal_checkpoint", "folder", "link.sock"}
@@ -59,7 +59,7 @@ def test_clearing_removes_sockets_and_nothing_else(tmp_path: Path) -> None:
 def test_clearing_keeps_the_given_names(tmp_path: Path) -> None:
     for name in ("old.sock", "kept.sock"):
         left_behind(tmp_path / name)
-    with PluginDirectory.take(tmp_path) as taken:
+    with closing(PluginDirectory.take(tmp_path)) as taken:
         taken.clear(but=["kept.sock"])
     assert (tmp_path / "kept.sock").is_socket()
     assert not (tmp_path / "old.sock").exists()
@@ -74,7 +74,7 @@ def test_clearing_while_a_plugin_removes_its_own_socket(tmp_path: Path, monkeypa
         unlink(path)
         unlink(path)
 
-    with PluginDirectory.take(tmp_path) as taken:
+    with closing(PluginDirectory.take(tmp_path)) as taken:
         monkeypatch.setattr(os, "unlink", both_at_once)
         taken.clear()
     assert [entry.name for entry in tmp_path.iterdir() if entry.is_socket()] == []
@@ -82,7 +82,7 @@ def test_clearing_while_a_plugin_removes_its_own_socket(tmp_path: Path, monkeypa
 
 def test_a_second_name_finds_the_socket_after_its_first_is_gone(tmp_path: Path, sockets: ExitStack) -> None:
     listening(sockets, tmp_path / "plugin.sock")
-    with PluginDirectory.take(tmp_path) as taken:
+    with closing(PluginDirectory.take(tmp_path)) as taken:
         kept = taken.keep("plugin.sock")
         taken.clear(but=[kept])
         assert not (tmp_path / "plugin.sock").exists()
@@ -97,14 +97,14 @@ def test_a_second_name_finds_the_socket_after_its_first_is_gone(tmp_path: Path, 
 
 
 def test_a_socket_that_cannot_have_a_second_name_keeps_its_first(tmp_path: Path) -> None:
-    with PluginDirectory.take(tmp_path) as taken:
+    with closing(PluginDirectory.take(tmp_path)) as taken:
         assert taken.keep("not-there.sock") == "not-there.sock"
         long = "x" * 100 + ".sock"
         assert taken.keep(long) == long
 
 
 def test_another_agent_is_refused_until_the_first_unlocks(tmp_path: Path) -> None:
-    with PluginDirectory.take(tmp_path), pytest.raises(DirectoryServed, match=r"lock.*--plugin-dir"):
+    with closing(PluginDirectory.take(tmp_path)), pytest.raises(DirectoryServed, match=r"lock.*--plugin-dir"):
         PluginDirectory.take(tmp_path)
     PluginDirectory.take(tmp_path).close()
 
@@ -162,7 +162,7 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 def test_a_directory_removed_below_its_mount_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mount is still there, and nothing can be made in it."""
-    with PluginDirectory.take(tmp_path / "p") as directory:
+    with closing(PluginDirectory.take(tmp_path / "p")) as directory:
         directory.hold()
         (directory.path / ".nodedevice-agent.lock").unlink()
 

@@ -1,4 +1,4 @@
-"""Register over a real socket: valid plugins, rejected ones with their status, and invalid requests that break nothing."""
+"""Register over a real socket: valid plugins, rejected ones with their status and in the report, and invalid requests."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import grpc
@@ -16,8 +16,7 @@ from nodedevice_agent.deviceplugin import connection as plugin_connection
 from nodedevice_agent.deviceplugin import registration_server
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.deviceplugin.registration_server import RegistrationServer
-from nodedevice_agent.deviceplugin.rejections import Rejections
+from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
@@ -49,7 +48,7 @@ async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
     await server.stop()
     assert not (tmp_path / "kubelet.sock").exists()
     for connection in manager.connections:
-        await connection.close()
+        await connection.aclose()
 
 
 @pytest.fixture
@@ -282,7 +281,7 @@ class Kept:
 @asynccontextmanager
 async def kept(folder: Path) -> AsyncIterator[Kept]:
     found = Kept(folder)
-    with found.directory:
+    with closing(found.directory):
         await found.server.start()
         keeping = asyncio.create_task(found.server.keep(found.problems.append))
         try:
@@ -293,7 +292,7 @@ async def kept(folder: Path) -> AsyncIterator[Kept]:
                 await keeping
             await found.server.stop()
             for connection in found.manager.connections:
-                await connection.close()
+                await connection.aclose()
 
 
 class TestKeepServing:
@@ -339,7 +338,7 @@ class TestKeepServing:
     async def test_a_directory_that_another_agent_locked_is_reported(self, kept: Kept) -> None:
         shutil.rmtree(kept.directory.path)
         # no await in between, so the server cannot be faster
-        with PluginDirectory.take(kept.directory.path):
+        with closing(PluginDirectory.take(kept.directory.path)):
             await kept.until(lambda: kept.problems != [])
             assert "it holds the directory's lock" in kept.problems[0]
             assert not kept.socket.exists()
@@ -351,3 +350,50 @@ class TestKeepServing:
         with serving(kept.socket):
             await kept.server.stop()
             assert kept.socket.is_socket()
+
+
+# -- the report of rejected registrations: the last few, each once, until they expire ----------------------------------------
+
+
+@pytest.fixture
+def time() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def rejected(time: list[float]) -> Rejections:
+    return Rejections(lambda: time[0])
+
+
+def test_a_repeated_rejection_is_one_change(rejected: Rejections) -> None:
+    assert rejected.report() == ""
+    for _ in range(3):
+        rejected.add("Version", ValueError("too old"))
+    assert rejected.changed.is_set()
+    assert rejected.report() == "too old"
+    rejected.add("Version", ValueError("too old"))
+    assert not rejected.changed.is_set()
+
+
+def test_a_rejection_that_does_not_recur_expires(rejected: Rejections, time: list[float]) -> None:
+    for text in ("once", "again and again"):
+        rejected.add("Version", ValueError(text))
+    time[0] = registration_server._EXPIRY_SECONDS / 2
+    rejected.add("Version", ValueError("again and again"))
+    time[0] = registration_server._EXPIRY_SECONDS
+    assert rejected.report() == "again and again"
+    rejected.add("Version", ValueError("once"))
+    assert rejected.changed.is_set()
+
+
+def test_changing_errors_do_not_fill_the_lease(rejected: Rejections) -> None:
+    for number in range(1000):
+        rejected.add("Version", ValueError(f"{number} {'x' * 10_000}"))
+    lines = rejected.report().splitlines()
+    assert [line.split()[0] for line in lines] == ["995", "996", "997", "998", "999"]
+    assert max(map(len, lines)) == registration_server._MAX_CHARACTERS
+
+
+def test_a_rejection_is_one_line(rejected: Rejections) -> None:
+    rejected.add("Version", ValueError("a\nb\r\n\tc  d"))
+    assert rejected.report() == "a b c d"

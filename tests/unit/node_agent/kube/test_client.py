@@ -10,7 +10,7 @@ import pytest
 from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as ClusterConfig
 from lightkube.config.models import User
-from nodedevice_agent.deviceplugin.rejections import Rejections
+from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import lease

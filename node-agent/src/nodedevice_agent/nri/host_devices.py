@@ -198,11 +198,8 @@ def _entry_device(path: str, entry: os.DirEntry[str]) -> HostDevice | None:
 
 def _device(below: str, found: os.stat_result) -> HostDevice | None:
     """None for what is no device file."""
-    if stat.S_ISCHR(found.st_mode):
-        kind = "c"
-    elif stat.S_ISBLK(found.st_mode):
-        kind = "b"
-    else:
+    kind = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}.get(stat.S_IFMT(found.st_mode))
+    if kind is None:
         return None
     return HostDevice(
         below,

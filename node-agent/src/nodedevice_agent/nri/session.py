@@ -2,7 +2,8 @@
 
 Translates the runtime's calls for a RuntimeHandler, each with a timeout: the runtime waits for a plugin for two seconds, and
 then closes the connection and creates the container without its device, which must never happen.
-Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.3.
+Source: containerd/nri pkg/adaptation/plugin.go and plugin_type.go, pkg/stub/stub.go @ v0.12.3; for the features of a release:
+containerd internal/cri/nri @ v2.1.0 and its go.mod @ v2.2.0, CRI-O internal/nri and go.mod @ v1.34.0.
 """
 
 import asyncio
@@ -10,13 +11,16 @@ import inspect
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from google.protobuf.message import Message
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.runtime import (
     InjectionRefused,
     RunningContainer,
@@ -25,10 +29,8 @@ from nodedevice_agent.devicemanager.runtime import (
     Validator,
 )
 from nodedevice_agent.nri import codec
-from nodedevice_agent.nri.adjustment import adjustment
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.mux import Mux
-from nodedevice_agent.nri.runtime_features import check_cdi, has_validators
 from nodedevice_agent.nri.ttrpc import CallFailed, Code, Handler, TtrpcClient, TtrpcServer
 
 log = logging.getLogger(__name__)
@@ -67,8 +69,20 @@ _MAX_SYNCHRONIZE_BYTES = 64 * 1024 * 1024
 _KNOWN_VERSION = re.compile(r"v?0\.\d+\..+")
 _NO_VERSION = ("", "unknown", "(devel)")
 
-_ContainerRequest = (
-    type[api_pb2.PostStartContainerRequest] | type[api_pb2.StopContainerRequest] | type[api_pb2.RemoveContainerRequest]
+# The first releases with a feature, where the runtime does not report it and a wrong guess would do harm: NRI injects CDI devices;
+# NRI has validators (v0.10.0). CRI-O adopted that NRI late in the development of 1.34.
+_Since = Mapping[str, tuple[int, int]]
+
+_CDI: _Since = {"containerd": (2, 1), "cri-o": (1, 34)}
+_VALIDATORS: _Since = {"containerd": (2, 2), "cri-o": (1, 34)}
+_VALIDATORS_SURELY: _Since = {"containerd": (2, 2), "cri-o": (1, 35)}
+
+# messages with a pod and a container
+_ContainerEvent = (
+    api_pb2.PostStartContainerRequest
+    | api_pb2.StopContainerRequest
+    | api_pb2.RemoveContainerRequest
+    | api_pb2.StateChangeEvent
 )
 
 
@@ -141,25 +155,24 @@ class Session:
             )
 
     def _methods(self) -> dict[tuple[str, str], Handler]:
-        methods: dict[str, Handler] = {
-            "Configure": self._configure,
-            "Synchronize": self._synchronize,
-            "Shutdown": self._shutdown,
-            "CreateContainer": self._create_container,
-            "ValidateContainerAdjustment": self._validate,
-            "PostStartContainer": self._container_event(api_pb2.PostStartContainerRequest, self._started),
-            "StopContainer": self._container_event(api_pb2.StopContainerRequest, self._ended),
-            "RemoveContainer": self._container_event(api_pb2.RemoveContainerRequest, self._ended),
-            "RemovePodSandbox": self._remove_pod_sandbox,
-            "StateChange": self._state_change,
+        methods: dict[str, tuple[type[Message], Callable[[Any], Any]]] = {
+            "Configure": (api_pb2.ConfigureRequest, self._configure),
+            "Synchronize": (api_pb2.SynchronizeRequest, self._synchronize),
+            "Shutdown": (api_pb2.Empty, self._shutdown),
+            "CreateContainer": (api_pb2.CreateContainerRequest, self._create_container),
+            "ValidateContainerAdjustment": (api_pb2.ValidateContainerAdjustmentRequest, self._validate),
+            "PostStartContainer": (api_pb2.PostStartContainerRequest, self._started),
+            "StopContainer": (api_pb2.StopContainerRequest, self._ended),
+            "RemoveContainer": (api_pb2.RemoveContainerRequest, self._ended),
+            "RemovePodSandbox": (api_pb2.RemovePodSandboxRequest, self._sandbox_removed),
+            "StateChange": (api_pb2.StateChangeEvent, self._state_change),
             # not subscribed to, and ignored if they come all the same
-            "RunPodSandbox": _ignore,
-            "StopPodSandbox": _ignore,
+            "RunPodSandbox": (api_pb2.Empty, _ignore),
+            "StopPodSandbox": (api_pb2.Empty, _ignore),
         }
-        return {(PLUGIN_SERVICE, method): _timed(method, handler) for method, handler in methods.items()}
+        return {(PLUGIN_SERVICE, name): _method(name, *method) for name, method in methods.items()}
 
-    def _configure(self, payload: bytes) -> bytes:
-        request = api_pb2.ConfigureRequest.FromString(payload)
+    def _configure(self, request: api_pb2.ConfigureRequest) -> api_pb2.ConfigureResponse:
         version = request.NRI_version
         if version not in _NO_VERSION and not _KNOWN_VERSION.fullmatch(version):
             sentence = (
@@ -175,10 +188,10 @@ class Session:
         self._runtime, self._nri_version = (request.runtime_name, request.runtime_version), version
         can = has_validators(*self._runtime)
         self._validates = self._validates if can is None else can
-        return api_pb2.ConfigureResponse(events=_mask(self._validates)).SerializeToString()
+        return api_pb2.ConfigureResponse(events=_mask(self._validates))
 
-    def _synchronize(self, payload: bytes) -> bytes:
-        self._synchronize_bytes += len(payload)
+    def _synchronize(self, request: api_pb2.SynchronizeRequest) -> api_pb2.SynchronizeResponse:
+        self._synchronize_bytes += request.ByteSize()
         if self._synchronize_bytes > _MAX_SYNCHRONIZE_BYTES:
             asyncio.get_running_loop().call_soon(
                 self._mux.close, f"the runtime's state exceeds {_MAX_SYNCHRONIZE_BYTES} bytes"
@@ -186,7 +199,6 @@ class Session:
             raise CallFailed(
                 Code.RESOURCE_EXHAUSTED, f"more than {_MAX_SYNCHRONIZE_BYTES} bytes of pods and containers"
             )
-        request = api_pb2.SynchronizeRequest.FromString(payload)
         self._sandboxes += map(codec.sandbox, request.pods)
         self._containers += map(codec.container, request.containers)
         if not request.more:
@@ -194,7 +206,7 @@ class Session:
             self._sandboxes, self._containers, self._synchronize_bytes = [], [], 0
             self._handler.synchronized(sandboxes, containers)
             self._accepted()
-        return api_pb2.SynchronizeResponse(more=request.more).SerializeToString()
+        return api_pb2.SynchronizeResponse(more=request.more)
 
     def _accepted(self) -> None:
         """Only after Synchronize: a runtime may still reject a plugin after Configure."""
@@ -209,12 +221,12 @@ class Session:
         self._handler.runtime_connected(name, version, Validator.NOT_SEEN if self._validates else Validator.MISSING)
         self._is_ready.set()
 
-    def _shutdown(self, payload: bytes) -> bytes:
+    def _shutdown(self, request: object) -> None:
         asyncio.get_running_loop().call_soon(self._mux.close, "the container runtime is shutting down its plugins")
-        return b""
 
-    async def _create_container(self, payload: bytes) -> bytes:
-        request = api_pb2.CreateContainerRequest.FromString(payload)
+    async def _create_container(
+        self, request: api_pb2.CreateContainerRequest
+    ) -> api_pb2.CreateContainerResponse | None:
         sandbox, container = codec.sandbox(request.pod), codec.container(request.container)
         try:
             async with asyncio.timeout(self._answer_seconds):
@@ -230,16 +242,17 @@ class Session:
                 "the kubelet will retry",
             ) from exc
 
-    async def _adjust(self, sandbox: Sandbox, container: RunningContainer) -> bytes:
+    async def _adjust(self, sandbox: Sandbox, container: RunningContainer) -> api_pb2.CreateContainerResponse | None:
         edits = await self._handler.create_container(sandbox, container)
         if edits is None:
-            return b""
+            return None
         check_cdi(edits, *self._runtime)
         found = await self._host_devices.stat_devices(device.host_path for device in edits.devices)
-        return api_pb2.CreateContainerResponse(adjust=adjustment(edits, found)).SerializeToString()
+        return api_pb2.CreateContainerResponse(adjust=codec.adjustment(edits, found))
 
-    def _validate(self, payload: bytes) -> bytes:
-        request = api_pb2.ValidateContainerAdjustmentRequest.FromString(payload)
+    def _validate(
+        self, request: api_pb2.ValidateContainerAdjustmentRequest
+    ) -> api_pb2.ValidateContainerAdjustmentResponse | None:
         is_on = any(plugin.name == DEFAULT_VALIDATOR for plugin in request.plugins)
         self._handler.validator_seen(Validator.ON if is_on else Validator.OFF)
         sandbox, container = codec.sandbox(request.pod), codec.container(request.container)
@@ -247,44 +260,30 @@ class Session:
             self._handler.validate(sandbox, container)
         except InjectionRefused as exc:
             log.warning("container refused", extra={**_fields(sandbox, container), "error": str(exc)})
-            return api_pb2.ValidateContainerAdjustmentResponse(reject=True, reason=str(exc)).SerializeToString()
-        return b""
+            return api_pb2.ValidateContainerAdjustmentResponse(reject=True, reason=str(exc))
+        return None
 
-    def _remove_pod_sandbox(self, payload: bytes) -> bytes:
-        self._handler.sandbox_removed(codec.sandbox(api_pb2.RemovePodSandboxRequest.FromString(payload).pod))
-        return b""
-
-    def _state_change(self, payload: bytes) -> bytes:
+    def _state_change(self, event: api_pb2.StateChangeEvent) -> None:
         """Older runtimes send most events this way."""
-        event = api_pb2.StateChangeEvent.FromString(payload)
         match event.event:
             case api_pb2.POST_START_CONTAINER:
-                self._started(codec.sandbox(event.pod), codec.container(event.container))
+                self._started(event)
             case api_pb2.STOP_CONTAINER | api_pb2.REMOVE_CONTAINER:
-                self._ended(codec.sandbox(event.pod), codec.container(event.container))
+                self._ended(event)
             case api_pb2.REMOVE_POD_SANDBOX:
-                self._handler.sandbox_removed(codec.sandbox(event.pod))
-        return b""
+                self._sandbox_removed(event)
 
-    def _started(self, sandbox: Sandbox, container: RunningContainer) -> None:
+    def _started(self, event: _ContainerEvent) -> None:
         """The start event of a short-lived container may come after its end, and a container starts only once."""
-        if container.id not in self._ended_ids:
-            self._handler.container_started(sandbox, container)
+        if event.container.id not in self._ended_ids:
+            self._handler.container_started(codec.sandbox(event.pod), codec.container(event.container))
 
-    def _ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
-        self._ended_ids.append(container.id)
-        self._handler.container_ended(sandbox, container)
+    def _ended(self, event: _ContainerEvent) -> None:
+        self._ended_ids.append(event.container.id)
+        self._handler.container_ended(codec.sandbox(event.pod), codec.container(event.container))
 
-    @staticmethod
-    def _container_event(kind: _ContainerRequest, notify: Callable[[Sandbox, RunningContainer], None]) -> Handler:
-        """For requests with a pod and a container, and an empty response."""
-
-        def handle(payload: bytes) -> bytes:
-            request = kind.FromString(payload)
-            notify(codec.sandbox(request.pod), codec.container(request.container))
-            return b""
-
-        return handle
+    def _sandbox_removed(self, event: api_pb2.RemovePodSandboxRequest | api_pb2.StateChangeEvent) -> None:
+        self._handler.sandbox_removed(codec.sandbox(event.pod))
 
 
 def _mask(validates: bool) -> int:
@@ -293,25 +292,28 @@ def _mask(validates: bool) -> int:
     return sum(1 << (event - 1) for event in wanted)
 
 
-def _timed(method: str, handler: Handler) -> Handler:
-    """A method's metric series begins with its first call: a runtime uses few methods."""
-    if inspect.iscoroutinefunction(handler):
+def _method(name: str, kind: type[Message], handle: Callable[[Any], Any]) -> Handler:
+    """Decodes the request, and encodes the response, if there is one.
 
-        async def timed_coroutine(payload: bytes) -> bytes:
-            with metrics.NRI_SECONDS.labels(method).time():
-                return bytes(await handler(payload))
+    A method's metric series begins with its first call: a runtime uses few methods.
+    """
 
-        return timed_coroutine
+    async def method_coroutine(payload: bytes) -> bytes:
+        with metrics.NRI_SECONDS.labels(name).time():
+            return _encoded(await handle(kind.FromString(payload)))
 
-    def timed(payload: bytes) -> bytes | Coroutine[None, None, bytes]:
-        with metrics.NRI_SECONDS.labels(method).time():
-            return handler(payload)
+    def method(payload: bytes) -> bytes:
+        with metrics.NRI_SECONDS.labels(name).time():
+            return _encoded(handle(kind.FromString(payload)))
 
-    return timed
+    return method_coroutine if inspect.iscoroutinefunction(handle) else method
 
 
-def _ignore(payload: bytes) -> bytes:
-    return b""
+def _encoded(response: Message | None) -> bytes:
+    return b"" if response is None else response.SerializeToString()
+
+
+def _ignore(request: object) -> None: ...
 
 
 def _fields(sandbox: Sandbox, container: RunningContainer) -> dict[str, str]:
@@ -341,3 +343,32 @@ def _dial_problem(socket: Path, error: OSError) -> str:
         case PermissionError():
             return f"permission denied opening {socket}; the agent must run as root: {error.strerror}"
     return f"cannot connect to {socket}: {error.strerror or error}"
+
+
+def has_validators(runtime_name: str, runtime_version: str) -> bool | None:
+    """Whether it has the event VALIDATE_CONTAINER_ADJUSTMENT; None where the release does not determine it.
+
+    A runtime without the event rejects every plugin that subscribes to it.
+    """
+    if _is_older(runtime_name, runtime_version, _VALIDATORS):
+        return False
+    return True if _is_older(runtime_name, runtime_version, _VALIDATORS_SURELY) is False else None
+
+
+def check_cdi(edits: ContainerEdits, runtime_name: str, runtime_version: str) -> None:
+    """Raises InjectionRefused for CDI devices that this runtime would drop silently. An unknown runtime is trusted."""
+    if edits.cdi_devices and _is_older(runtime_name, runtime_version, _CDI):
+        major, minor = _CDI[runtime_name.lower()]
+        raise InjectionRefused(
+            f"CDI device {edits.cdi_devices[0]} cannot be injected: {runtime_name} {runtime_version} accepts none from NRI; "
+            f"update it to {major}.{minor} or newer"
+        )
+
+
+def _is_older(runtime_name: str, runtime_version: str, since: _Since) -> bool | None:
+    """None for an unknown runtime, or one without a version."""
+    first = since.get(runtime_name.lower())
+    numbers = re.match(r"v?(\d{1,9})\.(\d{1,9})", runtime_version)
+    if first is None or numbers is None:
+        return None
+    return (int(numbers[1]), int(numbers[2])) < first

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -192,7 +193,7 @@ class TtrpcServer:
         self._begin(message.number, request, handler)
 
     def _begin(self, number: int, request: ttrpc_pb2.Request, handler: Handler) -> None:
-        with _TranslatedErrors(request.method):
+        with _translated_errors(request.method):
             response = handler(request.payload)
         if isinstance(response, bytes):
             self._respond(number, response)
@@ -211,7 +212,7 @@ class TtrpcServer:
         self, number: int, method: str, coroutine: Coroutine[None, None, bytes], seconds: float | None
     ) -> None:
         try:
-            with _TranslatedErrors(method):
+            with _translated_errors(method):
                 async with asyncio.timeout(seconds):
                     response = await coroutine
             self._respond(number, response)
@@ -230,25 +231,20 @@ class TtrpcServer:
         self._send(encode(Message(number, RESPONSE, ttrpc_pb2.Response(status=status).SerializeToString())))
 
 
-class _TranslatedErrors:
+@contextmanager
+def _translated_errors(method: str) -> Iterator[None]:
     """Turns every exception of a handler into CallFailed; an unexpected one is logged."""
-
-    def __init__(self, method: str) -> None:
-        self._method = method
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        match error:
-            case None | CallFailed():
-                return
-            case DecodeError():
-                raise CallFailed(Code.INVALID_ARGUMENT, f"invalid {self._method} request") from None
-            case TimeoutError():
-                raise CallFailed(Code.DEADLINE_EXCEEDED, f"{self._method} exceeded the caller's timeout") from None
-            case Exception():
-                log.error("call handler failed", extra={"method": self._method}, exc_info=error)
-                raise CallFailed(Code.INTERNAL, f"{self._method} failed in the plugin; see its log") from error
+    try:
+        yield
+    except CallFailed:
+        raise
+    except DecodeError:
+        raise CallFailed(Code.INVALID_ARGUMENT, f"invalid {method} request") from None
+    except TimeoutError:
+        raise CallFailed(Code.DEADLINE_EXCEEDED, f"{method} exceeded the caller's timeout") from None
+    except Exception as exc:
+        log.exception("call handler failed", extra={"method": method})
+        raise CallFailed(Code.INTERNAL, f"{method} failed in the plugin; see its log") from exc
 
 
 def _sendable(text: str) -> str:

@@ -1,18 +1,22 @@
-"""The agent as an NRI plugin of a fake runtime: registered, synchronized, refused, and rejected."""
+"""The agent as an NRI plugin of a fake runtime: registered, synchronized, refused, and rejected; features of releases."""
 
 import asyncio
 
 import pytest
-from nodedevice_agent.devicemanager.runtime import Validator
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, Validator
 from nodedevice_agent.nri import session as session_module
 from nodedevice_agent.nri.host_devices import HostDeviceStat
-from nodedevice_agent.nri.session import Session, SessionEnded
+from nodedevice_agent.nri.session import Session, SessionEnded, check_cdi, has_validators
 from nodedevice_agent.nri.ttrpc import Code
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.runtime_handler import Recorder
 from tests.unit.node_agent.nri.joined import CONTAINER, POD, RUNNING, SANDBOX, joined
+
+PLAIN = ContainerEdits({"A": "b"}, (), (), {}, ())
+BY_CDI = ContainerEdits({}, (), (), {}, ("vendor.com/gpu=0",))
 
 
 async def test_registers_and_synchronizes(handler: Recorder, runtime: FakeRuntime) -> None:
@@ -144,3 +148,31 @@ async def ended(handler: Recorder, runtime: FakeRuntime) -> str:
         with pytest.raises(SessionEnded) as caught:
             await Session(handler, "10", HostDeviceStat()).run(runtime.socket)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "cdi", "validators"),
+    [
+        ("containerd", "v2.4.2", True, True),
+        ("containerd", "2.2.0-rc.0", True, True),
+        ("containerd", "2.1.0-beta.1+unknown", True, False),
+        ("containerd", "v2.1.4", True, False),
+        ("containerd", "v2.0.7", False, False),
+        ("containerd", "1.7.30", False, False),
+        ("cri-o", "1.35.0", True, True),
+        ("cri-o", "1.34.0", True, None),
+        ("cri-o", "1.33.9", False, False),
+        ("CRI-O", "v1.9.9", False, False),
+        ("containerd", "from a branch", True, None),
+        ("containerd", "", True, None),
+        ("another", "0.1", True, None),
+    ],
+)
+def test_releases(name: str, version: str, cdi: bool, validators: bool | None) -> None:
+    assert has_validators(name, version) is validators
+    check_cdi(PLAIN, name, version)
+    if cdi:
+        check_cdi(BY_CDI, name, version)
+        return
+    with pytest.raises(InjectionRefused, match=r"vendor\.com/gpu=0 .* update it"):
+        check_cdi(BY_CDI, name, version)

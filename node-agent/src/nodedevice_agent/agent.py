@@ -29,9 +29,8 @@ from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.podresources.server import PodResourcesServer
-from nodedevice_agent.runtime.backend import NriBackend
-from nodedevice_agent.runtime.injector import NoopHandler
-from nodedevice_agent.settings import AgentSettings, read_topology
+from nodedevice_agent.runtime.backend import NoopHandler, NriBackend
+from nodedevice_agent.settings import AgentSettings
 
 _BEAT_SECONDS = 5.0
 

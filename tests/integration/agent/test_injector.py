@@ -14,9 +14,9 @@ from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Po
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.nri.ttrpc import CallFailed
-from nodedevice_agent.runtime import container_events, injector
+from nodedevice_agent.runtime import backend as nri_backend
+from nodedevice_agent.runtime import container_events
 from nodedevice_agent.runtime.backend import KubeletResources, NriBackend
-from nodedevice_agent.runtime.connection_status import ConnectionStatus
 from nodedevice_agent.runtime.injection import Decision, Injection
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
@@ -53,6 +53,10 @@ async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
         yield runtime
 
 
+def backend_of(manager: HostedManager, folder: Path) -> NriBackend:
+    return NriBackend(manager.host, folder / "nri.sock", "10", folder / "kubelet", 10.0, lambda: None)
+
+
 @asynccontextmanager
 async def agent(folder: Path, *pods: Pod) -> AsyncIterator[HostedManager]:
     async with agent_and_backend(folder, *pods) as (manager, _):
@@ -63,7 +67,7 @@ async def agent(folder: Path, *pods: Pod) -> AsyncIterator[HostedManager]:
 async def agent_and_backend(folder: Path, *pods: Pod) -> AsyncIterator[tuple[HostedManager, NriBackend]]:
     """Connected to any runtime that listens."""
     async with hosted(folder, pods, waits_for_runtime=True) as manager:
-        backend = NriBackend(manager.host, folder / "nri.sock", "10", folder / "kubelet", 10.0, lambda: None)
+        backend = backend_of(manager, folder)
         running = asyncio.create_task(backend.run())
         try:
             yield manager, backend
@@ -296,7 +300,7 @@ class SlowDisk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
-    monkeypatch.setattr(injector, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(nri_backend, "WAIT_SECONDS", 30.0)
     disk = SlowDisk()
     monkeypatch.setattr(PluginHost, "saved", lambda host: disk.saved())
     return disk
@@ -305,12 +309,12 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
 @asynccontextmanager
 async def creating(
     manager: HostedManager, plugin: FakePlugin, disk: SlowDisk
-) -> AsyncIterator[tuple[injector.Injector, asyncio.Task[ContainerEdits | None]]]:
+) -> AsyncIterator[tuple[NriBackend, asyncio.Task[ContainerEdits | None]]]:
     """A container of POD whose creation waits for the disk; the wait ends with the block."""
     await with_plugin(manager, plugin)
     manager.pods(POD)
     await manager.until(lambda: holders(manager) == {"a": POD.uid})
-    handler = injector.Injector(manager.host, ConnectionStatus(0.0, 10.0), lambda: None, ())
+    handler = backend_of(manager, manager.folder)
     asked = Sandbox("s", POD.name, POD.namespace, POD.uid), RunningContainer("c", "s", "main")
     task = asyncio.create_task(handler.create_container(*asked))
     await disk.waits.wait()

@@ -12,7 +12,7 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.cli.options import OneLineErrors, takes_settings
 from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
 from nodedevice_agent.runtime import selected_runtime
-from nodedevice_agent.runtime.selection import CHOICES, Evidence, choose
+from nodedevice_agent.runtime.selection import CHOICES, choose
 from nodedevice_agent.settings import AgentSettings
 
 _node_settings = takes_settings("state_dir", "kubelet_dir", "nri_socket")
@@ -27,12 +27,12 @@ def runtime() -> None:
 @_node_settings
 def show(settings: AgentSettings) -> None:
     """Print the selected runtime, or the one that the next start would select, and why."""
-    found = _evidence(settings)
-    choice = choose(found)
+    found = selected_runtime.evidence(settings)
+    runtime, reason = choose(found)
     if found.stored:
         click.echo(f"{found.stored}: stored in {Path(settings.state_dir) / selected_runtime.FILE_NAME}")
     else:
-        click.echo(f"{choice.runtime}: not stored yet; would be selected because {choice.reason}")
+        click.echo(f"{runtime}: not stored yet; would be selected because {reason}")
     shared = found.shared_names
     if shared:
         click.echo(f"the kubelet's checkpoint contains: {', '.join(shared)}")
@@ -57,23 +57,12 @@ def move(settings: AgentSettings, to: str, even_if_held: bool) -> None:
         )
     selected_runtime.write(state_dir, to)
     click.echo(f"{to}: stored in {state_dir / selected_runtime.FILE_NAME}; restart the agent")
-    known = _evidence(settings)
-    shared = known.shared_names
+    shared = selected_runtime.evidence(settings).shared_names
     if to != RUNTIME_KUBELET and shared:
         click.echo(
             f"the kubelet still has {', '.join(shared)}: it drops them five minutes after the agent has disconnected from it, "
             "and then they have to be removed from the Node's status (docs/operations.md)"
         )
-
-
-def _evidence(settings: AgentSettings) -> Evidence:
-    """What the agent's next start bases its selection on. Raises AgentSettingsError."""
-    return selected_runtime.evidence(
-        Path(settings.state_dir),
-        Path(settings.kubelet_dir),
-        Path(settings.nri_socket),
-        settings.plugins.resource_names(),
-    )
 
 
 def _held(state_dir: Path) -> int:

@@ -315,8 +315,8 @@ class PluginHost:
         log.info("devices prepared", extra={**extra, "device_ids": list(effect.device_ids)[:16]})
         self.do(self.manager.pre_started(effect.ticket, self.now()))
 
-    def _connection(self, endpoint: int, resource_name: str, call: str) -> PluginConnection:
-        found = self._connections.get(endpoint)
+    def _connection(self, endpoint: int | None, resource_name: str, call: str) -> PluginConnection:
+        found = None if endpoint is None else self._connections.get(endpoint)
         if found is None:
             raise PluginFailed(resource_name, call, "it is no longer connected")
         return found
@@ -324,8 +324,7 @@ class PluginHost:
     def newest(self, resource_name: str, call: str) -> PluginConnection:
         """The connection in use for this resource. Raises PluginFailed while there is none."""
         resource = self.manager.resources.get(resource_name)
-        endpoint = resource.endpoint if resource is not None else None
-        return self._connection(-1 if endpoint is None else endpoint, resource_name, call)
+        return self._connection(None if resource is None else resource.endpoint, resource_name, call)
 
     # -- time -----------------------------------------------------------------------------------------------------------
 

@@ -1,28 +1,41 @@
 """The backend of --runtime nri: this agent is the allocator, and an NRI plugin of the container runtime.
 
-Composes the handler that decides and the connection that calls it, and reports both for publishing.
+Passes the runtime's events to the device manager, and reports for publishing what they mean. A container whose devices are ready is
+answered from memory. One whose allocation is in progress waits for that, by event and for a moment only: the runtime creates no
+other container of the node meanwhile. Nothing is injected before its allocation is on disk: after a restart the device would be
+given out again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
-from nodedevice_agent.devicemanager.runtime import ContainerInstance
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
+from nodedevice_agent.devicemanager.running_containers import ContainerInstance
+from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, read_checkpoint
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
-from nodedevice_agent.runtime.injector import Injector
+from nodedevice_agent.runtime.container_events import ContainerEvents
+from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
 
 log = logging.getLogger(__name__)
 
+# Half of the second that a response may take; an allocation that takes longer is injected at the kubelet's next attempt.
+WAIT_SECONDS = 0.5
+# more than there are containers with devices on most nodes; beyond, a message is logged twice
+_MAX_LOGGED = 256
+
 
 class NriBackend:
-    """run() until cancelled. on_change: called when the condition Injectable of every resource may have changed.
+    """A RuntimeHandler. run() until cancelled. on_change: called when the condition Injectable of every resource may have changed.
 
     grace_seconds: how long the runtime may be disconnected before nothing is advertised any more.
     """
@@ -38,18 +51,32 @@ class NriBackend:
         grace_seconds: float,
         on_change: Callable[[], None],
     ) -> None:
+        self.events = ContainerEvents(host.manager)
         self._manager = host.manager
+        self._host = host
+        self._on_change = on_change
+        self._injection = Injection(host.manager, KubeletResources(kubelet_dir))
         self._status = ConnectionStatus(host.now(), grace_seconds)
-        self._injector = Injector(host, self._status, on_change, KubeletResources(kubelet_dir))
-        self._plugin = NriPlugin(self._injector, socket, index)
+        self._plugin = NriPlugin(self, socket, index)
+        self._grace: asyncio.TimerHandle | None = None
+        self._synchronized = asyncio.Event()
         # logged, by resource: pod UID and container name; and container ID
         self._not_injected: dict[str, set[tuple[str, str]]] = {}
         self._using_released: dict[str, set[str]] = {}
+        # the last containers (pod UID, name) whose omitted edits were logged
+        self._omitted: deque[tuple[str, str]] = deque(maxlen=_MAX_LOGGED)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._injector.run())
-            await self._plugin.run()
+        self._changed(False)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watch_unstarted())
+                await self._plugin.run()
+        finally:
+            if self._grace is not None:
+                self._grace.cancel()
+
+    # -- what is published ----------------------------------------------------------------------------------------------
 
     @property
     def is_settled(self) -> bool:
@@ -61,7 +88,7 @@ class NriBackend:
 
     def snapshot(self, resource_name: str) -> Snapshot:
         """With the containers that run without their devices."""
-        return snapshot(self._manager, resource_name, self._injector.events.not_injected)
+        return snapshot(self._manager, resource_name, self.events.not_injected)
 
     def injectable(self, now: Snapshot) -> Injectable | None:
         """Logs each container once that runs without its devices, and each that uses released ones."""
@@ -73,7 +100,7 @@ class NriBackend:
             log.warning("container runs without its devices; restart its pod", extra=extra)
         self._not_injected[name] = without
         metrics.CONTAINERS_WITHOUT.labels(name).set(len(without))
-        using_released = self._injector.events.using_released(name) if self._manager.containers.by_pod else ()
+        using_released = self.events.using_released(name) if self._manager.containers.by_pod else ()
         self._log_using_released(name, using_released)
         if condition is None or not (without or using_released):
             return condition
@@ -91,6 +118,146 @@ class NriBackend:
             }
             log.error("container uses devices that were released; stop it", extra=extra)
         self._using_released[resource_name] = set(by_id)
+
+    # -- the connection -------------------------------------------------------------------------------------------------
+
+    def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
+        metrics.RUNTIME_CONNECTED.set(1)
+        self._changed(self._status.connected(name, version, validator))
+
+    def validator_seen(self, validator: Validator) -> None:
+        if self._status.validator_seen(validator):
+            log.info("default validator of the runtime changed", extra={"is_on": validator is Validator.ON})
+            self._on_change()
+
+    def runtime_disconnected(self, reason: str) -> None:
+        metrics.RUNTIME_CONNECTED.set(0)
+        self.events.lost()
+        self._changed(self._status.disconnected(reason, self._host.now()))
+
+    def synchronized(self, sandboxes: Sequence[Sandbox], containers: Sequence[RunningContainer]) -> None:
+        log.info("runtime synchronized", extra={"sandboxes": len(sandboxes), "containers": len(containers)})
+        self._host.do(self.events.synchronized(sandboxes, containers, self._host.now()))
+        self._synchronized.set()
+
+    # -- containers -----------------------------------------------------------------------------------------------------
+
+    async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
+        decision = self._injection.decide(sandbox, container.name)
+        if decision is None:
+            return None
+        with metrics.CREATE_CONTAINER_SECONDS.time():
+            try:
+                return await self._edits(sandbox, container, decision)
+            except InjectionRefused:
+                metrics.CONTAINERS_REFUSED.inc()
+                raise
+
+    async def _edits(self, sandbox: Sandbox, container: RunningContainer, decision: Decision) -> ContainerEdits | None:
+        """Those of a grant that is on disk and current: nothing else runs between the check of its version and the return."""
+        until = self._host.now() + WAIT_SECONDS
+        while decision is not None:
+            match decision:
+                case Refusal():
+                    if not decision.is_temporary or not await self._changes(until):
+                        raise InjectionRefused(decision.message)
+                case Grant():
+                    await self._saved(until)
+                    if self._injection.version(sandbox.uid, container.name) == decision.version:
+                        self._created(sandbox, container, decision)
+                        return decision.edits
+            decision = self._injection.decide(sandbox, container.name)
+        return None
+
+    def _created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
+        effects = self.events.created(sandbox, container, grant, self._host.now())
+        # mostly none, and then no deadline has changed either
+        if effects:
+            self._host.do(effects)
+        if grant.omitted:
+            self._log_omitted(sandbox, container, grant)
+
+    def _log_omitted(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
+        """Once for each container of a pod, however often it is created."""
+        key = (sandbox.uid, container.name)
+        if key in self._omitted:
+            return
+        self._omitted.append(key)
+        extra = {
+            "pod": f"{sandbox.namespace}/{sandbox.name}",
+            "container": container.name,
+            "resource_names": sorted({a.resource_name for a in grant.version.allocations}),
+            "omitted": list(grant.omitted)[:16],
+        }
+        log.info("pod settings replace edits of a device plugin", extra=extra)
+
+    async def _changes(self, until: float) -> bool:
+        """Wait until the device manager has carried out effects. False after a timeout."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                return await self._host.effects_done.wait()
+        return False
+
+    async def _saved(self, until: float) -> None:
+        try:
+            async with asyncio.timeout_at(until):
+                await self._host.saved()
+        except TimeoutError as exc:
+            raise InjectionRefused(
+                "the allocation is not on disk yet: is the disk of --state-dir slow or full?"
+            ) from exc
+
+    def validate(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        found = self._manager.containers.find(sandbox.uid, container.id)
+        if found is not None and found.fingerprints:
+            return
+        match self._injection.decide(sandbox, container.name):
+            case Refusal() as refusal:
+                raise InjectionRefused(refusal.message)
+            case Grant():
+                raise InjectionRefused(f"container {container.name} is being created without its devices")
+
+    def container_started(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        self._host.do(self.events.started(sandbox, container))
+
+    def container_ended(self, sandbox: Sandbox, container: RunningContainer) -> None:
+        self._host.do(self.events.ended(sandbox.uid, container.id, self._host.now()))
+
+    def sandbox_removed(self, sandbox: Sandbox) -> None:
+        self._host.do(self.events.sandbox_removed(sandbox, self._host.now()))
+
+    # -- internals ------------------------------------------------------------------------------------------------------
+
+    def _changed(self, is_changed: bool) -> None:
+        """The connection or its grace period has begun or ended, and with it, perhaps, the condition has changed."""
+        if self._grace is not None:
+            self._grace.cancel()
+        ends_at, loop = self._status.grace_ends_at, asyncio.get_running_loop()
+        self._grace = None if ends_at is None else loop.call_at(ends_at, self._grace_ended)
+        if is_changed:
+            self._on_change()
+
+    def _grace_ended(self) -> None:
+        self._changed(self._status.tick(self._host.now()))
+
+    async def _watch_unstarted(self) -> NoReturn:
+        """Ends what only time ends: containers that were never started."""
+        while True:
+            await self._synchronized.wait()
+            self._synchronized.clear()
+            while self._manager.containers.without_process:
+                # the end of a pod sets the deadline
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(self.events.next_deadline()):
+                        await self._host.effects_done.wait()
+                self._end_never_started()
+
+    def _end_never_started(self) -> None:
+        now = self._host.now()
+        for instance in self.events.never_started(now):
+            extra = {"pod_uid": instance.pod_uid, "container": instance.container}
+            log.info("container was never started and its pod is over; treating it as ended", extra=extra)
+            self._host.do(self.events.ended(instance.pod_uid, instance.id, now))
 
 
 class KubeletResources:
@@ -115,3 +282,25 @@ class KubeletResources:
             log.warning("cannot read the kubelet's checkpoint", extra={"error": str(exc)})
             self._names = frozenset()
         return resource_name in self._names
+
+
+class NoopHandler:
+    """A RuntimeHandler that injects nothing: for --runtime kubelet or none.
+
+    The annotation that makes a pod require this plugin does not depend on its node, so the plugin has to be there on each.
+    """
+
+    def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
+        metrics.RUNTIME_CONNECTED.set(1)
+
+    def runtime_disconnected(self, reason: str) -> None:
+        metrics.RUNTIME_CONNECTED.set(0)
+
+    async def create_container(self, sandbox: Sandbox, container: RunningContainer) -> ContainerEdits | None:
+        return None
+
+    def _do_nothing(self, *args: object, **kwargs: object) -> None:
+        """Every container is valid, and no pod depends on the validator here."""
+
+    validator_seen = synchronized = validate = _do_nothing
+    container_started = container_ended = sandbox_removed = _do_nothing

@@ -66,14 +66,14 @@ class ConnectionStatus:
         self._runtime = f"{name} {version}".strip() or "a runtime that does not send its name"
         if Validator.MISSING in (validator, self._validator):
             self._validator = validator
-        return self._set(self._connected_condition())
+        return self._set_connected()
 
     def validator_seen(self, validator: Validator) -> bool:
         """ON or OFF."""
         if not self.is_connected:
             return False
         self._validator = validator
-        return self._set(self._connected_condition())
+        return self._set_connected()
 
     def disconnected(self, reason: str, now: float) -> bool:
         """reason: a sentence with the remedy."""
@@ -81,7 +81,7 @@ class ConnectionStatus:
         self._disconnect_reason = reason
         if was_connected:
             self.grace_ends_at = now + self._grace_seconds
-        return self._set(self._disconnected_condition()) if self.grace_ends_at is None else False
+        return self.grace_ends_at is None and self._set_disconnected()
 
     def tick(self, now: float) -> bool:
         """Time has passed."""
@@ -89,22 +89,21 @@ class ConnectionStatus:
             return False
         self.grace_ends_at = None
         self._disconnect_reason = self._disconnect_reason or "the container runtime has not responded yet"
-        return self._set(self._disconnected_condition())
+        return self._set_disconnected()
 
-    def _connected_condition(self) -> Injectable:
+    def _set_connected(self) -> bool:
         reason, message = _VALIDATORS[self._validator]
-        return "True", reason, f"connected to {self._runtime}; {message}"
+        return self._set(("True", reason, f"connected to {self._runtime}; {message}"))
 
-    def _disconnected_condition(self) -> Injectable:
-        if self._runtime:
-            message = f"the connection to {self._runtime} is lost: {self._disconnect_reason}"
-            return "False", Reason.RUNTIME_DISCONNECTED, message
-        return "False", Reason.NO_RUNTIME, self._disconnect_reason
+    def _set_disconnected(self) -> bool:
+        if not self._runtime:
+            return self._set(("False", Reason.NO_RUNTIME, self._disconnect_reason))
+        message = f"the connection to {self._runtime} is lost: {self._disconnect_reason}"
+        return self._set(("False", Reason.RUNTIME_DISCONNECTED, message))
 
     def _set(self, condition: Injectable) -> bool:
-        is_new = condition != self.condition
-        self.condition = condition
-        return is_new
+        before, self.condition = self.condition, condition
+        return before != condition
 
 
 def injectable(condition: Injectable, now: Snapshot, using_released: Sequence[ContainerInstance] = ()) -> Injectable:
@@ -112,17 +111,16 @@ def injectable(condition: Injectable, now: Snapshot, using_released: Sequence[Co
     that were released (using_released: as in ContainerEvents).
     """
     if condition[0] == "True" and using_released:
-        shown = ", ".join(
-            f"{instance.container} of pod UID {instance.pod_uid} ({instance.id})"
-            for instance in using_released[:_NAMED]
-        )
-        more = ", …" if len(using_released) > _NAMED else ""
-        message = f"containers still use devices that were released, and that another pod may have: {shown}{more}"
+        shown = _first([f"{found.container} of pod UID {found.pod_uid} ({found.id})" for found in using_released])
+        message = f"containers still use devices that were released, and that another pod may have: {shown}"
         return "True", Reason.DEVICES_IN_USE_AFTER_RELEASE, message
     pods = [h.pod for h in now.held if h.not_injected] + [p.pod for p in now.pending if p.not_injected]
     if condition[0] != "True" or not pods:
         return condition
-    named = sorted({f"{pod.namespace}/{pod.name}" for pod in pods if pod is not None})
-    shown = ", ".join(named[:_NAMED]) + (", …" if len(named) > _NAMED else "")
+    shown = _first(sorted({f"{pod.namespace}/{pod.name}" for pod in pods if pod is not None}))
     message = f"{len(pods)} containers run without the devices that they requested, and must be restarted: {shown}"
     return "True", Reason.DEVICES_NOT_INJECTED, message
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")

@@ -26,46 +26,46 @@ class ContainerEvents:
 
     def __init__(self, manager: DeviceManager) -> None:
         self._manager = manager
+        self._containers, self._book = manager.containers, manager.book
         self._is_first = True
 
     # -- events ---------------------------------------------------------------------------------------------------------
 
     def created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant, now: float) -> list[Effect]:
         """Its creation with these devices is allowed: from now on it may have a process."""
-        containers = self._manager.containers
         effects: list[Effect] = []
-        for earlier in containers.instances(sandbox.uid, container.name):
+        for earlier in self._containers.instances(sandbox.uid, container.name):
             # the kubelet has given up one that it had not started, and never returns to it
             if earlier.without_process_since is not None:
-                containers.ended(sandbox.uid, earlier.id)
+                self._containers.ended(sandbox.uid, earlier.id)
                 effects = self._published(earlier)
         marks = fingerprints(grant.version.allocations)
-        containers.put(ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks))
+        self._containers.put(ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks))
         return effects + self._cancel_pre_starts(sandbox.uid, container.name, now)
 
     def started(self, sandbox: Sandbox, container: RunningContainer) -> list[Effect]:
         """It has a process. For a container that was given nothing here, this is its first event."""
         if self._requests_nothing(sandbox.uid):
             return []
-        known = self._manager.containers.find(sandbox.uid, container.id)
+        known = self._containers.find(sandbox.uid, container.id)
         if known is not None:
             if known.without_process_since is None:
                 return []
-            self._manager.containers.put(replace(known, without_process_since=None))
+            self._containers.put(replace(known, without_process_since=None))
             return self._published(known)
         new = _instance(sandbox, container)
-        self._manager.containers.put(new)
+        self._containers.put(new)
         return self._published(new)
 
     def ended(self, pod_uid: str, container_id: str, now: float) -> list[Effect]:
         """It has no process any more, or never had one."""
-        gone = self._manager.containers.ended(pod_uid, container_id)
+        gone = self._containers.ended(pod_uid, container_id)
         return [] if gone is None else self._after_end(gone, now)
 
     def sandbox_removed(self, sandbox: Sandbox, now: float) -> list[Effect]:
         """The runtime has removed the pod."""
         effects: list[Effect] = []
-        for instance in self._manager.containers.of_sandbox(sandbox.uid, sandbox.id):
+        for instance in self._containers.of_sandbox(sandbox.uid, sandbox.id):
             effects += self.ended(sandbox.uid, instance.id, now)
         return effects
 
@@ -79,20 +79,20 @@ class ContainerEvents:
             for found in containers
             if found.state is not ContainerState.STOPPED and found.sandbox_id in by_id
         ]
-        gone = self._manager.containers.synchronized(
+        gone = self._containers.synchronized(
             found for found in present if not self._requests_nothing(found.pod_uid)
         )
         effects: list[Effect] = []
         for instance in gone:
             effects += self._after_end(instance, now)
-        for pod_uid in sorted(self._manager.book.by_pod):
+        for pod_uid in sorted(self._book.by_pod):
             effects += self._settle(pod_uid, now)
         self._is_first = False
         return effects + [Publish(name) for name in sorted(self._manager.resources)]
 
     def lost(self) -> None:
         """The runtime is disconnected: no container is known to end until the next synchronized()."""
-        self._manager.containers.lost()
+        self._containers.lost()
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
@@ -108,8 +108,8 @@ class ContainerEvents:
 
     def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
         """Whether a container runs without this resource that it requested, or with other devices than it was allocated."""
-        instances = self._manager.containers.instances(pod_uid, container)
-        allocation = self._manager.book.of(pod_uid, container, resource_name) if instances else None
+        instances = self._containers.instances(pod_uid, container)
+        allocation = self._book.of(pod_uid, container, resource_name) if instances else None
         return any(self._lacks(instance, resource_name, allocation) for instance in instances)
 
     def using_released(self, resource_name: str) -> tuple[ContainerInstance, ...]:
@@ -118,22 +118,21 @@ class ContainerEvents:
         This must not happen. It can where a runtime starts a container that had ended by all evidence, or where a lost checkpoint
         was rebuilt from an API that had forgotten the pod.
         """
-        manager = self._manager
-        if manager.is_recovering:
+        if self._manager.is_recovering:
             return ()
-        marked = (a for a in manager.containers if resource_name in a.fingerprints and a.without_process_since is None)
+        marked = (a for a in self._containers if resource_name in a.fingerprints and a.without_process_since is None)
         return tuple(
             instance
             for instance in marked
-            if manager.book.of(instance.pod_uid, instance.container, resource_name) is None
+            if self._book.of(instance.pod_uid, instance.container, resource_name) is None
         )
 
     # -- internals ------------------------------------------------------------------------------------------------------
 
     def _unstarted(self) -> Iterator[tuple[ContainerInstance, float]]:
         """With the time when it counts as ended; only of pods that are over, as the kubelet may start a container of any other."""
-        for instance in self._manager.containers.without_process.values():
-            found_at, over_since = instance.without_process_since, self._manager.book.releasing.get(instance.pod_uid)
+        for instance in self._containers.without_process.values():
+            found_at, over_since = instance.without_process_since, self._book.releasing.get(instance.pod_uid)
             if found_at is not None and over_since is not None:
                 yield instance, max(found_at, over_since) + CREATED_SECONDS
 
@@ -157,11 +156,11 @@ class ContainerEvents:
     def _requests_nothing(self, pod_uid: str) -> bool:
         """A pod that is known to ask for no device; most do not, and nothing is stored of them."""
         pod = self._manager.pod(pod_uid)
-        return pod is not None and not pod.device_requests and pod_uid not in self._manager.book.by_pod
+        return pod is not None and not pod.device_requests and pod_uid not in self._book.by_pod
 
     def _with_known_marks(self, found: ContainerInstance) -> ContainerInstance:
         """A container that was created here keeps its marks: a runtime may not list the annotation."""
-        before = self._manager.containers.find(found.pod_uid, found.id)
+        before = self._containers.find(found.pod_uid, found.id)
         return (
             replace(found, fingerprints=before.fingerprints, reported=None)
             if before is not None and before.fingerprints
@@ -169,20 +168,18 @@ class ContainerEvents:
         )
 
     def _after_end(self, gone: ContainerInstance, now: float) -> list[Effect]:
-        manager = self._manager
-        if not manager.book.of_container(gone.pod_uid, gone.container):
+        if not self._book.of_container(gone.pod_uid, gone.container):
             return self._published(gone)
-        if gone.pod_uid in manager.book.releasing:
+        if gone.pod_uid in self._book.releasing:
             # while others of its pod run, the status may show this one as running without its devices
             return self._settle(gone.pod_uid, now) or self._published(gone)
         return self._require_pre_starts(gone.pod_uid, gone.container, now) + self._published(gone)
 
     def _settle(self, pod_uid: str, now: float) -> list[Effect]:
         """Release the devices of a pod that is over and has no process; after a restart, prepare those that are not in use."""
-        manager = self._manager
-        holding = sorted({allocation.container for allocation in manager.book.of_pod(pod_uid)})
-        if pod_uid in manager.book.releasing:
-            return manager.containers_ended(pod_uid, now) if manager.containers.have_ended(pod_uid, holding) else []
+        holding = sorted({allocation.container for allocation in self._book.of_pod(pod_uid)})
+        if pod_uid in self._book.releasing:
+            return self._manager.containers_ended(pod_uid, now) if self._containers.have_ended(pod_uid, holding) else []
         effects: list[Effect] = []
         for container in holding if self._is_first else ():
             # whether it has run since it was last prepared is unknown
@@ -195,26 +192,24 @@ class ContainerEvents:
         That is the container itself, if it starts again, and each that shares a device with it (an init container's device is
         used again). They are prepared together, while none of them runs: never a device in use.
         """
-        manager = self._manager
-        sharers = manager.book.sharers(pod_uid, container)
-        is_in_use = any(manager.containers.is_running(pod_uid, a.container) for a in sharers)
-        if is_in_use or pod_uid in manager.book.releasing:
+        sharers = self._book.sharers(pod_uid, container)
+        is_in_use = any(self._containers.is_running(pod_uid, a.container) for a in sharers)
+        if is_in_use or pod_uid in self._book.releasing:
             return []
-        manager.pre_starts.require_if_supported(a.key for a in sharers)
-        return manager.pre_starts.due(now)
+        self._manager.pre_starts.require_if_supported(a.key for a in sharers)
+        return self._manager.pre_starts.due(now)
 
     def _cancel_pre_starts(self, pod_uid: str, container: str, now: float) -> list[Effect]:
         """A container is created with its devices: a call that is still due for one of them must not be made any more."""
-        manager = self._manager
         effects: list[Effect] = []
-        for a in manager.book.sharers(pod_uid, container):
-            effects += manager.pre_starts.cancel(a.key)
-        return effects + manager.pre_starts.due(now) if effects else []
+        for a in self._book.sharers(pod_uid, container):
+            effects += self._manager.pre_starts.cancel(a.key)
+        return effects + self._manager.pre_starts.due(now) if effects else []
 
     def _published(self, instance: ContainerInstance) -> list[Effect]:
         """The resources whose status this container's start or end may change."""
         pod = self._manager.pod(instance.pod_uid)
-        names = {a.resource_name for a in self._manager.book.of_pod(instance.pod_uid)} | instance.fingerprints.keys()
+        names = {a.resource_name for a in self._book.of_pod(instance.pod_uid)} | instance.fingerprints.keys()
         names |= {request.resource_name for request in pod.device_requests} if pod is not None else set()
         return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
 

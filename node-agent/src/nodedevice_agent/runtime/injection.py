@@ -14,7 +14,7 @@ plugins/default-validator @ v0.12.
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
@@ -156,11 +156,8 @@ class Injection:
 
 def _requested(pod: Pod | None, container: str) -> list[str]:
     """Names of the resources that a container asks for."""
-    return (
-        []
-        if pod is None
-        else [request.resource_name for request in pod.device_requests if request.container == container]
-    )
+    requests = () if pod is None else pod.device_requests
+    return [request.resource_name for request in requests if request.container == container]
 
 
 def _grant_or_refusal(container: str, version: InjectionVersion) -> Grant | Refusal:
@@ -200,8 +197,9 @@ def _grant(container: str, version: InjectionVersion) -> Grant | Refusal:
         )
     if own.is_privileged:
         edits = unrestricted(edits)
-    mark = {CONTAINER_DEVICES_ANNOTATION: _encoded(fingerprints(version.allocations))}
-    edits = replace(edits, annotations={**edits.annotations, **mark})
+    marks = sorted(fingerprints(version.allocations).items())
+    mark = ",".join(f"{name}={fingerprint}" for name, fingerprint in marks)
+    edits = replace(edits, annotations={**edits.annotations, CONTAINER_DEVICES_ANNOTATION: mark})
     return Grant(edits, version, tuple(dict.fromkeys(omitted)))
 
 
@@ -232,10 +230,6 @@ def fingerprints(allocations: Iterable[Allocation]) -> dict[str, str]:
 
 def _fingerprint(device_ids: tuple[str, ...]) -> str:
     return hashlib.sha256("\0".join(device_ids).encode()).hexdigest()[:_FINGERPRINT_DIGITS]
-
-
-def _encoded(marks: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={marks[name]}" for name in sorted(marks))
 
 
 def marks_of(container: RunningContainer) -> dict[str, str]:

@@ -4,7 +4,6 @@ The file has one word, which an administrator can read; `nodedevice-agent runtim
 """
 
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,40 +58,26 @@ def write(state_dir: Path, runtime: str) -> None:
 
 
 def with_selected_runtime(settings: AgentSettings) -> AgentSettings:
-    """The settings with a runtime by name. The state directory must exist. Raises AgentSettingsError."""
-    runtime = select(
-        settings.runtime,
-        Path(settings.state_dir),
-        Path(settings.kubelet_dir),
-        Path(settings.nri_socket),
-        settings.plugins.resource_names(),
-    )
+    """The settings with a runtime by name, stored for the next start. The state directory must exist. Raises AgentSettingsError."""
+    runtime: str = settings.runtime
+    state_dir = Path(settings.state_dir)
+    if runtime not in (AUTO, *CHOICES):
+        return settings
+    stored = read(state_dir)
+    if runtime == AUTO:
+        runtime, reason = choose(evidence(settings))
+        log.info("runtime selected", extra={"runtime": runtime, "reason": reason})
+    elif stored and stored != runtime:
+        # the administrator decides; docs/operations.md has the other steps of a move
+        log.warning("runtime differs from the stored one", extra={"stored": stored, "runtime": runtime})
+    if stored != runtime:
+        write(state_dir, runtime)
     return msgspec.structs.replace(settings, runtime=runtime)
 
 
-def select(runtime: str, state_dir: Path, kubelet_dir: Path, nri_socket: Path, own_names: Iterable[str]) -> str:
-    """The runtime to run with, stored for the next start. runtime: the setting, `auto` or one by name.
-
-    own_names: resources of the built-in plugins. Raises AgentSettingsError.
-    """
-    if runtime not in (AUTO, *CHOICES):
-        return runtime
-    stored = read(state_dir)
-    if runtime != AUTO:
-        if stored and stored != runtime:
-            # the administrator decides; docs/operations.md has the other steps of a move
-            log.warning("runtime differs from the stored one", extra={"stored": stored, "runtime": runtime})
-    else:
-        choice = choose(evidence(state_dir, kubelet_dir, nri_socket, own_names))
-        log.info("runtime selected", extra={"runtime": choice.runtime, "reason": choice.reason})
-        runtime = choice.runtime
-    if stored != runtime:
-        write(state_dir, runtime)
-    return runtime
-
-
-def evidence(state_dir: Path, kubelet_dir: Path, nri_socket: Path, own_names: Iterable[str]) -> Evidence:
-    """What the choice depends on. Raises AgentSettingsError."""
+def evidence(settings: AgentSettings) -> Evidence:
+    """What the choice of the agent's next start depends on. Raises AgentSettingsError."""
+    state_dir, kubelet_dir = Path(settings.state_dir), Path(settings.kubelet_dir)
     kubelet: Checkpoint | None = None
     try:
         kubelet = read_checkpoint(kubelet_dir)
@@ -102,7 +87,8 @@ def evidence(state_dir: Path, kubelet_dir: Path, nri_socket: Path, own_names: It
     # a corrupt one is set aside and logged when the agent restores it
     with suppress(CheckpointCorrupt):
         own = checkpoint_file.read(state_dir)
-    return Evidence(read(state_dir), nri_socket.is_socket(), {*own_names, *_names(own)}, _names(kubelet))
+    own_names = {*settings.plugins.resource_names(), *_names(own)}
+    return Evidence(read(state_dir), Path(settings.nri_socket).is_socket(), own_names, _names(kubelet))
 
 
 def _is_a_directory(path: Path) -> AgentSettingsError:

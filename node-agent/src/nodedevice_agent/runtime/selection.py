@@ -31,20 +31,14 @@ class Evidence:
         return sorted(set(self.own_names) & set(self.kubelet_names))
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeChoice:
-    runtime: str
-    reason: str
-
-
-def choose(evidence: Evidence) -> RuntimeChoice:
-    """The runtime that `auto` stands for on this node."""
+def choose(evidence: Evidence) -> tuple[str, str]:
+    """The runtime that `auto` stands for on this node, and the reason."""
     if evidence.stored:
-        return RuntimeChoice(evidence.stored, "it was selected before")
+        return evidence.stored, "it was selected before"
     shared = evidence.shared_names
     if shared:
         more = ", …" if len(shared) > _NAMED else ""
-        return RuntimeChoice(RUNTIME_KUBELET, f"the kubelet's checkpoint has {', '.join(shared[:_NAMED])}{more}")
+        return RUNTIME_KUBELET, f"the kubelet's checkpoint has {', '.join(shared[:_NAMED])}{more}"
     if evidence.has_nri_socket:
-        return RuntimeChoice(RUNTIME_NRI, "the container runtime has an NRI socket")
-    return RuntimeChoice(RUNTIME_KUBELET, "the container runtime has no NRI socket")
+        return RUNTIME_NRI, "the container runtime has an NRI socket"
+    return RUNTIME_KUBELET, "the container runtime has no NRI socket"

@@ -1,22 +1,71 @@
-"""The agent as an NRI plugin of a fake runtime: registered, synchronized, refused, and rejected; features of releases."""
+"""The agent as an NRI plugin of a fake runtime: registered, synchronized, refused, and rejected; features of releases; the response
+to the creation of a container, within the timeout; events of pods and containers, each handled once.
+"""
 
 import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
-from nodedevice_agent.devicemanager.runtime import InjectionRefused, Validator
+from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.runtime import (
+    ContainerState,
+    InjectionRefused,
+    RunningContainer,
+    RuntimeDevice,
+    Sandbox,
+    Validator,
+)
 from nodedevice_agent.nri import session as session_module
 from nodedevice_agent.nri.host_devices import HostDeviceStat
 from nodedevice_agent.nri.session import Session, SessionEnded, check_cdi, has_validators
-from nodedevice_agent.nri.ttrpc import Code
+from nodedevice_agent.nri.ttrpc import CallFailed, Code
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from tests.fakes.nri_runtime import FakeRuntime
+from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.runtime_handler import Recorder
-from tests.unit.node_agent.nri.joined import CONTAINER, POD, RUNNING, SANDBOX, joined
 
 PLAIN = ContainerEdits({"A": "b"}, (), (), {}, ())
 BY_CDI = ContainerEdits({}, (), (), {}, ("vendor.com/gpu=0",))
+POD = api_pb2.PodSandbox(
+    id="sandbox-1", name="trainer", namespace="team-a", uid="uid-1", labels={"app": "x"}, annotations={"a": "b"}
+)
+CONTAINER = api_pb2.Container(
+    id="container-1",
+    pod_sandbox_id="sandbox-1",
+    name="main",
+    state=api_pb2.CONTAINER_CREATED,
+    annotations={"c": "d"},
+    env=["PATH=/bin", "EMPTY="],
+    linux=api_pb2.LinuxContainer(devices=[api_pb2.LinuxDevice(path="/dev/null", type="c", major=1, minor=3)]),
+)
+SANDBOX = Sandbox("sandbox-1", "trainer", "team-a", "uid-1", {"a": "b"}, {"app": "x"})
+RUNNING = RunningContainer(
+    "container-1",
+    "sandbox-1",
+    "main",
+    ContainerState.CREATED,
+    ("PATH=/bin", "EMPTY="),
+    (RuntimeDevice("/dev/null", "c", 1, 3),),
+    {"c": "d"},
+)
+
+
+@asynccontextmanager
+async def joined(handler: Recorder, runtime: FakeRuntime) -> AsyncIterator[PluginConnection]:
+    """The runtime's side of a session that has been synchronized and connected."""
+    async with runtime:
+        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
+        plugin = await runtime.plugin()
+        assert (await handler.next())[0] == "synchronized"
+        assert (await handler.next())[0] == "connected"
+        yield plugin
+        assert not session.done()
+        await plugin.close()
+        with pytest.raises(SessionEnded):
+            await session
 
 
 async def test_registers_and_synchronizes(handler: Recorder, runtime: FakeRuntime) -> None:
@@ -176,3 +225,213 @@ def test_releases(name: str, version: str, cdi: bool, validators: bool | None) -
         return
     with pytest.raises(InjectionRefused, match=r"vendor\.com/gpu=0 .* update it"):
         check_cdi(BY_CDI, name, version)
+
+
+# -- containers are created --------------------------------------------------------------------------------------------
+
+
+async def test_without_devices_nothing_is_changed(handler: Recorder, runtime: FakeRuntime) -> None:
+    async with joined(handler, runtime) as plugin:
+        assert await plugin.create_container(POD, CONTAINER) == api_pb2.ContainerAdjustment()
+        assert await handler.next() == ("create", SANDBOX, RUNNING)
+
+
+async def test_edits_reach_the_runtime(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.edits = ContainerEdits(
+        {"VISIBLE": "0"},
+        (ContainerMount("/in", "/out", True),),
+        (DeviceFile("/dev/a", "/dev/null", "rw"),),
+        {"k": "v"},
+        ("a/b=c",),
+    )
+    async with joined(handler, runtime) as plugin:
+        adjust = await plugin.create_container(POD, CONTAINER)
+    assert [(e.key, e.value) for e in adjust.env] == [("VISIBLE", "0")]
+    assert [(m.source, m.destination) for m in adjust.mounts] == [("/out", "/in")]
+    assert [(d.path, d.type, d.major, d.minor) for d in adjust.linux.devices] == [("/dev/a", "c", 1, 3)]
+    assert dict(adjust.annotations) == {"k": "v"}
+    assert [d.name for d in adjust.CDI_devices] == ["a/b=c"]
+
+
+async def test_a_response_longer_than_the_runtimes_buffer(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.edits = ContainerEdits({f"NAME_{n}": "x" * 100 for n in range(2000)}, (), (), {}, ())
+    async with joined(handler, runtime) as plugin:
+        adjust = await plugin.create_container(POD, CONTAINER)
+    assert {e.key: e.value for e in adjust.env} == handler.edits.envs
+
+
+async def test_a_response_that_is_too_long_is_an_error(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.edits = ContainerEdits({"A": "x" * 5_000_000}, (), (), {}, ())
+    async with joined(handler, runtime) as plugin:
+        with pytest.raises(CallFailed, match="exceeds the limit") as caught:
+            await plugin.create_container(POD, CONTAINER)
+        handler.edits = None
+        await plugin.create_container(POD, CONTAINER)
+    assert caught.value.code == Code.RESOURCE_EXHAUSTED
+
+
+async def test_a_refusal_fails_the_container_with_its_message(handler: Recorder, runtime: FakeRuntime) -> None:
+    async with joined(handler, runtime) as plugin:
+        handler.refusal = "no example.com/gpu for container main; wait"
+        with pytest.raises(CallFailed, match=re.escape(handler.refusal)) as caught:
+            await plugin.create_container(POD, CONTAINER)
+        assert caught.value.code == Code.FAILED_PRECONDITION
+        assert await plugin.validate(POD, CONTAINER) == handler.refusal
+        handler.refusal = ""
+        assert await plugin.validate(POD, CONTAINER) == ""
+
+
+async def test_a_missing_device_file_is_named(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.edits = ContainerEdits({}, (), (DeviceFile("/dev/a", "/dev/nodedevice-none", "rw"),), {}, ())
+    async with joined(handler, runtime) as plugin:
+        with pytest.raises(CallFailed, match="/dev/nodedevice-none"):
+            await plugin.create_container(POD, CONTAINER)
+
+
+async def test_cdi_that_the_runtime_would_drop_is_refused(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.edits = ContainerEdits({}, (), (), {}, ("vendor.com/gpu=0",))
+    runtime.version = "1.7.27"
+    async with joined(handler, runtime) as plugin:
+        with pytest.raises(CallFailed, match=r"vendor.com/gpu=0 .*containerd 1.7.27"):
+            await plugin.create_container(POD, CONTAINER)
+
+
+async def test_a_timeout_is_an_error(handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "ANSWER_SECONDS", 0.01)
+    handler.gate = asyncio.Event()
+    async with joined(handler, runtime) as plugin:
+        with pytest.raises(CallFailed, match="container main are not ready") as caught:
+            await plugin.create_container(POD, CONTAINER)
+        # it must not be an error that the runtime takes for a lost plugin
+        assert caught.value.code == Code.UNAVAILABLE
+        handler.gate.set()
+        await plugin.create_container(POD, CONTAINER)
+
+
+async def test_a_runtime_with_a_shorter_timeout_shortens_ours(handler: Recorder, runtime: FakeRuntime) -> None:
+    runtime.request_timeout_ms = 20
+    handler.gate = asyncio.Event()
+    async with joined(handler, runtime) as plugin:
+        with pytest.raises(CallFailed, match=r"after 0\.01 s"):
+            await plugin.create_container(POD, CONTAINER)
+
+
+async def test_a_pending_call_delays_no_other(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.gate = asyncio.Event()
+    async with joined(handler, runtime) as plugin:
+        creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
+        assert (await handler.next())[0] == "create"
+        await plugin.container_event("StopContainer", POD, CONTAINER)
+        assert not creation.done()
+        handler.gate.set()
+        await creation
+
+
+async def test_pending_calls_end_with_the_connection(handler: Recorder, runtime: FakeRuntime) -> None:
+    handler.gate = asyncio.Event()
+    before = asyncio.all_tasks()
+    async with joined(handler, runtime) as plugin:
+        creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
+        assert (await handler.next())[0] == "create"
+    with pytest.raises(CallFailed):
+        await creation
+    # one turn of the loop for the cancelled to end in
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_each_validation_shows_whether_the_default_validator_is_on(
+    handler: Recorder, runtime: FakeRuntime
+) -> None:
+    async with joined(handler, runtime) as plugin:
+        for runtime.validator in True, False, True:
+            await plugin.validate(POD, CONTAINER)
+    assert handler.validators == [Validator.ON, Validator.OFF, Validator.ON]
+
+
+# -- events of pods and containers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "word"),
+    [("PostStartContainer", "started"), ("StopContainer", "ended"), ("RemoveContainer", "ended")],
+)
+async def test_container_events(handler: Recorder, runtime: FakeRuntime, method: str, word: str) -> None:
+    async with joined(handler, runtime) as plugin:
+        await plugin.container_event(method, POD, CONTAINER)
+        assert await handler.next() == (word, SANDBOX, RUNNING)
+
+
+async def test_a_start_after_the_end_is_ignored(handler: Recorder, runtime: FakeRuntime) -> None:
+    async with joined(handler, runtime) as plugin:
+        await plugin.container_event("StopContainer", POD, CONTAINER)
+        await plugin.container_event("PostStartContainer", POD, CONTAINER)
+        await plugin.container_event("RemoveContainer", POD, CONTAINER)
+        assert [(await handler.next())[0] for _ in range(2)] == ["ended", "ended"]
+        assert handler.calls.empty()
+
+
+async def test_a_removed_sandbox(handler: Recorder, runtime: FakeRuntime) -> None:
+    async with joined(handler, runtime) as plugin:
+        await plugin.remove_pod_sandbox(POD)
+        assert await handler.next() == ("removed", SANDBOX)
+
+
+@pytest.mark.parametrize(
+    ("event", "word"),
+    [
+        (api_pb2.POST_START_CONTAINER, "started"),
+        (api_pb2.STOP_CONTAINER, "ended"),
+        (api_pb2.REMOVE_CONTAINER, "ended"),
+        (api_pb2.REMOVE_POD_SANDBOX, "removed"),
+    ],
+)
+async def test_state_changes_of_older_runtimes(
+    handler: Recorder, runtime: FakeRuntime, event: api_pb2.Event.ValueType, word: str
+) -> None:
+    async with joined(handler, runtime) as plugin:
+        await plugin.state_change(event, POD, CONTAINER)
+        assert (await handler.next())[:2] == (word, SANDBOX)
+
+
+async def test_events_without_subscription_are_acknowledged_and_ignored(
+    handler: Recorder, runtime: FakeRuntime
+) -> None:
+    async with joined(handler, runtime) as plugin:
+        for event in api_pb2.RUN_POD_SANDBOX, api_pb2.STOP_POD_SANDBOX, api_pb2.START_CONTAINER, 99:
+            await plugin.state_change(cast("api_pb2.Event.ValueType", event), POD, CONTAINER)
+        for method in "RunPodSandbox", "StopPodSandbox":
+            assert await plugin.call(method, b"") == b""
+        assert handler.calls.empty()
+
+
+@pytest.mark.parametrize(
+    ("method", "payload", "code"),
+    [
+        ("UpdateContainer", b"", Code.UNIMPLEMENTED),
+        ("CreateContainer", b"\xff", Code.INVALID_ARGUMENT),
+        ("StopContainer", b"\xff", Code.INVALID_ARGUMENT),
+        ("Synchronize", b"\x0a\xff", Code.INVALID_ARGUMENT),
+    ],
+)
+async def test_an_invalid_request_is_an_error(
+    handler: Recorder, runtime: FakeRuntime, method: str, payload: bytes, code: Code
+) -> None:
+    async with joined(handler, runtime) as plugin:
+        with pytest.raises(CallFailed) as caught:
+            await plugin.call(method, payload)
+        assert caught.value.code == code
+        await plugin.create_container(POD, CONTAINER)
+
+
+async def test_an_exception_is_an_error_and_is_logged(
+    handler: Recorder, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with joined(handler, runtime) as plugin:
+        handler.error = ZeroDivisionError("a fault")
+        with pytest.raises(CallFailed) as caught:
+            await plugin.create_container(POD, CONTAINER)
+        assert caught.value.code == Code.INTERNAL
+        with pytest.raises(CallFailed):
+            await plugin.container_event("PostStartContainer", POD, CONTAINER)
+    assert [record.message for record in caplog.records].count("call handler failed") == 2

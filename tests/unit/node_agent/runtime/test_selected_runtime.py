@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,7 +16,6 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Ch
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.plugins.settings import PluginSettings
-from nodedevice_agent.runtime import selected_runtime
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import AgentSettings
 
@@ -40,8 +40,16 @@ def nri(node: Path) -> Iterator[Path]:
         yield path
 
 
-def select(node: Path, runtime: str = "auto", own_names: tuple[str, ...] = ()) -> str:
-    return selected_runtime.select(runtime, node / "s", node / "k", node / "nri.sock", own_names)
+def select(node: Path, runtime: Any = "auto", state: str = "s", **plugins: Any) -> str:
+    """plugins: the settings of built-in plugins."""
+    settings = AgentSettings(
+        runtime=runtime,
+        state_dir=str(node / state),
+        kubelet_dir=str(node / "k"),
+        nri_socket=str(node / "nri.sock"),
+        plugins=msgspec.convert(plugins, PluginSettings),
+    )
+    return with_selected_runtime(settings).runtime
 
 
 def stored(node: Path) -> str:
@@ -78,7 +86,7 @@ def test_a_name_in_the_kubelets_checkpoint_selects_the_kubelet(
         filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
         assert select(node) == "kubelet"
     else:
-        assert select(node, own_names=(GPU,)) == "kubelet"
+        assert select(node, simulated=[{"resourceName": GPU}]) == "kubelet"
 
 
 @pytest.mark.parametrize(
@@ -92,23 +100,16 @@ def test_a_name_in_the_kubelets_checkpoint_selects_the_kubelet(
         ),
     ],
 )
-def test_names_of_every_built_in_plugin_count(node: Path, nri: Path, plugins: dict[str, object], name: str) -> None:
+def test_names_of_every_built_in_plugin_count(node: Path, nri: Path, plugins: dict[str, Any], name: str) -> None:
     kubelet_knows(node, name)
-    settings = AgentSettings(
-        runtime="auto",
-        state_dir=str(node / "s"),
-        kubelet_dir=str(node / "k"),
-        nri_socket=str(nri),
-        plugins=msgspec.convert(plugins, PluginSettings),
-    )
-    assert with_selected_runtime(settings).runtime == "kubelet"
+    assert select(node, **plugins) == "kubelet"
     assert stored(node) == "kubelet\n"
 
 
 @pytest.mark.parametrize("broken", ["s/checkpoint.json", "k/device-plugins/kubelet_internal_checkpoint"])
 def test_an_unreadable_checkpoint_does_not_count(node: Path, nri: Path, broken: str) -> None:
     (node / broken).write_bytes(b"\xff\xfe")
-    assert select(node, own_names=(GPU,)) == "nri"
+    assert select(node, simulated=[{"resourceName": GPU}]) == "nri"
 
 
 def test_a_runtime_by_name_is_used_and_stored(node: Path, nri: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +147,7 @@ def test_a_directory_in_its_place_must_be_removed(node: Path) -> None:
 
 def test_a_state_directory_that_cannot_be_written_is_an_error(node: Path) -> None:
     with pytest.raises(AgentSettingsError, match="cannot be written"):
-        selected_runtime.select("auto", node / "none", node / "k", node / "nri.sock", ())
+        select(node, state="none")
 
 
 def command(node: Path, *args: str) -> Result:

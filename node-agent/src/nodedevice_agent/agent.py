@@ -30,7 +30,7 @@ from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.podresources.server import PodResourcesServer
 from nodedevice_agent.runtime.backend import NoopHandler, NriBackend
-from nodedevice_agent.settings import AgentSettings
+from nodedevice_agent.settings import AgentSettings, read_topology
 
 _BEAT_SECONDS = 5.0
 

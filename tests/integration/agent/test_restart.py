@@ -9,7 +9,6 @@ from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.pods import Container, Pod
-from nodedevice_agent.devicemanager.state import PluginSocket
 from nodedevice_agent.deviceplugin import connection
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import DirectoryServed

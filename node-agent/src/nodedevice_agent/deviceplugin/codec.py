@@ -27,7 +27,6 @@ from nodedevice_agent.devicemanager.devices import (
     ListedDevices,
     accept,
 )
-from nodedevice_agent.devicemanager.state import Checkpoint
 
 HEALTHY = "Healthy"
 

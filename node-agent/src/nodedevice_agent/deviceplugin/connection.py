@@ -17,14 +17,14 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from nodedevice_agent.devicemanager.allocation.allocations import PluginSocket
 from nodedevice_agent.devicemanager.allocation.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.devices import NO_DEVICES, ListedDevices
 from nodedevice_agent.devicemanager.resource import PluginOptions
-from nodedevice_agent.devicemanager.state import PluginSocket
 from nodedevice_agent.deviceplugin import codec
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory, registered_name
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.lib.unix_sockets import grpc_target, is_served
+from nodedevice_agent.lib.filesystem import grpc_target, is_served
 
 log = logging.getLogger(__name__)
 

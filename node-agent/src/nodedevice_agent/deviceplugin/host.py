@@ -27,7 +27,6 @@ from nodedevice_agent.devicemanager.effects import (
 )
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_connection_limit
-from nodedevice_agent.devicemanager.state import Checkpoint, PluginSocket
 from nodedevice_agent.deviceplugin.connection import PluginConnection, reconnect
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections

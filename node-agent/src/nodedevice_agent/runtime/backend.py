@@ -15,9 +15,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from nodedevice_agent import metrics
+from nodedevice_agent.devicemanager.allocation.allocations import CheckpointCorrupt
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
-from nodedevice_agent.devicemanager.running_containers import ContainerInstance
-from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
+from nodedevice_agent.devicemanager.runtime import (
+    ContainerInstance,
+    InjectionRefused,
+    RunningContainer,
+    Sandbox,
+    Validator,
+)
 from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, read_checkpoint

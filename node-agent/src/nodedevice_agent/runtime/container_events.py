@@ -79,9 +79,7 @@ class ContainerEvents:
             for found in containers
             if found.state is not ContainerState.STOPPED and found.sandbox_id in by_id
         ]
-        gone = self._containers.synchronized(
-            found for found in present if not self._requests_nothing(found.pod_uid)
-        )
+        gone = self._containers.synchronized(found for found in present if not self._requests_nothing(found.pod_uid))
         effects: list[Effect] = []
         for instance in gone:
             effects += self._after_end(instance, now)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.devices import Device, ListedDevices
-from nodedevice_agent.devicemanager.state import Checkpoint
 from nodedevice_agent.deviceplugin.codec import device_list, truncated, with_edits
 from nodedevice_agent.lib.deviceplugin_server.server import list_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice

@@ -14,7 +14,6 @@ import aiohttp
 import kopf
 from nodedevice_api import names
 
-from nodedevice_operator import probes as http
 from nodedevice_operator.agents.monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
 from nodedevice_operator.conditions.reconciler import ConditionsApi, ConditionsReconciler
@@ -30,9 +29,7 @@ from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.lists import KINDS, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import Timing
-from nodedevice_operator.leader.elector import Election, identity
-from nodedevice_operator.leader.lease import LeaderLeases
-from nodedevice_operator.leader.takeover import Takeover
+from nodedevice_operator.leader.elector import Election, LeaderLeases, identity
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.nodelabels.controller import NodeLabelController, NodeLabelsApi
 from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler, PodDevicesApi
@@ -70,7 +67,6 @@ class Operator:
         self._metrics.leader.set_function(lambda: float(self._fence.is_open))
         self._client = Client(login, self._api_health, self._metrics.writes, self._fence)
         self._clients = [self._client]
-        self._takeover = Takeover()
         self._election = self._candidacy(login)
         self._cluster = Cluster(self._client)
         self._recorder = EventRecorder(EventsApi(self._client), self._metrics, self._fence)
@@ -108,7 +104,6 @@ class Operator:
             conditions,
             self._queue,
             self._fence,
-            self._takeover,
         )
         self._evictions = EvictionController(
             self._cache,
@@ -144,7 +139,7 @@ class Operator:
         for number in (signal.SIGTERM, signal.SIGINT):
             # until kopf takes them
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-        host, port = http.serve(self._settings.http_endpoint, self._health, self._metrics.registry)
+        host, port = self._health.serve(self._settings.http_endpoint, self._metrics.registry)
         log.info("serving", extra={"address": f"{host}:{port}", "server": self._api_health.server})
         life = kopf.operator(
             registry=self._registry(),
@@ -256,19 +251,15 @@ class Operator:
             self._cache.node_devices.on_update(handler)
 
     def _lead(self, another_wrote: bool, nobody_since: float) -> None:
-        """Begin to write, for the first time or again: reconcile every node, first those that changed while nobody led."""
+        """Begin to write, for the first time or again."""
         self._recorder.take_over(nobody_since)
-        if another_wrote:
-            self._nodes.forget()
         self._capacity.forget_changes()
         self._required_plugins.wake()
-        for node in self._takeover.skipped(nobody_since):
-            self._queue.enqueue(node)
-        self._queue.enqueue_all(self._cache.names_of_nodes())
+        self._nodes.take_over(another_wrote, nobody_since)
 
     async def _beat(self) -> None:
         while True:
-            self._health.turned()
+            self._health.heartbeat.beat()
             await asyncio.sleep(_BEAT_SECONDS)
 
 

@@ -15,10 +15,10 @@ from nodedevice_operator.capacity.decide import (
     CapacityDecision,
     ResourceStatus,
     as_before_rejection,
+    contradictions,
     decide,
     statuses_when_rejected,
 )
-from nodedevice_operator.capacity.desired import contradictions
 from nodedevice_operator.capacity.ownership import NodeHistory, history_of, with_conflicts
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 from nodedevice_operator.events.recorder import EventRecorder

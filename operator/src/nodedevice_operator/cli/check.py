@@ -17,7 +17,7 @@ from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster
-from nodedevice_operator.leader.lease import LeaderLeases
+from nodedevice_operator.leader.elector import LeaderLeases
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
 _WAIT_SECONDS: Final = 60.0

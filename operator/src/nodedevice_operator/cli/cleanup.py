@@ -26,8 +26,7 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, Timing
-from nodedevice_operator.leader.elector import Election, identity
-from nodedevice_operator.leader.lease import LeaderLeases
+from nodedevice_operator.leader.elector import Election, LeaderLeases, identity
 from nodedevice_operator.nodelabels.controller import NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.poddevices.reconciler import PodDevicesApi

@@ -9,9 +9,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodedevice_common.observability import Heartbeat
+from nodedevice_common.observability import Heartbeat, serve
+from prometheus_client import CollectorRegistry
 
-from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unauthorized, Unreachable
+from nodedevice_operator.errors import (
+    ApiError,
+    Denied,
+    Forbidden,
+    OperatorSettingsError,
+    OverBudget,
+    Unauthorized,
+    Unreachable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -137,23 +146,33 @@ def _without(refused: Mapping[_Request, float], request: _Request) -> Mapping[_R
 
 
 class Health:
-    """The two questions a kubelet asks: does it hang, and has it seen all it must see."""
+    """The two questions a kubelet asks, answered beside /metrics: does it hang, and has it seen all it must see."""
 
     def __init__(self, api: ApiHealth, waits_for: Callable[[], tuple[str, ...]]) -> None:
         self._api = api
         self._waits_for = waits_for
-        self._heartbeat = Heartbeat()
+        # beats as long as the event loop turns
+        self.heartbeat = Heartbeat()
 
-    def turned(self) -> None:
-        """Report that the event loop turns."""
-        self._heartbeat.beat()
+    def serve(self, address: tuple[str, int], registry: CollectorRegistry) -> tuple[str, int]:
+        """Begin to answer at /healthz and /readyz, until the process ends; the address in use.
 
-    def live(self) -> tuple[bool, tuple[str, ...]]:
+        Raises OperatorSettingsError when the address cannot be used.
+        """
+        try:
+            server = serve(address, {"/healthz": self._live, "/readyz": self._ready}, registry)
+        except OSError as exc:
+            problem = f"{address[0]}:{address[1]} cannot be used ({exc.strerror or exc})"
+            raise OperatorSettingsError("httpAddress", problem) from exc
+        host, port = server.server_address[:2]
+        return str(host), int(port)
+
+    def _live(self) -> tuple[bool, str]:
         """Whether to go on living, and what is wrong. A restart does not bring an API server back, so that is no reason."""
-        hang = self._heartbeat.problem()
-        return (False, (hang,)) if hang else (True, self._api.problems())
+        hang = self.heartbeat.problem()
+        return (False, f"not ok\n{hang}") if hang else (True, "\n".join(("ok", *self._api.problems())))
 
-    def ready(self) -> tuple[bool, tuple[str, ...]]:
+    def _ready(self) -> tuple[bool, str]:
         """Whether every list was seen and the API server answers, and what is missing."""
         missing = (*self._api.problems(), *self._waits_for())
-        return not missing, missing
+        return not missing, "\n".join(("not ok", *missing)) if missing else "ok"

@@ -10,7 +10,7 @@ from typing import Any
 
 from nodedevice_api import names
 
-from nodedevice_operator.capacity.desired import Desired, desired
+from nodedevice_operator.capacity.decide import Desired, desired
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod

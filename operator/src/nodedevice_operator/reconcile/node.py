@@ -10,6 +10,7 @@ conditions are rejected has neighbours. The first failure is raised at the end, 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityOutcome, CapacityReconciler
@@ -17,9 +18,10 @@ from nodedevice_operator.conditions.reconciler import ConditionsMemory, Conditio
 from nodedevice_operator.errors import ApiError, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.poddevices.reconciler import PodDeviceMemory, PodDeviceReconciler
 from nodedevice_operator.workqueue import WorkQueue
+
+_MOST_SKIPPED: Final = 1000
 
 
 @dataclass(slots=True)
@@ -43,7 +45,6 @@ class NodeReconciler:
         conditions: ConditionsReconciler,
         queue: WorkQueue,
         fence: WriteFence,
-        takeover: Takeover,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
@@ -53,13 +54,24 @@ class NodeReconciler:
         self._conditions = conditions
         self._queue = queue
         self._fence = fence
-        self._takeover = takeover
         self._clock = clock
         self._memories: dict[str, NodeMemory] = {}
+        # the newest nodes that changed while another operator led, each with when (by the fence's clock)
+        self._skipped: dict[str, float] = {}
 
-    def forget(self) -> None:
-        """Start as after a restart: another operator has written meanwhile, and its results are in the API."""
-        self._memories.clear()
+    def take_over(self, another_wrote: bool, nobody_since: float) -> None:
+        """Begin to lead, for the first time or again: enqueue every node, first those that changed while nobody led.
+
+        The leader before may have reconciled nodes until about `nobody_since`, by the fence's clock; what changed later is still to
+        be done. another_wrote: start as after a restart, as the results of another operator are in the API.
+        """
+        if another_wrote:
+            self._memories.clear()
+        for node, moment in self._skipped.items():
+            if moment >= nobody_since:
+                self._queue.enqueue(node)
+        self._skipped.clear()
+        self._queue.enqueue_all(self._cache.names_of_nodes())
 
     async def reconcile(self, node: str) -> float | None:
         """Bring one node to the state that its NodeDevices ask for; return in how many seconds to reconcile it again, if so.
@@ -67,8 +79,11 @@ class NodeReconciler:
         Raises ApiError when something could not be done; what was done until then stays, and what is due later is enqueued.
         """
         if not self._fence.is_open:
-            # without the lead only the cache is kept; a new leader reconciles all nodes
-            self._takeover.skip(node)
+            # without the lead only the cache is kept; what is too old, or too much, is forgotten: a new leader reconciles all nodes
+            self._skipped.pop(node, None)
+            self._skipped[node] = self._fence.now()
+            if len(self._skipped) > _MOST_SKIPPED:
+                del self._skipped[next(iter(self._skipped))]
             return None
         is_ready = self._cache.is_complete and self._agents.has_listed
         if not is_ready or self._cache.nodes.is_invalid(node):

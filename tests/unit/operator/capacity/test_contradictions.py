@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from nodedevice_operator.capacity.desired import contradictions, desired_count, plausible_available
+from nodedevice_operator.capacity.decide import contradictions, desired_count, plausible_available
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord
 
 from tests.fakes.operator.operator_model import node_device

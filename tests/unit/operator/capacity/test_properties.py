@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from nodedevice_api.names import Condition
-from nodedevice_operator.capacity.desired import desired_count
+from nodedevice_operator.capacity.decide import desired_count
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 

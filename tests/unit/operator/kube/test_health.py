@@ -1,8 +1,23 @@
-"""What is wrong with the API server now: told while it lasts, and not for ever after."""
+"""What is wrong with the API server is reported while it lasts; and the pages that kubelet and Prometheus request."""
+
+import socket
+import urllib.error
+import urllib.request
 
 import pytest
-from nodedevice_operator.errors import ApiError, Denied, Forbidden, OverBudget, Unauthorized, Unavailable
-from nodedevice_operator.kube.health import ApiHealth
+from nodedevice_common import observability
+from nodedevice_operator.errors import (
+    ApiError,
+    Denied,
+    Forbidden,
+    OperatorSettingsError,
+    OverBudget,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+)
+from nodedevice_operator.kube.health import ApiHealth, Health
+from nodedevice_operator.metrics.metrics import Metrics
 
 FORBIDDEN = Forbidden("GET", "pods", "no role", 403)
 BUSY = Unavailable("POST", "events", "slow down", 429, 1.0)
@@ -87,3 +102,37 @@ def test_credentials_that_are_not_accepted_are_one_trouble_whatever_was_asked(
 def test_what_is_about_one_object_is_no_problem_of_the_api_server(health: ApiHealth, refusal: ApiError) -> None:
     health.failed(refusal)
     assert health.problems() == ()
+
+
+LOOPBACK = ("127.0.0.1", 0)
+
+
+def get(address: tuple[str, int], path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address[0]}:{address[1]}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_pages_show_what_is_wrong_and_only_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = ApiHealth("https://api")
+    missing: list[str] = ["the list of Nodes is not complete"]
+    health = Health(api, lambda: tuple(missing))
+    address = health.serve(LOOPBACK, Metrics().registry)
+    assert get(address, "/healthz") == (200, "ok\n")
+    assert get(address, "/readyz") == (503, "not ok\nthe list of Nodes is not complete\n")
+    missing.clear()
+    assert get(address, "/readyz?verbose") == (200, "ok\n")
+    api.failed(Unreachable("get", "nodes", "refused"))
+    assert get(address, "/healthz") == (200, "ok\nAPI server https://api is unreachable: refused\n")
+    assert get(address, "/readyz")[0] == 503
+    monkeypatch.setattr(observability, "HANG_SECONDS", -1.0)
+    assert get(address, "/healthz")[0] == 503
+    assert get(address, "/nothing")[0] == 404
+
+
+def test_an_address_that_is_taken_is_an_error_of_ours() -> None:
+    with socket.create_server(LOOPBACK) as taken, pytest.raises(OperatorSettingsError, match="cannot be used"):
+        Health(ApiHealth(""), tuple).serve(taken.getsockname(), Metrics().registry)

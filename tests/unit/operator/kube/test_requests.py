@@ -13,7 +13,7 @@ from nodedevice_operator.kube.client import Client, Requests
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
 from nodedevice_operator.leader.election import LeaderLease
-from nodedevice_operator.leader.lease import LeaderLeases
+from nodedevice_operator.leader.elector import LeaderLeases
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.nodelabels.controller import NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord

@@ -7,8 +7,7 @@ import pytest
 from nodedevice_operator.errors import ApiError, Conflict, NotLeading, Unreachable
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leader.election import LeaderLease, Timing
-from nodedevice_operator.leader.elector import Election, identity
-from nodedevice_operator.leader.lease import LeaderLeases
+from nodedevice_operator.leader.elector import Election, LeaderLeases, identity
 
 
 class LeaseModel(LeaderLeases):

@@ -1,5 +1,6 @@
 """A NodeReconciler around a model of the cluster, and one reconcile of its node: what the tests beside this share."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,7 +8,6 @@ from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.reconcile.node import NodeReconciler
@@ -29,7 +29,6 @@ class Bench:
     reconciler: NodeReconciler
     queue: RecordingQueue
     fence: WriteFence
-    takeover: Takeover
     updated: list[str]
     now: list[float]
 
@@ -46,6 +45,10 @@ class Bench:
         self.cache.nodes.replace(nodes.records, nodes.version)
         self.cache.node_devices.replace(node_devices.records, node_devices.version)
         self.cache.pod_devices.replace(pod_devices.records, pod_devices.version)
+
+    def restart(self) -> None:
+        """Go on as a process that has just started, or leads after another."""
+        self.reconciler.take_over(another_wrote=True, nobody_since=math.inf)
 
     async def reconcile(self) -> list[str]:
         """Reconcile once; return what was written."""

@@ -5,7 +5,6 @@ from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.capacity.reconciler import CapacityReconciler
 from nodedevice_operator.conditions.reconciler import ConditionsReconciler
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.leader.takeover import Takeover
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.unwatched import LeaseRecord
 from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler
@@ -20,7 +19,7 @@ from tests.unit.operator.reconcile.bench import Bench
 async def bench() -> Bench:
     cluster = ClusterModel(leases={"node-a": LeaseRecord("now", 60)})
     cache, recorder, queue, metrics = Cache(), RecordingRecorder(), RecordingQueue(), Metrics()
-    fence, takeover, policies = open_fence(), Takeover(), NoRequiredPlugins()
+    fence, policies = open_fence(), NoRequiredPlugins()
     now = [100.0]
     updated: list[str] = []
     cache.node_devices.on_update(lambda _, __, record: updated.append(record.name if record else ""))
@@ -34,7 +33,6 @@ async def bench() -> Bench:
         ConditionsReconciler(cache, cluster, agents, policies, recorder, lambda: now[0]),
         queue,
         fence,
-        takeover,
         lambda: now[0],
     )
-    return Bench(cluster, cache, recorder, agents, reconciler, queue, fence, takeover, updated, now)
+    return Bench(cluster, cache, recorder, agents, reconciler, queue, fence, updated, now)

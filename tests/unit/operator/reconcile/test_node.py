@@ -15,6 +15,7 @@ from nodedevice_operator.errors import (
 )
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.unwatched import LeaseRecord
+from nodedevice_operator.reconcile import node as node_module
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.unit.operator.reconcile.bench import Bench, held, with_pod
@@ -209,7 +210,7 @@ class TestAgents:
         await bench.reconcile()
         # as after a restart, where the first listing fails
         bench.agents._table = LeaseTable()
-        bench.reconciler.forget()
+        bench.restart()
         assert await bench.reconcile() == []
         await bench.see(node_device(available=3))
         assert await bench.reconcile() == [f"apply {{'{GPU}': 3}}"]
@@ -220,7 +221,7 @@ class TestAgents:
         await bench.see(node_device(available=3, allocated=1, allocations=(held("gpu-0"),)))
         await bench.reconcile()
         reported = bench.recorder.reasons()
-        bench.reconciler.forget()
+        bench.restart()
         assert await bench.reconcile() == []
         assert bench.recorder.reasons() == reported
 
@@ -231,3 +232,33 @@ class TestAgents:
             await bench.reconcile()
         assert bench.recorder.reasons() == []
         assert (await bench.reconcile())[0] == f"apply {{'{GPU}': 4}}"
+
+
+class TestATakeover:
+    """Nodes that changed while nobody led are reconciled first."""
+
+    @pytest.fixture
+    def now(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        now = [0.0]
+        bench.fence.close()
+        monkeypatch.setattr(bench.fence, "_clock", lambda: now[0])
+        return now
+
+    async def first(self, bench: Bench, since: float) -> list[str]:
+        bench.reconciler.take_over(another_wrote=False, nobody_since=since)
+        return [await bench.queue.next() for _ in iter(lambda: bench.queue.is_empty, True)]
+
+    async def test_those_that_changed_since_then_go_first_and_once(self, bench: Bench, now: list[float]) -> None:
+        await self.first(bench, 0.0)
+        for moment, node in enumerate(("a", "b", "c", "a")):
+            now[0] = float(moment)
+            await bench.reconciler.reconcile(node)
+        assert await self.first(bench, 2.0) == ["c", "a"]
+        assert await self.first(bench, 0.0) == []
+
+    async def test_of_too_many_the_last_are_kept(self, bench: Bench, now: list[float]) -> None:
+        await self.first(bench, 0.0)
+        names = [f"node-{number}" for number in range(node_module._MOST_SKIPPED)]
+        for node in (*names, "node-0", "another"):
+            await bench.reconciler.reconcile(node)
+        assert await self.first(bench, 0.0) == [*names[2:], "node-0", "another"]

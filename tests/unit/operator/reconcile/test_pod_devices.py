@@ -48,7 +48,7 @@ class TestPodDevices:
         await bench.reconcile()
         assert bench.recorder.reasons() == ["AllocationRefused"]
         # the next process reports the same, and then there is such an Event already
-        bench.reconciler.forget()
+        bench.restart()
         await bench.reconcile()
         first, again = bench.recorder.posted
         assert first == again

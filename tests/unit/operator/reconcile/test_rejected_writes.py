@@ -96,7 +96,7 @@ class TestRejectedWrites:
         for _ in range(3):
             await rejected_reconcile(bench)
         bench.cluster.node.update("kubelet", GPU, 0)
-        bench.reconciler.forget()
+        bench.restart()
         await bench.see()
         assert (await bench.reconcile())[0] == f"force {{'{GPU}': 1}}"
         assert bench.recorder.reasons() == ["CapacityRepaired"] * 2
@@ -148,7 +148,7 @@ class TestRejectedWrites:
             await rejected_reconcile(bench)
         assert stored_conditions(bench, record)[Condition.ADVERTISED].reason == Reason.WRITE_REFUSED
         bench.cluster.node.update("another-operator", GPU, 9)
-        bench.reconciler.forget()
+        bench.restart()
         await bench.see()
         assert await bench.reconcile() == [f"conditions {record.name}"]
         assert bench.recorder.reasons() == ["CapacityConflict"] * 2
@@ -224,7 +224,7 @@ class TestConflicts:
         for _ in range(3):
             await rejected_reconcile(bench)
         assert stored_conditions(bench, record)[Condition.ADVERTISED].reason == Reason.UPDATE_REFUSED
-        bench.reconciler.forget()
+        bench.restart()
         assert (await bench.reconcile())[0] == f"force {{'{GPU}': 4}}"
 
     async def test_a_contest_is_counted_though_the_last_round_is_refused(

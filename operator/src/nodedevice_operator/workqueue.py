@@ -141,10 +141,13 @@ class WorkQueue:
     def _pick(self) -> tuple[str, bool] | None:
         self._picks += 1
         is_turn = not self._is_urgent_queued or self._picks % _DEFERRED_TURN == 0
-        if self._deferred and is_turn and self._deferred_running < self._deferred_workers():
-            return _pop(self._deferred), True
-        urgent = self._changed or self._resync
-        return (_pop(urgent), False) if urgent else None
+        is_deferred = bool(self._deferred) and is_turn and self._deferred_running < self._deferred_workers()
+        queue = self._deferred if is_deferred else self._changed or self._resync
+        if not queue:
+            return None
+        node = next(iter(queue))  # the one that has waited longest
+        del queue[node]
+        return node, is_deferred
 
     def _deferred_workers(self) -> int:
         workers = max(1, self._workers - _URGENT_ONLY_WORKERS)
@@ -192,10 +195,3 @@ class WorkQueue:
     def _timer_fired(self, node: str) -> None:
         self._timers.pop(node, None)
         self.enqueue(node)
-
-
-def _pop(queue: dict[str, None]) -> str:
-    """The node that has waited longest."""
-    node = next(iter(queue))
-    del queue[node]
-    return node

@@ -51,10 +51,9 @@ class AgentState:
     is_withdrawn: bool = False
 
 
-ALIVE: Final = AgentState("True", names.Reason.LEASE_RENEWED, "the agent renews its Lease")
-MISSING: Final = AgentState(
-    "Unknown", names.Reason.LEASE_MISSING, "the agent has no Lease: check whether it runs on this node, and its log"
-)
+_REMEDY: Final = "check whether it runs on this node, and its log"
+ALIVE: Final = AgentState("True", Reason.LEASE_RENEWED, "the agent renews its Lease")
+MISSING: Final = AgentState("Unknown", Reason.LEASE_MISSING, f"the agent has no Lease: {_REMEDY}")
 
 
 def expired(seconds: int, *, together: bool = False, is_gone: bool = False) -> AgentState:
@@ -67,13 +66,10 @@ def expired(seconds: int, *, together: bool = False, is_gone: bool = False) -> A
             f"the agent has not renewed its Lease for more than {seconds} s, and neither have many others: "
             "check the API server and the network; no devices are withdrawn"
         )
-        return AgentState("Unknown", names.Reason.LEASES_EXPIRED_TOGETHER, message)
+        return AgentState("Unknown", Reason.LEASES_EXPIRED_TOGETHER, message)
     gone = ", which is gone," if is_gone else ""
-    message = (
-        f"the agent has not renewed its Lease{gone} for more than {seconds} s: "
-        "check whether it runs on this node, and its log"
-    )
-    return AgentState("Unknown", names.Reason.LEASE_EXPIRED, message)
+    message = f"the agent has not renewed its Lease{gone} for more than {seconds} s: {_REMEDY}"
+    return AgentState("Unknown", Reason.LEASE_EXPIRED, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +143,7 @@ class LeaseTable:
 
     def changes_since(self, before: "LeaseTable") -> frozenset[str]:
         """Nodes whose agent's state differs from that in `before`."""
-        nodes = self.leases.keys() | before.leases.keys()
-        return frozenset(node for node in nodes if self.state(node) != before.state(node))
+        return frozenset(n for n in self.leases.keys() | before.leases.keys() if self.state(n) != before.state(n))
 
     def _judged(self, seen: dict[str, _SeenLease], now: float, nodes: frozenset[str]) -> "LeaseTable":
         """The table with the agents that fell silent now, those that did so together, and those whose grace is over."""

@@ -190,7 +190,7 @@ def decide(
     history = history_of(node.uid, before)
     records = sorted(filter(is_real, node_devices), key=lambda record: record.resource)
     decisions = [_guarded(_decide_one(node, record, history, agent, now), unguarded) for record in records]
-    shown = frozenset(name for name in node.resources if _is_ours(node, name))
+    shown = frozenset(name for name, seen in node.resources.items() if seen.is_ours)
     history = with_lost(history, (shown | history.applied) - {record.resource for record in records}, now)
     over = frozenset(name for name in history.lost if now >= given_up_at(history, name))
     waiting = history.lost.keys() - over
@@ -280,11 +280,6 @@ def _stored(node: NodeRecord, record: NodeDeviceRecord, kind: str) -> StoredCond
     return stored if stored is not None and stored.since >= node.made else None
 
 
-def _is_ours(node: NodeRecord, resource: str) -> bool:
-    seen = node.resources[resource]
-    return seen.is_capacity_ours or seen.is_allocatable_ours
-
-
 def _apply(kept: Mapping[str, OwnershipDecision], given_up: frozenset[str]) -> Apply | None:
     """The apply that brings the Node to what was decided; None when the Node shows that already."""
     if not given_up and not any(decision.differs for decision in kept.values()):
@@ -320,8 +315,7 @@ def _status(node: NodeRecord, decision: OwnershipDecision) -> ResourceStatus:
     if decision.conflict is None:
         is_advertised = decision.number is not None and decision.reason in _SHOWN
         return ResourceStatus(is_advertised, decision.reason, not_before=node.made)
-    reason = names.Reason.CHANGED_REPEATEDLY if decision.is_contention else names.Reason.FOREIGN_OWNER
-    return ResourceStatus(False, reason, decision.conflict.writer, reason, node.made)
+    return ResourceStatus(False, decision.reason, decision.conflict.writer, decision.reason, node.made)
 
 
 def statuses_when_rejected(
@@ -356,7 +350,10 @@ def _rejected_status(
     ):
         # only this condition tells a later operator that the free devices were withdrawn
         return None
-    reason = names.Reason.UPDATE_REFUSED if _was_ours(node, record) else names.Reason.WRITE_REFUSED
+    was_ours = (
+        was_advertised(node, as_before_rejection(record)) or node.resources.get(record.resource, NO_RESOURCE).is_ours
+    )
+    reason = names.Reason.UPDATE_REFUSED if was_ours else names.Reason.WRITE_REFUSED
     return replace(status, is_advertised=False, reason=reason)
 
 
@@ -370,10 +367,4 @@ def _differs(node: NodeRecord, resource: str, status: ResourceStatus, decision: 
         return (seen.capacity, seen.allocatable) != (number, number)
     # left out of this apply: a new name comes with the next one, any other is removed from the Node
     is_to_come = status.is_advertised and status.reason != names.Reason.BY_KUBELET
-    return is_to_come or seen.is_capacity_ours or seen.is_allocatable_ours
-
-
-def _was_ours(node: NodeRecord, record: NodeDeviceRecord) -> bool:
-    seen = node.resources.get(record.resource, NO_RESOURCE)
-    is_stored = was_advertised(node, as_before_rejection(record))
-    return is_stored or seen.is_capacity_ours or seen.is_allocatable_ours
+    return is_to_come or seen.is_ours

@@ -169,11 +169,17 @@ class DesiredResource:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A foreign change to a name that is ours: by which writer, how, and the value found (None: no value)."""
+    """A foreign change to a name that is ours: by which writer, and the value found (None: no value)."""
 
     writer: str
-    cause: str
     found: int | None
+
+    @property
+    def cause(self) -> str:
+        """How it was changed, for metrics."""
+        if self.found is None:
+            return REMOVED
+        return ZEROED if self.found == 0 else CHANGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +187,7 @@ class OwnershipDecision:
     """What is done about one resource. `number` None: it is not in the apply.
 
     differs: the Node does not show that number yet. needs_force: others own a part that must change. is_new: nobody has the name.
-    is_contention: the conflict comes from repeated changes. is_conflict_new: it has not been reported yet.
+    is_conflict_new: the conflict has not been reported yet.
     """
 
     resource: str
@@ -192,9 +198,13 @@ class OwnershipDecision:
     is_new: bool = False
     drift: Drift | None = None
     conflict: OwnershipConflict | None = None
-    is_contention: bool = False
     is_conflict_new: bool = False
     has_conflict_ended: bool = False
+
+    @property
+    def is_contention(self) -> bool:
+        """Whether the conflict comes from repeated changes."""
+        return self.conflict is not None and self.conflict.retry_at is not None
 
 
 def decide_ownership(wanted: DesiredResource, history: NodeHistory, now: float) -> OwnershipDecision:
@@ -203,22 +213,15 @@ def decide_ownership(wanted: DesiredResource, history: NodeHistory, now: float) 
         wanted = replace(wanted, stored_conflict=None)
     conflict = _current_conflict(wanted, history, now)
     if conflict is not None and not _is_over(conflict, wanted.seen, now):
-        return _yield_to(wanted, conflict, is_contention=conflict.retry_at is not None, is_new=False)
+        return _yield_to(wanted, conflict, is_new=False)
     has_ended = conflict is not None or wanted.stored_conflict is not None
     was_contended = conflict is not None and conflict.retry_at is not None
     if was_contended or _was_ours(wanted, history):
         return _keep(wanted, history, now, has_ended)
-    strangers = wanted.seen.capacity_strangers | wanted.seen.allocatable_strangers
     if wanted.seen.is_present:
-        return _yield_to(wanted, OwnershipConflict(_writer(strangers)), is_contention=False, is_new=not has_ended)
-    return OwnershipDecision(
-        wanted.resource,
-        wanted.number,
-        names.Reason.ADVERTISED,
-        differs=True,
-        is_new=True,
-        has_conflict_ended=has_ended,
-    )
+        return _yield_to(wanted, OwnershipConflict(_writer(wanted.seen.strangers)), is_new=not has_ended)
+    new = OwnershipDecision(wanted.resource, wanted.number, names.Reason.ADVERTISED, differs=True, is_new=True)
+    return replace(new, has_conflict_ended=has_ended)
 
 
 def hold(resource: str, seen: ExtendedResource, reason: str) -> OwnershipDecision:
@@ -275,14 +278,13 @@ def _current_conflict(wanted: DesiredResource, history: NodeHistory, now: float)
 def _is_over(conflict: OwnershipConflict, seen: ExtendedResource, now: float) -> bool:
     if conflict.retry_at is not None and now >= conflict.retry_at:
         return True
-    has_strangers = bool(seen.capacity_strangers or seen.allocatable_strangers)
-    return not has_strangers and not conflict.is_removal
+    return not seen.strangers and not conflict.is_removal
 
 
 def _was_ours(wanted: DesiredResource, history: NodeHistory) -> bool:
     """Whether the name was ours on this Node before, so that it may be taken back by force."""
     seen, resource = wanted.seen, wanted.resource
-    if seen.is_capacity_ours or seen.is_allocatable_ours or resource in history.applied:
+    if seen.is_ours or resource in history.applied:
         return True
     if resource in history.withdrawn:
         # we gave it up; a copy that a kubelet still has in allocatable is a leftover of ours, a capacity is a new owner
@@ -295,8 +297,8 @@ def _keep(wanted: DesiredResource, history: NodeHistory, now: float, has_ended: 
     # after a conflict that has just ended there is no drift: the foreign value was left there on purpose
     drift = None if has_ended or wanted.resource in history.withdrawn else _drift(seen, number)
     if drift is not None and is_contention(history, wanted.resource, drift.writer, now):
-        conflict = OwnershipConflict(drift.writer, retry_at=now, is_removal=drift.cause == REMOVED)
-        return _yield_to(wanted, conflict, is_contention=True, is_new=True)
+        conflict = OwnershipConflict(drift.writer, retry_at=now, is_removal=drift.found is None)
+        return _yield_to(wanted, conflict, is_new=True)
     return OwnershipDecision(
         wanted.resource,
         number,
@@ -322,31 +324,17 @@ def _drift(seen: ExtendedResource, number: int) -> Drift | None:
     is right and only its owner is another, as after a manual reset of managedFields: it is taken back without an Event.
     """
     if not seen.is_capacity_ours and seen.capacity != number:
-        return Drift(_writer(seen.capacity_strangers), _cause(seen.capacity), seen.capacity)
+        return Drift(_writer(seen.capacity_strangers), seen.capacity)
     if not seen.is_allocatable_ours and seen.allocatable != seen.capacity:
-        return Drift(_writer(seen.allocatable_strangers), _cause(seen.allocatable), seen.allocatable)
+        return Drift(_writer(seen.allocatable_strangers), seen.allocatable)
     return None
-
-
-def _cause(found: int | None) -> str:
-    if found is None:
-        return REMOVED
-    return ZEROED if found == 0 else CHANGED
 
 
 def _writer(strangers: frozenset[str]) -> str:
     return ", ".join(sorted(strangers)) or UNKNOWN_WRITER
 
 
-def _yield_to(
-    wanted: DesiredResource, conflict: OwnershipConflict, *, is_contention: bool, is_new: bool
-) -> OwnershipDecision:
-    reason = names.Reason.CHANGED_REPEATEDLY if is_contention else names.Reason.FOREIGN_OWNER
-    return OwnershipDecision(
-        wanted.resource,
-        None,
-        reason,
-        conflict=conflict,
-        is_contention=is_contention,
-        is_conflict_new=is_new and not wanted.stored_conflict,
-    )
+def _yield_to(wanted: DesiredResource, conflict: OwnershipConflict, *, is_new: bool) -> OwnershipDecision:
+    reason = names.Reason.FOREIGN_OWNER if conflict.retry_at is None else names.Reason.CHANGED_REPEATEDLY
+    is_conflict_new = is_new and not wanted.stored_conflict
+    return OwnershipDecision(wanted.resource, None, reason, conflict=conflict, is_conflict_new=is_conflict_new)

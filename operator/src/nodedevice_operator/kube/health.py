@@ -82,19 +82,16 @@ class ApiHealth:
         if error.status == _BUSY and not isinstance(error, OverBudget):
             self._log_busy(error)
         if isinstance(error, Unauthorized):
-            self._log_rejected(error)
+            # once for all requests: each is refused like this, before any role is considered
+            if self._rejected_at is None:
+                log.error(
+                    "API server rejects the credentials; renew the token or the client certificate",
+                    extra={"server": self.server, "error": error.problem},
+                )
+            self._rejected_at = self._clock()
         # a refusal by a policy is about that object: the feature that wanted to write it reports it
         elif isinstance(error, Forbidden) and not isinstance(error, Denied):
             self._log_forbidden(error)
-
-    def _log_rejected(self, error: ApiError) -> None:
-        """Once for all requests: each is refused like this, before any role is considered."""
-        if self._rejected_at is None:
-            log.error(
-                "API server rejects the credentials; renew the token or the client certificate",
-                extra={"server": self.server, "error": error.problem},
-            )
-        self._rejected_at = self._clock()
 
     def _log_forbidden(self, error: ApiError) -> None:
         request = (error.verb, error.what)

@@ -24,6 +24,10 @@ class Schema(Struct, rename="camel", gc=False):
     """Base of all schemas: unknown fields are skipped, absent ones have defaults."""
 
 
+class Value(Struct, rename="camel", frozen=True, gc=False):
+    """Base of schemas that are values already: a record keeps them as they were decoded."""
+
+
 class OwnerReference(Schema):
     kind: str = ""
     uid: str = ""

@@ -89,12 +89,20 @@ class ExtendedResource:
         return self.allocatable is not None and OURS in self.allocatable_owners
 
     @property
+    def is_ours(self) -> bool:
+        return self.is_capacity_ours or self.is_allocatable_ours
+
+    @property
     def capacity_strangers(self) -> frozenset[str]:
         return _strangers(self.capacity, self.capacity_owners)
 
     @property
     def allocatable_strangers(self) -> frozenset[str]:
         return _strangers(self.allocatable, self.allocatable_owners)
+
+    @property
+    def strangers(self) -> frozenset[str]:
+        return self.capacity_strangers | self.allocatable_strangers
 
 
 NO_RESOURCE: Final = ExtendedResource()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from nodedevice_api import names
 
-from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS, MetadataSchema, Schema
+from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS, MetadataSchema, Schema, Value
 
 # The API server names this manager as the owner of all fields that existed before the first apply to an object without owners.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -71,7 +71,9 @@ class AllocationStatus(Schema):
     omitted: int = msgspec.field(name="deviceIDsOmitted", default=0)
 
 
-class WaitingStatus(Schema):
+class Waiting(Value, frozen=True):
+    """A container that requested the resource and does not have it yet. not_injected: it runs all the same."""
+
     pod_uid: str = msgspec.field(name="podUID")
     container: str
     reason: str
@@ -108,7 +110,7 @@ class NodeDeviceStatusSchema(Schema):
     devices_omitted: int = 0
     allocations: list[AllocationStatus] = []
     allocations_omitted: int = 0
-    waiting: list[WaitingStatus] = []
+    waiting: tuple[Waiting, ...] = ()
     conditions: list[ConditionStatus] = []
 
 
@@ -139,19 +141,6 @@ class AllocationRecord:
     device_ids: tuple[str, ...]
     omitted: int
     is_releasing: bool
-    not_injected: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A container that requested the resource and does not have it yet. not_injected: it runs all the same."""
-
-    namespace: str
-    name: str
-    pod_uid: str
-    container: str
-    reason: str
-    message: str
     not_injected: bool = False
 
 
@@ -257,7 +246,7 @@ def node_device_record(obj: NodeDeviceSchema) -> NodeDeviceRecord:
         devices_omitted=status.devices_omitted,
         allocations=tuple(_allocation(a, ids) for a in status.allocations),
         allocations_omitted=status.allocations_omitted,
-        waiting=tuple(_waiting(w) for w in status.waiting),
+        waiting=status.waiting,
         conditions={intern(c.type): _condition(c) for c in status.conditions},
         edited_by=_editors(meta.managed_fields),
     )
@@ -314,10 +303,6 @@ def _allocation(obj: AllocationStatus, ids: Mapping[str, str]) -> AllocationReco
         obj.releasing,
         obj.not_injected,
     )
-
-
-def _waiting(obj: WaitingStatus) -> Waiting:
-    return Waiting(obj.namespace, obj.name, obj.pod_uid, obj.container, obj.reason, obj.message, obj.not_injected)
 
 
 def _condition(obj: ConditionStatus) -> StoredCondition:

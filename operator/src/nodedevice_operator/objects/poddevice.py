@@ -6,7 +6,7 @@ from sys import intern
 
 import msgspec
 
-from nodedevice_operator.objects.meta import MetadataSchema, Schema
+from nodedevice_operator.objects.meta import MetadataSchema, Schema, Value
 
 
 class PodDeviceSpec(Schema):
@@ -14,58 +14,39 @@ class PodDeviceSpec(Schema):
     pod_uid: str = msgspec.field(name="podUID", default="")
 
 
-class ShownDevice(Schema):
+class HeldDevice(Value, frozen=True):
+    """A device in a PodDevice; `health` is Unknown where the plugin no longer lists it."""
+
     id: str
     health: str = ""
-    numa_nodes: list[int] = []
+    numa_nodes: tuple[int, ...] = ()
 
 
-class ShownResource(Schema):
-    resource_name: str
-    devices: list[ShownDevice] = []
+class HeldResource(Value, frozen=True):
+    """What a container holds of one resource, sorted by device ID."""
+
+    name: str = msgspec.field(name="resourceName")
+    devices: tuple[HeldDevice, ...] = ()
 
 
-class ShownContainer(Schema):
+class HoldingContainer(Value, frozen=True):
+    """A container and its resources, sorted by name."""
+
     name: str
-    resources: list[ShownResource] = []
+    resources: tuple[HeldResource, ...] = ()
 
 
 class PodDeviceStatus(Schema):
     resources: str = ""
     devices: str = ""
     health: str = ""
-    containers: list[ShownContainer] = []
+    containers: tuple[HoldingContainer, ...] = ()
 
 
 class PodDeviceSchema(Schema):
     metadata: MetadataSchema
     spec: PodDeviceSpec = msgspec.field(default_factory=PodDeviceSpec)
     status: PodDeviceStatus = msgspec.field(default_factory=PodDeviceStatus)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldDevice:
-    """A device in a PodDevice; `health` is Unknown where the plugin no longer lists it."""
-
-    id: str
-    health: str
-    numa_nodes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeldResource:
-    """What a container holds of one resource, sorted by device ID."""
-
-    name: str
-    devices: tuple[HeldDevice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HoldingContainer:
-    """A container and its resources, sorted by name."""
-
-    name: str
-    resources: tuple[HeldResource, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +86,6 @@ class PodDeviceRecord:
 def pod_device_record(obj: PodDeviceSchema) -> PodDeviceRecord:
     """Record of a PodDevice, with its content as a fingerprint."""
     meta = obj.metadata
-    containers = tuple(
-        HoldingContainer(
-            container.name,
-            tuple(
-                HeldResource(
-                    resource.resource_name,
-                    tuple(HeldDevice(d.id, d.health, tuple(d.numa_nodes)) for d in resource.devices),
-                )
-                for resource in container.resources
-            ),
-        )
-        for container in obj.status.containers
-    )
     content = Content(
         node=obj.spec.node_name,
         pod_uid=obj.spec.pod_uid,
@@ -125,7 +93,7 @@ def pod_device_record(obj: PodDeviceSchema) -> PodDeviceRecord:
         resources=obj.status.resources,
         devices=obj.status.devices,
         health=obj.status.health,
-        containers=containers,
+        containers=obj.status.containers,
     )
     return PodDeviceRecord(
         intern(meta.namespace),

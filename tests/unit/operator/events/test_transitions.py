@@ -26,7 +26,7 @@ def record(broken: int = 0, listed: tuple[str, ...] = IDS, **fields: Any) -> Nod
 
 
 def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
-    return Waiting("default", "pod-a", "uid-a", container, reason, message)
+    return Waiting("uid-a", container, reason, "default", "pod-a", message)
 
 
 def held(pod: str, container: str, *device_ids: str, **fields: Any) -> AllocationRecord:
@@ -223,7 +223,7 @@ def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str,
     """Fields of a record in which that container runs without its devices, recorded as its own or not."""
     if kind == "held":
         return {"allocations": (held("pod-a", container, "gpu-0", not_injected=True, **fields),)}
-    return {"waiting": (Waiting("default", "pod-a", "uid-pod-a", container, "NotEnoughDevices", "", True),)}
+    return {"waiting": (Waiting("uid-pod-a", container, "NotEnoughDevices", "default", "pod-a", "", True),)}
 
 
 @pytest.mark.parametrize("kind", ["held", "waiting"])
@@ -232,7 +232,7 @@ def not_injected(kind: str, container: str = "main", **fields: Any) -> dict[str,
     [
         pytest.param(record(), id="unknown"),
         pytest.param(record(allocations=(held("pod-a", "main", "gpu-0"),)), id="held"),
-        pytest.param(record(waiting=(Waiting("default", "pod-a", "uid-pod-a", "main", "AnyReason", ""),)), id="waits"),
+        pytest.param(record(waiting=(Waiting("uid-pod-a", "main", "AnyReason", "default", "pod-a"),)), id="waits"),
         pytest.param(record(has_status=False, endpoint=None), id="first word of the resource"),
     ],
 )

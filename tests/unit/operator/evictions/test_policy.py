@@ -58,7 +58,7 @@ def test_who_suffers(record: NodeDeviceRecord, why: str | None) -> None:
 
 @pytest.mark.parametrize("not_injected", [True, False])
 def test_a_waiting_pod_that_runs_all_the_same(not_injected: bool) -> None:
-    waiting = Waiting("default", "pod-a", "uid-a", "main", "NotEnoughDevices", "", not_injected)
+    waiting = Waiting("uid-a", "main", "NotEnoughDevices", "default", "pod-a", "", not_injected)
     assert list(candidates([node_device(waiting=(waiting,))], EVICT)) == (["uid-a"] if not_injected else [])
 
 

@@ -1,6 +1,7 @@
 """Fixtures that tests of more than one file here share."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -43,12 +44,5 @@ def proxy(installed: ControlPlane) -> Iterator[FaultProxy]:
 @pytest.fixture
 def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Callable[[], PlayedNode]]:
     """Makes Nodes beside that operator, and takes them away again."""
-    made: list[PlayedNode] = []
-
-    def make() -> PlayedNode:
-        made.append(PlayedNode(installed))
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.remove()
+    with contextlib.ExitStack() as made:
+        yield lambda: made.enter_context(PlayedNode(installed))

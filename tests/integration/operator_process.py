@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import yaml
 from lightkube import ApiError
+from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Event, Node
 from nodedevice_api import names
 
@@ -174,13 +175,22 @@ class LogFromHere:
 
 
 class PlayedNode:
-    """A Node with an agent that publishes one or more resources, and a kubelet that may write its status."""
+    """A Node with an agent that publishes one or more resources, and a kubelet that may write its status.
+
+    As a context it is removed at the end.
+    """
 
     def __init__(self, control_plane: ControlPlane, name: str | None = None) -> None:
         self.name = name or f"op-{uuid.uuid4().hex[:8]}"
         self.control_plane = control_plane
         self.client = control_plane.client
         control_plane.add_node(self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
     @property
     def node(self) -> Any:
@@ -209,11 +219,11 @@ class PlayedNode:
         self.client.apply(body, field_manager=names.AGENT_FIELD_MANAGER, force=True)
         return moment
 
-    def settle(self) -> Self:
+    def settle(self, **status: Any) -> Self:
         """Publish 4 devices, and wait until they are shown and Ready."""
         self.make()
         self.renew_lease()
-        self.publish(healthy=4)
+        self.publish(healthy=4, **status)
         self.wait_shown(4)
         self.wait_condition("Ready", "True")
         return self
@@ -298,11 +308,13 @@ class PlayedNode:
         wait_until(lambda: len(self.events(reason, about, namespace)) >= count, what, _SOON_SECONDS)
         return self.events(reason, about, namespace)
 
-    def remove(self) -> None:
-        """Take the Node away, and its NodeDevices, as the garbage collector would some time later."""
+    def remove(self, *, is_lease_kept: bool = False) -> None:
+        """Take the Node away, and its NodeDevices, as the garbage collector would some time later; and its agent's Lease."""
         for resource in (GPU, NIC):
             delete(self.client, NodeDevice, self.nd_name(resource))
         delete(self.client, Node, self.name)
+        if not is_lease_kept:
+            delete(self.client, Lease, self.name, names.AGENTS_NAMESPACE)
 
 
 def audited(control_plane: ControlPlane, text: str) -> Iterator[dict[str, Any]]:

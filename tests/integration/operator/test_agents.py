@@ -1,5 +1,6 @@
 """Agents that fall silent, on a real API server: what is told, what is withdrawn, and that all comes back with them."""
 
+import contextlib
 import json
 import re
 import time
@@ -29,21 +30,8 @@ def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProces
 
 @pytest.fixture
 def played(installed: ControlPlane, operator: OperatorProcess) -> Iterator[Callable[[], PlayedNode]]:
-    made: list[PlayedNode] = []
-
-    def make() -> PlayedNode:
-        node = PlayedNode(installed)
-        made.append(node)
-        node.make()
-        node.renew_lease()
-        node.publish(healthy=4, allocations=[HELD])
-        node.wait_shown(4)
-        node.wait_condition("Ready", "True")
-        return node
-
-    yield make
-    for node in made:
-        node.remove()
+    with contextlib.ExitStack() as made:
+        yield lambda: made.enter_context(PlayedNode(installed)).settle(allocations=[HELD])
 
 
 def fall_silent(node: PlayedNode) -> None:
@@ -210,7 +198,7 @@ def test_a_recreated_node_has_nothing_of_the_one_before(
     fall_silent(node)
     node.wait_shown(1)
     old = node.uid
-    node.remove()
+    node.remove(is_lease_kept=True)
     wait_until(lambda: agents(operator, "withdrawn") == 0, "the old one is forgotten")
     # its Lease is still there, run out: whoever deleted the Node did not delete that
     again = PlayedNode(installed, node.name)

@@ -15,11 +15,10 @@ def node(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
     """A Node whose agent lives, and an operator."""
     operator = OperatorProcess(installed, tmp_path_factory.mktemp("operator"))
     operator.start()
-    found = PlayedNode(installed)
-    found.make()
-    found.renew_lease()
-    yield found
-    found.remove()
+    with PlayedNode(installed) as found:
+        found.make()
+        found.renew_lease()
+        yield found
     operator.close()
 
 

@@ -28,11 +28,7 @@ def node(played: Callable[[], PlayedNode]) -> PlayedNode:
 @pytest.fixture
 def advertised(node: PlayedNode) -> PlayedNode:
     """A Node that shows 4 GPUs, its NodeDevice with all conditions."""
-    node.renew_lease()
-    node.publish(healthy=4)
-    node.wait_shown(4)
-    node.wait_condition("Ready", "True")
-    return node
+    return node.settle()
 
 
 def until_shown(node: PlayedNode, number: int, since: float) -> float:

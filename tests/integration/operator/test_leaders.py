@@ -3,11 +3,11 @@
 How long that takes is measured by `make bench-operator`.
 """
 
+import contextlib
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,10 @@ def pair(installed: ControlPlane, tmp_path: Path) -> Iterator[tuple[OperatorProc
 
 @pytest.fixture
 def node(installed: ControlPlane) -> Iterator[PlayedNode]:
-    made = PlayedNode(installed)
-    made.make()
-    made.renew_lease()
-    yield made
-    made.remove()
+    with PlayedNode(installed) as made:
+        made.make()
+        made.renew_lease()
+        yield made
 
 
 def holder(control_plane: ControlPlane) -> str | None:
@@ -122,7 +121,7 @@ def stood_by(operator: OperatorProcess) -> int:
     return sum(line["event"] == "standing by" for line in operator.lines())
 
 
-@contextmanager
+@contextlib.contextmanager
 def storm(nodes: list[PlayedNode]) -> Iterator[None]:
     """Every node's numbers change all the time."""
     is_over = threading.Event()
@@ -145,9 +144,9 @@ def storm(nodes: list[PlayedNode]) -> Iterator[None]:
 def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
     installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess]
 ) -> None:
-    nodes = [PlayedNode(installed) for _ in range(4)]
     leader, other = pair
-    try:
+    with contextlib.ExitStack() as made:
+        nodes = [made.enter_context(PlayedNode(installed)) for _ in range(4)]
         for node in nodes:
             node.make()
             node.renew_lease()
@@ -170,9 +169,6 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
         for node in nodes:
             node.publish(healthy=6)
             node.wait_shown(6)
-    finally:
-        for node in nodes:
-            node.remove()
 
 
 def test_a_change_of_a_device_is_one_event_across_a_change_of_leader(

@@ -47,11 +47,10 @@ def operator(cluster: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]
 
 @pytest.fixture
 def node(cluster: ControlPlane, operator: OperatorProcess) -> Iterator[PlayedNode]:
-    made = PlayedNode(cluster)
-    made.renew_lease()
-    made.make()
-    yield made
-    made.remove()
+    with PlayedNode(cluster) as made:
+        made.renew_lease()
+        made.make()
+        yield made
 
 
 def taints(node: PlayedNode) -> set[str]:

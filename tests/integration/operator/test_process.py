@@ -86,9 +86,8 @@ def test_a_signal_ends_it_in_order(operator: OperatorProcess, number: signal.Sig
 
 def test_two_nodes_fit_into_its_memory(installed: ControlPlane, operator: OperatorProcess) -> None:
     operator.start()
-    nodes = [PlayedNode(installed) for _ in range(2)]
-    try:
-        for node in nodes:
+    with PlayedNode(installed) as first, PlayedNode(installed) as second:
+        for node in (first, second):
             for resource in (GPU, NIC):
                 node.make(resource)
                 node.publish(resource, healthy=8)
@@ -105,9 +104,6 @@ def test_two_nodes_fit_into_its_memory(installed: ControlPlane, operator: Operat
             "nodedevice_operator_reconcile_duration_seconds_count",
         ):
             assert f"\n{line} " in metrics
-    finally:
-        for node in nodes:
-            node.remove()
 
 
 def test_an_api_server_that_is_not_there(operator: OperatorProcess, tmp_path: Path) -> None:
@@ -126,8 +122,7 @@ def test_an_api_server_that_is_not_there(operator: OperatorProcess, tmp_path: Pa
 
 
 def test_an_api_server_that_goes_away_and_comes_back(installed: ControlPlane, operator: OperatorProcess) -> None:
-    node = PlayedNode(installed)
-    try:
+    with PlayedNode(installed) as node:
         operator.start()
         node.make()
         node.publish(healthy=2)
@@ -139,8 +134,6 @@ def test_an_api_server_that_goes_away_and_comes_back(installed: ControlPlane, op
         node.wait_shown(1, timeout_seconds=60)
         wait_until(lambda: operator.get("/readyz")[0] == 200, "it is ready again")
         assert operator.stop() == 0
-    finally:
-        node.remove()
 
 
 def test_missing_rights_are_named(installed: ControlPlane, operator: OperatorProcess, tmp_path: Path) -> None:

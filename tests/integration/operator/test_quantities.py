@@ -24,16 +24,8 @@ def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProces
 
 @pytest.fixture
 def nodes(installed: ControlPlane, operator: OperatorProcess) -> Iterator[list[PlayedNode]]:
-    made = [PlayedNode(installed), PlayedNode(installed)]
-    for node in made:
-        node.make()
-        node.renew_lease()
-        node.publish(healthy=4)
-    for node in made:
-        node.wait_shown(4)
-    yield made
-    for node in made:
-        node.remove()
+    with PlayedNode(installed) as first, PlayedNode(installed) as second:
+        yield [first.settle(), second.settle()]
 
 
 def are_repaired(nodes: list[PlayedNode], manager: str) -> None:

@@ -20,14 +20,9 @@ def operator(installed: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iter
 
 
 def test_a_frozen_watch_ends_the_process(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:
-    node = PlayedNode(installed)
-    try:
+    with PlayedNode(installed) as node:
         operator.start()
-        node.make()
-        node.renew_lease()
-        node.publish(healthy=4)
-        node.wait_shown(4)
-        node.wait_condition("Ready", "True")
+        node.settle()
         proxy.is_frozen.set()
         node.publish(healthy=3)
         assert operator.wait_ended() == 1
@@ -38,38 +33,28 @@ def test_a_frozen_watch_ends_the_process(installed: ControlPlane, operator: Oper
         proxy.is_frozen.clear()
         operator.start()
         node.wait_shown(3)
-    finally:
-        node.remove()
 
 
 def test_watches_that_are_cut_hide_no_frozen_one(
     installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
     """As by a load balancer with a limit for what is idle: the API server answers all the time."""
-    node = PlayedNode(installed)
-    try:
+    with PlayedNode(installed) as node:
         operator.start()
-        node.make()
-        node.renew_lease()
-        node.publish(healthy=4)
-        node.wait_shown(4)
         # until the operator has nothing to write on it: the answer to a write would show it as it is
-        node.wait_condition("Ready", "True")
+        node.settle()
         proxy.frozen_kinds = frozenset({"nodedevices"})
         node.publish(healthy=3)
         for _ in range(3):
             wait_until(lambda: proxy.cut("poddevices") == 1, "it is open, and cut")
         assert operator.wait_ended() == 1
         assert [line["event"] for line in operator.lines() if line["level"] == "error"] == ["watch is stale"]
-    finally:
-        node.remove()
 
 
 def test_a_watch_that_is_cut_goes_on_and_is_no_outage(
     installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy
 ) -> None:
-    node = PlayedNode(installed)
-    try:
+    with PlayedNode(installed) as node:
         operator.start()
         node.make()
         node.renew_lease()
@@ -79,8 +64,6 @@ def test_a_watch_that_is_cut_goes_on_and_is_no_outage(
             wait_until(lambda: proxy.cut("nodedevices") == 1, "it is open, and cut")
             assert operator.get("/readyz")[0] == 200
         assert not [line for line in operator.lines() if line["level"] == "error"]
-    finally:
-        node.remove()
 
 
 def test_an_idle_fleet_is_no_reason(installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy) -> None:

@@ -12,13 +12,8 @@ from tests.integration.operator_process import OperatorProcess, PlayedNode
 @pytest.fixture
 def node(installed: ControlPlane, operator: OperatorProcess) -> Iterator[PlayedNode]:
     """A Node with 4 GPUs, shown."""
-    made = PlayedNode(installed)
-    made.make()
-    made.renew_lease()
-    made.publish(healthy=4)
-    made.wait_shown(4)
-    yield made
-    made.remove()
+    with PlayedNode(installed) as made:
+        yield made.settle()
 
 
 @pytest.fixture

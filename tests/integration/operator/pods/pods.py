@@ -1,7 +1,8 @@
 """Pods that no kubelet runs, with what an agent says of them and what the operator makes of that."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lightkube.models.core_v1 import Container, PodSpec
@@ -10,7 +11,7 @@ from lightkube.resources.core_v1 import Pod
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.operator_process import delete, pod_device
+from tests.integration.operator_process import PlayedNode, delete, pod_device
 
 
 class Pods:
@@ -28,6 +29,16 @@ class Pods:
         made = self.client.create(Pod(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec))
         assert made.metadata is not None
         return str(made.metadata.uid)
+
+    @contextmanager
+    def elsewhere(self, name: str) -> Iterator[tuple[str, str]]:
+        """Such a pod on another Node: that Node's name, and the pod's uid. Both are removed."""
+        with PlayedNode(self._control_plane) as other:
+            try:
+                yield other.name, self.run(name, other.name)
+            finally:
+                # nobody ends the pods of a node that is gone, until the controller manager notices
+                self.remove(name)
 
     def run_many(self, wanted: list[str], node: str) -> dict[str, str]:
         """Make these pods, bound to the node already; their uids by name."""

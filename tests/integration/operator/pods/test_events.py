@@ -11,7 +11,7 @@ from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, NIC, PlayedNode
 
 
-def test_waiting_pods_get_one_event_per_reason(node: PlayedNode, pods: Pods, installed: ControlPlane) -> None:
+def test_waiting_pods_get_one_event_per_reason(node: PlayedNode, pods: Pods) -> None:
     uid = pods.run("pod-a", node.name)
 
     def waits(reason: str, message: str) -> dict[str, Any]:
@@ -26,17 +26,12 @@ def test_waiting_pods_get_one_event_per_reason(node: PlayedNode, pods: Pods, ins
     matching = node.wait_events("DevicesWaiting", 2, about="pod-a", namespace=pods.namespace)
     assert len(matching) == 2
     # of a pod on another node nobody hears
-    stranger = PlayedNode(installed)
-    try:
-        pods.run("pod-b", stranger.name)
+    with pods.elsewhere("pod-b"):
         false = {**waits("NotEnoughDevices", ""), "name": "pod-b"}
         node.publish(healthy=4, waiting=[false])
         node.publish(healthy=3, broken=1)
         node.wait_events("DeviceUnhealthy", about=node.nd_name())
         assert node.events("DevicesWaiting", "pod-b", pods.namespace) == []
-    finally:
-        pods.remove("pod-b")
-        stranger.remove()
 
 
 def test_devices_that_break_together_are_one_event(node: PlayedNode) -> None:
@@ -53,9 +48,7 @@ def test_devices_that_break_together_are_one_event(node: PlayedNode) -> None:
 
 
 @pytest.mark.kubelet("weak spot 11")
-def test_the_pod_that_holds_a_broken_device_gets_an_event_too(
-    installed: ControlPlane, node: PlayedNode, pods: Pods
-) -> None:
+def test_the_pod_that_holds_a_broken_device_gets_an_event_too(node: PlayedNode, pods: Pods) -> None:
     uid = pods.run("pod-a", node.name)
     held = [pods.holds("pod-a", uid, "gpu-3")]
     node.publish(healthy=4, allocations=held)
@@ -69,18 +62,14 @@ def test_the_pod_that_holds_a_broken_device_gets_an_event_too(
     matching = node.wait_events("DeviceRecovered", about="pod-a", namespace=pods.namespace)
     assert matching == [f"1 device (gpu-3) of {GPU} on {node.name} healthy again"]
     # of a pod on another node nobody hears, whatever an agent says of it
-    stranger = PlayedNode(installed)
-    try:
-        false = [*held, pods.holds("pod-b", pods.run("pod-b", stranger.name), "gpu-2")]
+    with pods.elsewhere("pod-b") as (_, other):
+        false = [*held, pods.holds("pod-b", other, "gpu-2")]
         node.publish(healthy=4, allocations=false)
         node.publish(healthy=2, broken=2, allocations=false)
         node.wait_events("DeviceUnhealthy", 2, about=node.nd_name())
         node.publish(healthy=4, allocations=false)
         node.wait_events("DeviceRecovered", 2, about=node.nd_name())
         assert node.events("DeviceUnhealthy", "pod-b", pods.namespace) == []
-    finally:
-        pods.remove("pod-b")
-        stranger.remove()
 
 
 def test_a_pod_without_its_devices_gets_an_event_each_time(
@@ -97,9 +86,8 @@ def test_a_pod_without_its_devices_gets_an_event_each_time(
     node.publish(healthy=4, allocations=[without])
     wait_until(lambda: times_reported(installed, pods, "pod-a") == 2, "it is told at the second transition")
     # a pod that ran before its resource was known here, and one that is not of this node
-    stranger = PlayedNode(installed)
-    try:
-        false = pods.holds("pod-c", pods.run("pod-c", stranger.name), "gpu-1", notInjected=True)
+    with pods.elsewhere("pod-c") as (_, other):
+        false = pods.holds("pod-c", other, "gpu-1", notInjected=True)
         node.make(NIC)
         waits = {**false, "name": "pod-b", "podUID": early, "reason": "NotEnoughDevices", "message": ""}
         del waits["deviceIDs"]
@@ -112,9 +100,6 @@ def test_a_pod_without_its_devices_gets_an_event_each_time(
         node.wait_events("EndpointStopped", about=node.nd_name())
         assert node.events("DevicesNotInjected", "pod-c", pods.namespace) == []
         assert times_reported(installed, pods, "pod-a") == 2
-    finally:
-        pods.remove("pod-c")
-        stranger.remove()
 
 
 def times_reported(control_plane: ControlPlane, pods: Pods, name: str) -> int:

@@ -4,30 +4,21 @@ from typing import Any
 
 from lightkube.resources.core_v1 import Event
 
-from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 
-def test_an_allocation_of_a_pod_on_another_node_is_refused(
-    installed: ControlPlane, node: PlayedNode, pods: Pods
-) -> None:
-    other = PlayedNode(installed)
-    try:
-        uid = pods.run("pod-b", other.name)
+def test_an_allocation_of_a_pod_on_another_node_is_refused(node: PlayedNode, pods: Pods) -> None:
+    with pods.elsewhere("pod-b") as (other, uid):
         own = pods.run("pod-a", node.name)
         stolen = pods.holds("pod-b", uid, "gpu-0")
         node.publish(healthy=4, allocations=[stolen, pods.holds("pod-a", own, "gpu-1")])
         pods.wait_devices("pod-a", "gpu-1")
         (message,) = node.wait_events("AllocationRefused", about=node.nd_name())
         assert f"{pods.namespace}/pod-b" in message
-        assert f"runs on {other.name}, not on {node.name}" in message
+        assert f"runs on {other}, not on {node.name}" in message
         assert pods.shown("pod-b") is None
-    finally:
-        # nobody ends the pods of a node that is gone, until the controller manager notices
-        pods.remove("pod-b")
-        other.remove()
 
 
 def test_a_refusal_is_one_event_however_often_it_is_repeated(

@@ -1,5 +1,7 @@
-"""How old an agent's Lease is, by our own clock and by what we could see; and whose free devices are withdrawn."""
+"""How old an agent's Lease is, by our own clock and by what we could see; whose free devices are withdrawn; what is stored."""
 
+import pytest
+from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
 from nodedevice_operator.agents.liveness import (
     ALIVE,
@@ -7,9 +9,15 @@ from nodedevice_operator.agents.liveness import (
     AgentState,
     LeaseTable,
     StoredAgent,
+    silent_together,
+    stored_agents,
+    stored_state,
     with_stored_withdrawal,
 )
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.unwatched import LeaseRecord
+
+from tests.fakes.operator.operator_model import GPU, NIC, node_device
 
 NODES = frozenset({"node-a"})
 TEN = tuple(f"node-{number}" for number in range(10))
@@ -229,3 +237,91 @@ def test_what_was_withdrawn_stays_so_until_the_agent_is_back() -> None:
     assert with_stored_withdrawal(gone, was_withdrawn=True).is_withdrawn
     assert not with_stored_withdrawal(gone, was_withdrawn=False).is_withdrawn
     assert with_stored_withdrawal(ALIVE, was_withdrawn=True) is ALIVE
+
+
+@pytest.mark.parametrize(
+    ("agents", "silent", "is_outage"),
+    [
+        (1, 1, False),
+        (2, 1, False),
+        (2, 2, True),
+        (4, 1, False),
+        (5, 1, False),
+        (5, 2, True),
+        (9, 2, True),
+        (10, 2, False),
+        (10, 3, True),
+        (100, 20, False),
+        (100, 21, True),
+        (5000, 1000, False),
+        (5000, 1001, True),
+    ],
+)
+def test_more_than_a_fifth_and_more_than_one(agents: int, silent: int, is_outage: bool) -> None:
+    names = {f"node-{number}": 0.0 for number in range(silent)}
+    assert silent_together(names, agents) == (names.keys() if is_outage else set())
+
+
+def test_only_those_within_a_minute_of_each_other() -> None:
+    one_by_one = {f"node-{number}": number * 61.0 for number in range(10)}
+    assert silent_together(one_by_one, 10) == set()
+    crowd = {"a": 1000.0, "b": 1030.0, "c": 1060.0}
+    assert silent_together({**one_by_one, **crowd}, 13) >= crowd.keys()
+    assert "node-0" not in silent_together({**one_by_one, **crowd}, 13)
+
+
+def test_none_is_none() -> None:
+    assert silent_together({}, 0) == set()
+
+
+STORED_ALIVE = ("True", Reason.LEASE_RENEWED)
+EXPIRED = ("Unknown", Reason.LEASE_EXPIRED)
+TOGETHER = ("Unknown", Reason.LEASES_EXPIRED_TOGETHER)
+STORED_MISSING = ("Unknown", Reason.LEASE_MISSING)
+
+
+def reports(
+    agent: tuple[str, str] | None, resource: str = GPU, node: str = "node-a", *, withdrawn: bool = False
+) -> NodeDeviceRecord:
+    """A NodeDevice on which that is stored of its agent."""
+    conditions = {}
+    if agent is not None:
+        conditions[Kind.AGENT_READY] = StoredCondition(*agent, "words", "then", 1)
+    if withdrawn:
+        conditions[Kind.ADVERTISED] = StoredCondition("True", Reason.FREE_WITHDRAWN, "", "then", 1)
+    return node_device(resource, node=node, conditions=conditions)
+
+
+def test_of_an_agent_nothing_may_be_stored() -> None:
+    assert stored_state([reports(None), reports(None, NIC)]) is None
+    assert stored_agents([reports(None)]) == {}
+
+
+def test_a_state_is_reported_in_its_own_words() -> None:
+    assert stored_state([reports(STORED_MISSING)]) == AgentState(*STORED_MISSING, "words")
+    assert stored_state([reports(None, NIC), reports(STORED_ALIVE)]) == AgentState(*STORED_ALIVE, "words")
+
+
+def test_silence_comes_before_life() -> None:
+    both = [reports(STORED_ALIVE), reports(EXPIRED, NIC)]
+    assert stored_state(both) == stored_state(both[::-1]) == AgentState(*EXPIRED, "words")
+    assert stored_agents(both) == stored_agents(both[::-1]) == {"node-a": StoredAgent(is_alive=False)}
+
+
+def test_of_each_node_whether_it_lived_and_whether_it_was_withdrawn() -> None:
+    records = [
+        reports(STORED_ALIVE, node="node-a"),
+        reports(TOGETHER, node="node-b"),
+        reports(EXPIRED, node="node-c", withdrawn=True),
+        reports(EXPIRED, NIC, node="node-c"),
+        reports(None, node="node-d"),
+    ]
+    assert stored_agents(records) == {
+        "node-a": StoredAgent(is_alive=True),
+        "node-b": StoredAgent(is_alive=False),
+        "node-c": StoredAgent(is_alive=False, is_withdrawn=True),
+    }
+
+
+def test_one_that_has_no_lease_never_had_one() -> None:
+    assert stored_agents([reports(STORED_MISSING)]) == {}

@@ -9,6 +9,7 @@ from nodedevice_common.quantity import count
 from nodedevice_operator.capacity.decide import decide
 from nodedevice_operator.capacity.ownership import LOST_GRACE_SECONDS
 from nodedevice_operator.objects.meta import OURS
+from nodedevice_operator.objects.node import ExtendedResource, NodeRecord
 
 from tests.fakes.operator.node_status import ALLOCATABLE, CAPACITY
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, advertising, node_device, settle
@@ -351,3 +352,30 @@ def test_history_is_only_of_what_succeeded() -> None:
     again = decide(node, [record], None, 1.0)
     assert first.apply == again.apply
     assert record.name == node_device_name("node-a", GPU)
+
+
+def ours(number: int) -> ExtendedResource:
+    return ExtendedResource(number, number, frozenset({OURS}), frozenset({OURS}))
+
+
+def test_a_new_name_waits_and_others_do_not() -> None:
+    node = NodeRecord("node-a", "uid-1", 1, {})
+    records = [node_device(GPU, available=2), node_device(NIC, available=1)]
+    decision = decide(node, records, None, 1000.0, unguarded=frozenset({GPU}))
+    assert decision.apply is not None
+    assert decision.apply.numbers == {NIC: 1}
+    assert decision.statuses[GPU].reason == "PolicyPending"
+    assert not decision.statuses[GPU].is_advertised
+    with_nic = NodeRecord("node-a", "uid-1", 2, {NIC: ours(1)})
+    later = decide(with_nic, records, decision.history, 1010.0)
+    assert later.apply is not None
+    assert later.apply.numbers == {GPU: 2, NIC: 1}
+    assert later.repairs == ()
+
+
+def test_what_is_on_the_node_stays_and_follows_its_devices() -> None:
+    node = NodeRecord("node-a", "uid-1", 1, {GPU: ours(2)})
+    decision = decide(node, [node_device(GPU, available=1)], None, 1000.0, unguarded=frozenset({GPU}))
+    assert decision.apply is not None
+    assert decision.apply.numbers == {GPU: 1}
+    assert decision.statuses[GPU].is_advertised

@@ -1,6 +1,6 @@
 """What single requests carry, and what odd answers become."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,7 @@ from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import StoredCondition
 
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.operator.kube.test_client import Server, kubeconfig
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.close()
+from tests.unit.operator.kube.api_server import Server, kubeconfig
 
 
 @pytest.fixture

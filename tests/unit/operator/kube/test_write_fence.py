@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,7 @@ from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.metrics.metrics import Metrics
 
-from tests.unit.operator.kube.test_client import Server, kubeconfig
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.close()
+from tests.unit.operator.kube.api_server import Server, kubeconfig
 
 
 class LateFence(WriteFence):

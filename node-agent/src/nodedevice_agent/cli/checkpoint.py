@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from nodedevice_agent.checkpoint.files import read_both
 from nodedevice_agent.checkpoint.format import check_possible, decode
@@ -162,8 +163,8 @@ def _document(found: _CheckpointFile) -> dict[str, Any]:
             {
                 "podUID": pod_uid,
                 "container": container,
-                "startsWith": edits.to_json(),
-                "conflicts": [c.to_json() for c in conflicts],
+                "startsWith": msgspec.to_builtins(edits),
+                "conflicts": msgspec.to_builtins(conflicts),
             }
             for pod_uid, container, edits, conflicts in found.containers
         ],
@@ -177,6 +178,6 @@ def _allocation(a: Allocation) -> dict[str, Any]:
         "resourceName": a.resource_name,
         "deviceIDs": a.device_ids,
         "deviceIDsByNUMANode": a.ids_by_numa,
-        "answer": None if a.edits is None else a.edits.to_json(),
+        "answer": None if a.edits is None else msgspec.to_builtins(a.edits),
         **({"problem": a.response_problem} if a.response_problem else {}),
     }

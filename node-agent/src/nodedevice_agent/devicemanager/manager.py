@@ -7,7 +7,7 @@ Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row
 """
 
 from collections.abc import Collection, Iterable
-from itertools import count
+from itertools import chain, count
 
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 
@@ -238,7 +238,8 @@ class DeviceManager:
             for name, resource in self.resources.items()
             if resource.state is not EndpointState.GONE or resource.holders
         }
-        return Checkpoint(tuple(self.book), registered, pre_starts=self.pre_starts.pending())
+        allocations = tuple(self.book) if self.book.by_pod else ()
+        return Checkpoint(allocations, registered, pre_starts=tuple(chain(*self.pre_starts.required.values())))
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 

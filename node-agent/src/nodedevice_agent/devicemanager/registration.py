@@ -27,32 +27,24 @@ class RegistrationRejected(Exception):
 
 def check_registration(version: str, resource_name: str, endpoint: str) -> None:
     """Raises RegistrationRejected for the first invalid field."""
-    if version not in SUPPORTED_VERSIONS:
-        supported = ", ".join(SUPPORTED_VERSIONS)
-        raise RegistrationRejected(
-            "Version",
-            f"resource name {_shown(resource_name)}: API version {_shown(version)} is not supported; "
-            f"supported: {supported}",
-        )
-    problem = resource_name_problem(resource_name)
-    if problem:
-        raise RegistrationRejected("ResourceName", f"resource name {_shown(resource_name)}: {problem}")
+    _check(resource_name, f"API version {_shown(version)} is", is_supported=version in SUPPORTED_VERSIONS)
     if not endpoint or "/" in endpoint or endpoint in (".", "..") or not endpoint.isprintable():
-        raise RegistrationRejected(
-            "Endpoint",
-            f"endpoint {_shown(endpoint)} of {resource_name}: must be the file name of a socket in the plugin directory",
-        )
+        why = "must be the file name of a socket in the plugin directory"
+        raise RegistrationRejected("Endpoint", f"endpoint {_shown(endpoint)} of {resource_name}: {why}")
 
 
 def check_plugin_info(resource_name: str, supported_versions: Collection[str]) -> None:
     """For a plugin that is discovered by its socket. Raises RegistrationRejected for the first invalid field."""
-    if not set(SUPPORTED_VERSIONS) & set(supported_versions):
-        offered = ", ".join(_shown(version) for version in list(supported_versions)[:_MAX_VERSIONS]) or "none"
-        supported = ", ".join(SUPPORTED_VERSIONS)
-        raise RegistrationRejected(
-            "Version",
-            f"resource name {_shown(resource_name)}: API versions {offered} are not supported; supported: {supported}",
-        )
+    offered = ", ".join(_shown(version) for version in list(supported_versions)[:_MAX_VERSIONS]) or "none"
+    is_supported = not set(SUPPORTED_VERSIONS).isdisjoint(supported_versions)
+    _check(resource_name, f"API versions {offered} are", is_supported=is_supported)
+
+
+def _check(resource_name: str, offered: str, *, is_supported: bool) -> None:
+    """offered: the API versions, as the subject of a sentence."""
+    if not is_supported:
+        why = f"{offered} not supported; supported: {', '.join(SUPPORTED_VERSIONS)}"
+        raise RegistrationRejected("Version", f"resource name {_shown(resource_name)}: {why}")
     problem = resource_name_problem(resource_name)
     if problem:
         raise RegistrationRejected("ResourceName", f"resource name {_shown(resource_name)}: {problem}")

@@ -138,7 +138,7 @@ def snapshot(
                 a.pod_uid in ended,
                 not_injected(a.pod_uid, a.container, resource_name),
             )
-            for a in manager.book.of_resource(resource_name)
+            for a in (manager.book.of_resource(resource_name) if holders else ())
         ),
         pending=tuple(
             PendingView(w, manager.pod(w.pod_uid), not_injected(w.pod_uid, w.container, resource_name))

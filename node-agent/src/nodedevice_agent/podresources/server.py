@@ -7,7 +7,7 @@ after a start, List and Get return UNAVAILABLE until this node's pods are known;
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ from nodedevice_agent.devicemanager.pods import ContainerKind
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, grpc_target, is_served, is_too_long
 from nodedevice_agent.podresources import view
-from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode, PodDevices
+from nodedevice_agent.podresources.view import DeviceOnNode, PodDevices
 
 log = logging.getLogger(__name__)
 
@@ -130,11 +130,11 @@ class _AlphaLister(alpha_pb2_grpc.PodResourcesListerServicer):
 
 
 def _pod(pod: PodDevices) -> api_pb2.PodResources:
-    return api_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=map(_container, pod.containers))
-
-
-def _container(container: ContainerDevices) -> api_pb2.ContainerResources:
-    return api_pb2.ContainerResources(name=container.name, devices=map(_device, container.devices))
+    containers = [
+        api_pb2.ContainerResources(name=container.name, devices=map(_device, container.devices))
+        for container in pod.containers
+    ]
+    return api_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
 
 
 def _device(device: DeviceOnNode) -> api_pb2.ContainerDevices:
@@ -146,17 +146,16 @@ def _device(device: DeviceOnNode) -> api_pb2.ContainerDevices:
 
 
 def _alpha_pod(pod: PodDevices) -> alpha_pb2.PodResources:
-    apps = [_alpha_container(found) for found in pod.containers if found.kind is ContainerKind.APP]
-    return alpha_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=apps)
+    containers = [
+        alpha_pb2.ContainerResources(name=container.name, devices=map(_alpha_device, container.devices))
+        for container in pod.containers
+        if container.kind is ContainerKind.APP
+    ]
+    return alpha_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
 
 
-def _alpha_container(container: ContainerDevices) -> alpha_pb2.ContainerResources:
-    return alpha_pb2.ContainerResources(name=container.name, devices=list(_alpha_devices(container.devices)))
-
-
-def _alpha_devices(devices: Iterable[DeviceOnNode]) -> Iterable[alpha_pb2.ContainerDevices]:
-    for device in devices:
-        yield alpha_pb2.ContainerDevices(resource_name=device.resource_name, device_ids=[device.device_id])
+def _alpha_device(device: DeviceOnNode) -> alpha_pb2.ContainerDevices:
+    return alpha_pb2.ContainerDevices(resource_name=device.resource_name, device_ids=[device.device_id])
 
 
 def _prepare_socket_path(path: Path) -> None:

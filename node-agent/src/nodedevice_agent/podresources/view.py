@@ -7,10 +7,10 @@ Source: kubelet pkg/kubelet/apis/podresources @ 1.37. Intended differences: equa
 device is not allocatable unless a container holds it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation, by_numa
+from nodedevice_agent.devicemanager.allocation.allocations import NO_NUMA_NODE, Allocation
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import ContainerKind, Pod
 
@@ -42,35 +42,32 @@ class PodDevices:
 
 def pods(manager: DeviceManager) -> list[PodDevices]:
     """Every pod of this node that has not ended, by namespace and name."""
-    found = sorted(manager.pods(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
-    return [_view(manager, pod) for pod in found]
+    return [
+        _view(manager, found) for found in sorted(manager.pods(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
+    ]
 
 
 def pod(manager: DeviceManager, namespace: str, name: str) -> PodDevices | None:
     """One pod; None when this node has no such pod, or it has ended."""
     named = (found for found in manager.pods() if (found.namespace, found.name) == (namespace, name))
-    found = next(named, None)
-    return None if found is None else _view(manager, found)
+    return next((_view(manager, found) for found in named), None)
 
 
 def allocatable(manager: DeviceManager) -> list[DeviceOnNode]:
     """Every healthy device of a connected plugin, held or not; sorted."""
     return [
-        seen
+        DeviceOnNode(resource_name, device_id, node)
         for resource_name, resource in sorted(manager.resources.items())
         if resource.is_live
         for device_id, device in sorted(resource.devices.items())
         if resource.is_usable(device_id) or (device.healthy and device_id in resource.holders)
-        for seen in _on_nodes(resource_name, device_id, device.numa_nodes)
+        for node in device.numa_nodes or (None,)
     ]
 
 
 def _view(manager: DeviceManager, pod: Pod) -> PodDevices:
-    held: dict[str, list[Allocation]] = {}
-    for allocation in manager.book.of_pod(pod.uid):
-        held.setdefault(allocation.container, []).append(allocation)
     containers = tuple(
-        ContainerDevices(container.name, kind, tuple(_devices(held.get(container.name, ()))))
+        ContainerDevices(container.name, kind, tuple(_devices(manager.book.of_container(pod.uid, container.name))))
         for kind in (ContainerKind.SIDECAR, ContainerKind.APP)
         for container in pod.containers
         if container.kind is kind
@@ -78,13 +75,8 @@ def _view(manager: DeviceManager, pod: Pod) -> PodDevices:
     return PodDevices(pod.namespace, pod.name, containers)
 
 
-def _devices(allocations: "list[Allocation] | tuple[()]") -> Iterator[DeviceOnNode]:
-    for allocation in sorted(allocations, key=lambda a: a.resource_name):
-        for node in sorted(allocation.ids_by_numa):
-            for device_id in allocation.ids_by_numa[node]:
+def _devices(allocations: Iterable[Allocation]) -> Iterator[DeviceOnNode]:
+    for allocation in allocations:
+        for node, device_ids in sorted(allocation.ids_by_numa.items()):
+            for device_id in device_ids:
                 yield DeviceOnNode(allocation.resource_name, device_id, None if node == NO_NUMA_NODE else node)
-
-
-def _on_nodes(resource_name: str, device_id: str, numa_nodes: tuple[int, ...]) -> Iterator[DeviceOnNode]:
-    for node in by_numa([device_id], {device_id: numa_nodes}):
-        yield DeviceOnNode(resource_name, device_id, None if node == NO_NUMA_NODE else node)

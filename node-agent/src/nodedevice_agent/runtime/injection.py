@@ -15,8 +15,9 @@ plugins/default-validator @ v0.12.
 import hashlib
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from msgspec.structs import replace
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, NRI_PLUGIN, REQUIRED_PLUGINS_ANNOTATION
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation

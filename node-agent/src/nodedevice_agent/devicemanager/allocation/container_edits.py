@@ -6,22 +6,23 @@ Source: kubelet pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerO
 """
 
 import posixpath
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 _ALL_PERMISSIONS = "rwm"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerMount:
+class ContainerMount(Struct, frozen=True, rename="camel"):
     container_path: str
     host_path: str
     read_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFile:
+class DeviceFile(Struct, frozen=True, rename="camel"):
     """permissions: letters of r, w and m, as the plugin gave them."""
 
     container_path: str
@@ -29,9 +30,8 @@ class DeviceFile:
     permissions: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEdits:
-    """cdi_devices: vendor/class=device, without duplicates."""
+class ContainerEdits(Struct, frozen=True, rename="camel"):
+    """cdi_devices: vendor/class=device, without duplicates. Encoded with all fields, spelled as in the Kubernetes API."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[ContainerMount, ...] = ()
@@ -43,22 +43,6 @@ class ContainerEdits:
     def is_empty(self) -> bool:
         """Whether they change nothing in a container."""
         return not (self.envs or self.mounts or self.devices or self.annotations or self.cdi_devices)
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields, including empty ones, spelled as in the Kubernetes API."""
-        return {
-            "envs": dict(self.envs),
-            "mounts": [
-                {"containerPath": m.container_path, "hostPath": m.host_path, "readOnly": m.read_only}
-                for m in self.mounts
-            ],
-            "devices": [
-                {"containerPath": d.container_path, "hostPath": d.host_path, "permissions": d.permissions}
-                for d in self.devices
-            ],
-            "annotations": dict(self.annotations),
-            "cdiDevices": list(self.cdi_devices),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +56,7 @@ class AllocateResponse:
     edits: ContainerEdits
 
 
-@dataclass(frozen=True, slots=True)
-class EditConflict:
+class EditConflict(Struct, frozen=True, rename="camel"):
     """Two resources set different values for one name: the value of `used` wins, that of `passed_over` is left out."""
 
     what: str
@@ -81,33 +64,35 @@ class EditConflict:
     used: str
     passed_over: str
 
-    def to_json(self) -> dict[str, str]:
-        return {"what": self.what, "name": self.name, "used": self.used, "passedOver": self.passed_over}
-
 
 def merged(responses: Mapping[str, ContainerEdits]) -> tuple[ContainerEdits, tuple[EditConflict, ...]]:
     """Merge the edits of all resources of one container, given by resource name. Also returns the conflicts."""
-    keeper = _Keeper()
+    conflicts: list[EditConflict] = []
+    # by kind and name: the first value, and the resource that set it
+    kept: dict[str, dict[str, tuple[Any, str]]] = {}
     for resource_name in sorted(responses):
-        edits = responses[resource_name]
-        for env, value in edits.envs.items():
-            keeper.keep("env", env, value, resource_name)
-        for mount in edits.mounts:
-            keeper.keep("mount", mount.container_path, mount, resource_name)
-        for device in edits.devices:
-            keeper.keep("device", device.container_path, device, resource_name)
-        for key, value in edits.annotations.items():
-            keeper.keep("annotation", key, value, resource_name)
-        for name in edits.cdi_devices:
-            keeper.keep("cdi device", name, name, resource_name)
+        for what, name, value in _parts(responses[resource_name]):
+            first, by = kept.setdefault(what, {}).setdefault(name, (value, resource_name))
+            if first != value:
+                conflicts.append(EditConflict(what, name, by, resource_name))
+    values = {what: {name: value for name, (value, _) in named.items()} for what, named in kept.items()}
     edits = ContainerEdits(
-        envs=keeper.of("env"),
-        mounts=tuple(keeper.of("mount").values()),
-        devices=tuple(keeper.of("device").values()),
-        annotations=keeper.of("annotation"),
-        cdi_devices=tuple(keeper.of("cdi device")),
+        envs=values.get("env", {}),
+        mounts=tuple(values.get("mount", {}).values()),
+        devices=tuple(values.get("device", {}).values()),
+        annotations=values.get("annotation", {}),
+        cdi_devices=tuple(values.get("cdi device", {})),
     )
-    return edits, tuple(keeper.conflicts)
+    return edits, tuple(conflicts)
+
+
+def _parts(edits: ContainerEdits) -> Iterator[tuple[str, str, Any]]:
+    """Every edit: its kind, its name and its value."""
+    yield from (("env", name, value) for name, value in edits.envs.items())
+    yield from (("mount", mount.container_path, mount) for mount in edits.mounts)
+    yield from (("device", device.container_path, device) for device in edits.devices)
+    yield from (("annotation", key, value) for key, value in edits.annotations.items())
+    yield from (("cdi device", name, name) for name in edits.cdi_devices)
 
 
 def normalized(path: str) -> str:
@@ -136,27 +121,10 @@ def unrestricted(edits: ContainerEdits) -> ContainerEdits:
     """The edits for a privileged container, which has every permission for every device: a plugin's permissions must not reduce
     them. Invalid permissions stay unchanged, so that they are rejected.
     """
-    return replace(edits, devices=tuple(_unrestricted(edits.devices)))
+    return replace(edits, devices=tuple(map(_unrestricted, edits.devices)))
 
 
-def _unrestricted(devices: Iterable[DeviceFile]) -> Iterable[DeviceFile]:
-    for device in devices:
-        letters = device.permissions
-        more = [letter for letter in _ALL_PERMISSIONS if letters and letter not in letters]
-        yield replace(device, permissions=letters + "".join(more))
-
-
-class _Keeper:
-    """Keeps the first value of each kind and name."""
-
-    def __init__(self) -> None:
-        self.conflicts: list[EditConflict] = []
-        self._kept: dict[str, dict[str, tuple[Any, str]]] = {}
-
-    def keep(self, what: str, name: str, value: Any, resource_name: str) -> None:
-        kept, by = self._kept.setdefault(what, {}).setdefault(name, (value, resource_name))
-        if kept != value:
-            self.conflicts.append(EditConflict(what, name, by, resource_name))
-
-    def of(self, what: str) -> dict[str, Any]:
-        return {name: value for name, (value, _) in self._kept.get(what, {}).items()}
+def _unrestricted(device: DeviceFile) -> DeviceFile:
+    letters = device.permissions
+    more = [letter for letter in _ALL_PERMISSIONS if letters and letter not in letters]
+    return replace(device, permissions=letters + "".join(more))

@@ -153,9 +153,6 @@ class PreStartCalls(_RetriedCalls):
             return PendingPreStart(key[2])
         return None
 
-    def pending(self) -> tuple[AllocationKey, ...]:
-        return tuple(key for keys in self.required.values() for key in keys)
-
     def due(self, now: float) -> list[Effect]:
         """The next call of each pod whose plugin can be called now."""
         effects = self._decide()

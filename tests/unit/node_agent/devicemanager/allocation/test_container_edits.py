@@ -1,8 +1,7 @@
 """The edits of several device plugins for one container, merged."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.allocation.container_edits import (
     ContainerEdits,
     ContainerMount,

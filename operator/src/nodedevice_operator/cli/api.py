@@ -9,7 +9,8 @@ from nodedevice_api import names
 from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube.client import MERGE_PATCH, OWN, PAGE, Client, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
+from nodedevice_operator.objects.meta import ListSchema, ObjectMetadata, Schema
+from nodedevice_operator.objects.unwatched import PodSchema
 
 DEPLOYMENT: Final = "deployments"
 DAEMON_SET: Final = "daemonsets"
@@ -35,19 +36,6 @@ class _DaemonSet(Schema):
     status: _DaemonSetStatus
 
 
-class _AgentPodSpec(Schema):
-    node_name: str = ""
-
-
-class _AgentPod(Schema):
-    metadata: ObjectMetadata
-    spec: _AgentPodSpec
-
-
-class _AgentPodList(Schema):
-    items: list[_AgentPod] = []
-
-
 class _LeftoverSpec(Schema):
     cordoned_devices: list[Any] = []
 
@@ -57,11 +45,6 @@ class Leftover(Schema):
 
     metadata: ObjectMetadata
     spec: _LeftoverSpec = msgspec.field(default_factory=_LeftoverSpec)
-
-
-class _LeftoverList(Schema):
-    metadata: ListMetadata
-    items: list[Leftover] = []
 
 
 class WorkloadsApi(Requests):
@@ -81,7 +64,9 @@ class WorkloadsApi(Requests):
         """The node of each remaining pod of theirs, by its name."""
         path = f"/api/v1/namespaces/{self._namespace}/pods"
         data = await self._client.request("GET", "pods", path, query={"labelSelector": _OURS})
-        return {pod.metadata.name: pod.spec.node_name for pod in decode("GET", "pods", data, _AgentPodList).items}
+        return {
+            pod.metadata.name: pod.spec.node_name for pod in decode("GET", "pods", data, ListSchema[PodSchema]).items
+        }
 
     async def desired_agents(self, daemon_set: str) -> int | None:
         """How many agents the DaemonSet of that name wants; None where there is none."""
@@ -105,7 +90,7 @@ class LeftoversApi(Requests):
         query: dict[str, str | int] = {"limit": PAGE}
         while True:
             data = await self._client.request("GET", names.NODE_DEVICES, _NODE_DEVICES, query=query)
-            page = decode("GET", names.NODE_DEVICES, data, _LeftoverList)
+            page = decode("GET", names.NODE_DEVICES, data, ListSchema[Leftover])
             found += page.items
             if not page.metadata.continue_:
                 return found

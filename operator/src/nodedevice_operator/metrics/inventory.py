@@ -5,8 +5,8 @@ fleet 5,000 nodes have no more series than five, and each node's agent reports i
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, TypeAlias
 
 from nodedevice_api import names
 from prometheus_client.core import GaugeMetricFamily
@@ -22,6 +22,7 @@ MOST_HOLDERS: Final = 500
 MOST_WITH_PROBLEMS: Final = 500
 # no resource and no namespace can have this name
 OTHER: Final = "(other)"
+Series: TypeAlias = Counter[tuple[str, ...]]
 STATES: Final = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
 
 
@@ -32,106 +33,93 @@ class InventoryCollector:
         self._cache = cache
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        records = self._cache.node_devices.values()
-        label = _labels(records)
+        counts = _Counts(self._cache.node_devices.values())
         yield _family(
             "nodedevice_operator_nodedevices",
             "NodeDevices by resource and whether they are ready.",
             ("resource_name", "ready"),
-            Counter((label[r.resource], _readiness(r)) for r in records),
+            counts.node_devices,
         )
         yield _family(
             "nodedevice_operator_devices",
             "Devices of all nodes by resource and state.",
             ("resource_name", "state"),
-            _devices(records, label),
+            counts.devices,
         )
         yield _family(
             "nodedevice_operator_allocated_devices",
             "Devices allocated to pods, by the pods' namespace; those that an over-long NodeDevice omits are not counted.",
             ("namespace", "resource_name"),
-            _largest(_holders(records, label)),
+            _largest(counts.held),
         )
-        conflicts = sum(record.is_condition(names.Condition.CONFLICT, "True") for record in records)
         yield GaugeMetricFamily(
             "nodedevice_operator_conflicts",
             "NodeDevices whose name another field manager owns on the Node.",
-            value=conflicts,
+            value=counts.conflicts,
         )
-        yield from _problems(records, label)
+        yield _family(
+            "nodedevice_operator_not_ready",
+            "1 for each NodeDevice that is not Ready; reason is the first problem. Bounded: see omitted_series.",
+            ("node", "resource_name", "reason"),
+            _first(counts.not_ready),
+        )
+        yield _family(
+            "nodedevice_operator_unhealthy_devices",
+            "Devices that are not healthy, on each node that has any. Bounded: see omitted_series.",
+            ("node", "resource_name"),
+            _first(counts.unhealthy),
+        )
+        omitted = sum(max(0, len(series) - MOST_WITH_PROBLEMS) for series in (counts.not_ready, counts.unhealthy))
+        yield GaugeMetricFamily(
+            "nodedevice_operator_omitted_series", "Series by node that were omitted as too many.", value=omitted
+        )
 
 
-def _problems(records: Iterable[NodeDeviceRecord], label: dict[str, str]) -> Iterator[GaugeMetricFamily]:
-    """One series for each node and resource with a problem, and how many were omitted."""
-    not_ready: Counter[tuple[str, ...]] = Counter()
-    unhealthy: Counter[tuple[str, ...]] = Counter()
-    for record in records:
-        name = label[record.resource]
+class _Counts:
+    """What is counted of all NodeDevices, by labels; not_ready and unhealthy have one series for each node with a problem."""
+
+    def __init__(self, records: list[NodeDeviceRecord]) -> None:
+        self.node_devices: Series = Counter()
+        self.devices: Series = Counter()
+        self.held: Series = Counter()
+        self.not_ready: Series = Counter()
+        self.unhealthy: Series = Counter()
+        self.conflicts = 0
+        resources = sorted({record.resource for record in records})
+        names_of = {name: name if place < MOST_RESOURCES else OTHER for place, name in enumerate(resources)}
+        for record in records:
+            self._add(record, names_of[record.resource])
+
+    def _add(self, record: NodeDeviceRecord, name: str) -> None:
         ready = record.conditions.get(names.Condition.READY)
+        self.node_devices[name, ready.status if ready else "Unknown"] += 1
         if ready is not None and ready.status != "True":
-            not_ready[record.node, name, ready.reason] = 1
+            self.not_ready[record.node, name, ready.reason] = 1
         if record.total > record.healthy:
-            unhealthy[record.node, name] += record.total - record.healthy
-    yield _family(
-        "nodedevice_operator_not_ready",
-        "1 for each NodeDevice that is not Ready; reason is the first problem. Bounded: see omitted_series.",
-        ("node", "resource_name", "reason"),
-        _first(not_ready),
-    )
-    yield _family(
-        "nodedevice_operator_unhealthy_devices",
-        "Devices that are not healthy, on each node that has any. Bounded: see omitted_series.",
-        ("node", "resource_name"),
-        _first(unhealthy),
-    )
-    omitted = sum(max(0, len(series) - MOST_WITH_PROBLEMS) for series in (not_ready, unhealthy))
-    yield GaugeMetricFamily(
-        "nodedevice_operator_omitted_series", "Series by node that were omitted as too many.", value=omitted
-    )
-
-
-def _labels(records: Iterable[NodeDeviceRecord]) -> dict[str, str]:
-    resources = sorted({record.resource for record in records})
-    return {name: name if place < MOST_RESOURCES else OTHER for place, name in enumerate(resources)}
-
-
-def _readiness(record: NodeDeviceRecord) -> str:
-    ready = record.conditions.get(names.Condition.READY)
-    return ready.status if ready else "Unknown"
-
-
-def _devices(records: Iterable[NodeDeviceRecord], label: dict[str, str]) -> Counter[tuple[str, ...]]:
-    devices: Counter[tuple[str, ...]] = Counter()
-    for record in records:
+            self.unhealthy[record.node, name] += record.total - record.healthy
         for state in STATES:
-            devices[label[record.resource], state] += getattr(record, state)
-    return devices
-
-
-def _holders(records: Iterable[NodeDeviceRecord], label: dict[str, str]) -> Counter[tuple[str, ...]]:
-    held: Counter[tuple[str, ...]] = Counter()
-    for record in records:
+            self.devices[name, state] += getattr(record, state)
         for allocation in record.allocations:
             if not allocation.is_releasing:
-                held[allocation.namespace, label[record.resource]] += len(allocation.device_ids) + allocation.omitted
-    return held
+                self.held[allocation.namespace, name] += len(allocation.device_ids) + allocation.omitted
+        self.conflicts += record.is_condition(names.Condition.CONFLICT, "True")
 
 
-def _largest(held: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
+def _largest(held: Series) -> Series:
     """The pairs with most devices; those of the others are counted by resource."""
     ordered = sorted(held.items(), key=lambda item: (-item[1], item[0]))
-    kept: Counter[tuple[str, ...]] = Counter(dict(ordered[:MOST_HOLDERS]))
+    kept: Series = Counter(dict(ordered[:MOST_HOLDERS]))
     for (_, name), number in ordered[MOST_HOLDERS:]:
         kept[OTHER, name] += number
     return kept
 
 
-def _first(series: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
+def _first(series: Series) -> Series:
     """As many as allowed, by name, so that a node with a lasting problem does not come and go with the others."""
     return Counter(dict(sorted(series.items())[:MOST_WITH_PROBLEMS]))
 
 
-def _family(name: str, sentence: str, labels: tuple[str, ...], counts: Counter[tuple[str, ...]]) -> GaugeMetricFamily:
+def _family(name: str, sentence: str, labels: tuple[str, ...], counts: Series) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, sentence, labels=labels)
     for key, number in sorted(counts.items()):
         family.add_metric(list(key), number)

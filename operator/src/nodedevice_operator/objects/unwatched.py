@@ -1,7 +1,8 @@
 """Kinds that are requested and never watched: their schemas, and the records of a single Pod and of an agent's Lease."""
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
 from nodedevice_api import names
@@ -14,37 +15,63 @@ _MOST_REFUSALS: Final = 16
 _LONGEST_REFUSAL: Final = 900
 
 
+class _Resources(Schema):
+    limits: dict[str, Any] = {}
+
+
+class _Container(Schema):
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+
+
 class _PodSpec(Schema):
     node_name: str = ""
+    containers: list[_Container] = []
+    init_containers: list[_Container] = []
 
 
-class PodPhase(Schema):
+class _PodPhase(Schema):
     phase: str = ""
 
 
-class _PodMetadata(Schema):
-    uid: str = ""
+class _PodMetadata(ObjectMetadata):
+    annotations: dict[str, str] = {}
     deletion_timestamp: str | None = None
 
 
 class PodSchema(Schema):
     metadata: _PodMetadata
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: PodPhase = msgspec.field(default_factory=PodPhase)
+    status: _PodPhase = msgspec.field(default_factory=_PodPhase)
 
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """A pod: its uid, its node ("" while it is not bound), and whether it is ending."""
+    """A pod: its uid, its node ("" while it is not bound), and whether it is ending.
+
+    asks_for: resource names in its containers' limits, without those of which it asks for 0.
+    """
 
     uid: str
     node: str
     is_ending: bool = False
+    namespace: str = ""
+    name: str = ""
+    asks_for: frozenset[str] = frozenset()
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def pod_record(obj: PodSchema) -> PodRecord:
-    is_ending = bool(obj.metadata.deletion_timestamp) or obj.status.phase in _OVER
-    return PodRecord(obj.metadata.uid, obj.spec.node_name, is_ending)
+    meta = obj.metadata
+    limits = (each.resources.limits for each in (*obj.spec.containers, *obj.spec.init_containers))
+    return PodRecord(
+        meta.uid,
+        obj.spec.node_name,
+        bool(meta.deletion_timestamp) or obj.status.phase in _OVER,
+        meta.namespace,
+        meta.name,
+        frozenset(name for each in limits for name, limit in each.items() if str(limit) != "0"),
+        meta.annotations,
+    )
 
 
 class LeaseSpec(Schema):

@@ -12,9 +12,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.errors import (
@@ -24,17 +23,15 @@ from nodedevice_operator.errors import (
     Invalid,
     NotFound,
     NotLeading,
-    Unavailable,
     Unreachable,
 )
 from nodedevice_operator.kube.client import CORE, MERGE_PATCH, PAGE, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.objects.meta import ListMetadata, ObjectMetadata, Schema
-from nodedevice_operator.objects.unwatched import PodPhase
+from nodedevice_operator.objects.meta import ListSchema
+from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
 from nodedevice_operator.requiredplugins.pending_pods import (
     AnnotationFailure,
     Tries,
-    UnboundPod,
     next_tries,
     to_annotate,
 )
@@ -47,49 +44,21 @@ _REMEDY: Final = "see markWaitingPods in docs/security.md; then change each such
 _UNTRIED: Final = Tries()
 
 
-class _UnboundPodMetadata(ObjectMetadata):
-    annotations: dict[str, str] = {}
-
-
-class _Resources(Schema):
-    limits: dict[str, Any] = {}
-
-
-class _Container(Schema):
-    resources: _Resources = msgspec.field(default_factory=_Resources)
-
-
-class _UnboundPodSpec(Schema):
-    containers: list[_Container] = []
-    init_containers: list[_Container] = []
-
-
-class _UnboundPodObject(Schema):
-    metadata: _UnboundPodMetadata
-    spec: _UnboundPodSpec = msgspec.field(default_factory=_UnboundPodSpec)
-    status: PodPhase = msgspec.field(default_factory=PodPhase)
-
-
-class _UnboundPodList(Schema):
-    metadata: ListMetadata
-    items: list[_UnboundPodObject] = []
-
-
 class UnboundPodsApi(Requests):
     """Requests about pods that are bound to no node."""
 
-    async def pages(self) -> AsyncIterator[list[UnboundPod]]:
+    async def pages(self) -> AsyncIterator[list[PodRecord]]:
         """All of them, page by page."""
         query: dict[str, str | int] = {"limit": PAGE, "fieldSelector": "spec.nodeName="}
         while True:
             data = await self._client.request("GET", "pods", f"{CORE}/pods", query=query)
-            page = decode("GET", "pods", data, _UnboundPodList)
-            yield [_record(pod) for pod in page.items]
+            page = decode("GET", "pods", data, ListSchema[PodSchema])
+            yield [pod_record(pod) for pod in page.items]
             if not page.metadata.continue_:
                 return
             query = {**query, "continue": page.metadata.continue_}
 
-    async def admit_again(self, pod: UnboundPod) -> bool:
+    async def admit_again(self, pod: PodRecord) -> bool:
         """Pass that pod through admission once more; return whether it has the annotation then.
 
         Raises NotFound when it is gone, Conflict when another has its name.
@@ -99,7 +68,7 @@ class UnboundPodsApi(Requests):
         # the uid changes nothing: it makes sure that it is that pod
         patch = {"metadata": {"uid": pod.uid}}
         data = await self._client.request("PATCH", "pods", path, query=query, body=patch, content_type=MERGE_PATCH)
-        return is_annotated(decode("PATCH", "pods", data, _UnboundPodObject).metadata.annotations)
+        return is_annotated(decode("PATCH", "pods", data, PodSchema).metadata.annotations)
 
 
 class PodAnnotator:
@@ -137,25 +106,22 @@ class PodAnnotator:
         known = (due & frozenset(advertised)) - self._added
         self._done |= known
         due -= known
-        tried = {name: self._tries.pop(name, _UNTRIED) for name in due if self._is_time_for(name)}
+        now = self._clock()
+        tried = {
+            name: self._tries.pop(name, _UNTRIED) for name in due if self._tries.get(name, _UNTRIED).next_at <= now
+        }
         if tried:
             troubles = await self._annotate(frozenset(tried))
             self._tries |= next_tries(tried, troubles, self._clock())
             due &= self._tries.keys()
-            self._finish(tried.keys() - due, troubles)
+            finished = frozenset(tried) - due
+            self._done |= finished
+            self._added -= finished
+            if left := [trouble for trouble in troubles if not trouble.resources.isdisjoint(finished)]:
+                _log_failure(finished, left)
             if due:
                 log.debug("pending pods are not annotated yet; retrying", extra={"resource_names": sorted(due)})
         return max(0.0, min(self._tries[name].next_at for name in due) - self._clock()) if due else None
-
-    def _is_time_for(self, name: str) -> bool:
-        return self._tries.get(name, _UNTRIED).next_at <= self._clock()
-
-    def _finish(self, names: Collection[str], troubles: Collection[AnnotationFailure]) -> None:
-        self._done |= frozenset(names)
-        self._added -= frozenset(names)
-        left = [trouble for trouble in troubles if not trouble.resources.isdisjoint(names)]
-        if left:
-            _log_failure(names, left)
 
     async def _annotate(self, resources: frozenset[str]) -> list[AnnotationFailure]:
         """Raises NotLeading."""
@@ -174,7 +140,7 @@ class PodAnnotator:
             log.info("pending pods annotated", extra={"pods": annotated, "resource_names": sorted(resources)})
         return troubles
 
-    async def _try(self, pod: UnboundPod, slots: asyncio.Semaphore) -> AnnotationFailure | None:
+    async def _try(self, pod: PodRecord, slots: asyncio.Semaphore) -> AnnotationFailure | None:
         """The failure, if any. Raises NotLeading."""
         async with slots:
             try:
@@ -192,16 +158,7 @@ class PodAnnotator:
         return AnnotationFailure(unchanged, pod.asks_for, pod, is_transient=True)
 
 
-def _record(pod: _UnboundPodObject) -> UnboundPod:
-    containers = (*pod.spec.containers, *pod.spec.init_containers)
-    asks_for = (name for each in containers for name, limit in each.resources.limits.items() if str(limit) != "0")
-    metadata = pod.metadata
-    return UnboundPod(
-        metadata.namespace, metadata.name, metadata.uid, pod.status.phase, frozenset(asks_for), metadata.annotations
-    )
-
-
-def _trouble(error: ApiError, resources: frozenset[str], pod: UnboundPod | None = None) -> AnnotationFailure:
+def _trouble(error: ApiError, resources: frozenset[str], pod: PodRecord | None = None) -> AnnotationFailure:
     # a 403 without causes may be about one pod too: some webhooks deny like that; a 401 is a token that is about to be replaced
     is_forbidden = isinstance(error, Forbidden) and error.status == 403
     is_invalid = pod is not None and isinstance(error, Invalid)
@@ -212,7 +169,7 @@ def _trouble(error: ApiError, resources: frozenset[str], pod: UnboundPod | None 
         is_transient=not (is_forbidden or is_invalid),
         # pods were listed: only the patch of that pod was not answered
         is_unreachable=pod is None and isinstance(error, Unreachable),
-        retry_after_seconds=(isinstance(error, Unavailable) and error.retry_after_seconds) or 0.0,
+        retry_after_seconds=error.retry_after_seconds or 0.0,
     )
 
 

@@ -13,9 +13,8 @@ from nodedevice_api import names
 from nodedevice_common.pacing import exponential_seconds
 
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.requiredplugins.policy import is_annotated
-
-_OVER = frozenset({"Succeeded", "Failed"})
 
 # A user may write 256 KiB of annotations into a pod, and create many pods: longer annotations are not read. Passing such a pod
 # through admission again does no harm where it has ours.
@@ -28,18 +27,6 @@ _MOST_FAILURES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class UnboundPod:
-    """A pod without a node. asks_for: resource names in its containers' limits, without those of which it asks for 0."""
-
-    namespace: str
-    name: str
-    uid: str
-    phase: str = ""
-    asks_for: frozenset[str] = frozenset()
-    annotations: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AnnotationFailure:
     """Why a pod is not annotated; without a pod, why none could be listed. resources: those concerned, and maybe others.
 
@@ -49,7 +36,7 @@ class AnnotationFailure:
 
     problem: str
     resources: frozenset[str]
-    pod: UnboundPod | None = None
+    pod: PodRecord | None = None
     is_transient: bool = False
     is_unreachable: bool = False
     retry_after_seconds: float = 0.0
@@ -63,14 +50,12 @@ class Tries:
     next_at: float = 0.0
 
 
-def to_annotate(pods: Iterable[UnboundPod], resources: frozenset[str]) -> tuple[UnboundPod, ...]:
+def to_annotate(pods: Iterable[PodRecord], resources: frozenset[str]) -> tuple[PodRecord, ...]:
     """The pods that ask for one of these resources and may not wait for their agent yet."""
     return tuple(
         pod
         for pod in pods
-        if pod.phase not in _OVER
-        and pod.asks_for & resources
-        and not is_annotated(pod.annotations or {}, longest=_LONGEST_READ)
+        if not pod.is_ending and pod.asks_for & resources and not is_annotated(pod.annotations, longest=_LONGEST_READ)
     )
 
 
@@ -95,14 +80,10 @@ def _after(tries: Tries, troubles: list[AnnotationFailure], now: float) -> Tries
 
 def advertised(records: Iterable[NodeDeviceRecord]) -> frozenset[str]:
     """Resources that we advertise on some Node, whose pending pods were therefore annotated before."""
-    return frozenset(record.resource for record in records if _is_advertised(record))
-
-
-def _is_advertised(record: NodeDeviceRecord) -> bool:
-    stored = record.conditions.get(names.Condition.ADVERTISED)
-    return (
-        record.runtime == names.RUNTIME_NRI
-        and stored is not None
-        and stored.status == "True"
-        and stored.reason != names.Reason.BY_KUBELET
+    return frozenset(
+        record.resource
+        for record in records
+        if record.runtime == names.RUNTIME_NRI
+        and record.is_condition(names.Condition.ADVERTISED, "True")
+        and record.conditions[names.Condition.ADVERTISED].reason != names.Reason.BY_KUBELET
     )

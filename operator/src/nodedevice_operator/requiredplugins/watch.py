@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavailable, Unreachable
 from nodedevice_operator.kube.client import APPLY, Requests
 from nodedevice_operator.kube.decode import decode
-from nodedevice_operator.objects.meta import ListMetadata, RawWatchEvent, ResourceList, Schema
+from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema
 from nodedevice_operator.requiredplugins.policy import API_VERSION, BINDINGS, NAME, POLICIES, Spec, Stored, body
 
 log = logging.getLogger(__name__)
@@ -43,11 +43,6 @@ class _PolicyObject(Schema):
     spec: dict[str, Any] = {}
 
 
-class _PolicyList(Schema):
-    metadata: ListMetadata
-    items: list[_PolicyObject] = []
-
-
 class RequiredPluginsApi(Requests):
     """Requests about the two objects. `kind` is the plural everywhere."""
 
@@ -59,7 +54,7 @@ class RequiredPluginsApi(Requests):
     async def read(self, kind: str) -> tuple[Spec | None, str]:
         """Spec of the object, None where it does not exist, and the version from which a watch goes on."""
         data = await self._client.request("GET", kind, f"{_ROOT}/{kind}", query={"fieldSelector": _BY_NAME})
-        page = decode("GET", kind, data, _PolicyList)
+        page = decode("GET", kind, data, ListSchema[_PolicyObject])
         return (page.items[0].spec if page.items else None), page.metadata.resource_version
 
     async def apply(self, kind: str, spec: Spec) -> Spec:

@@ -15,13 +15,18 @@ from nodedevice_operator.errors import (
     Unavailable,
     Unreachable,
 )
+from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
-from nodedevice_operator.requiredplugins.pending_pods import UnboundPod
 
 from tests.fakes.operator.operator_model import GPU, NIC
 
-PODS = [UnboundPod("a", f"pod-{number}", f"uid-{number}", "Pending", frozenset({GPU})) for number in range(3)]
-OTHER = UnboundPod("a", "other", "uid-other", "Pending", frozenset({NIC}))
+
+def pending(name: str, resource: str) -> PodRecord:
+    return PodRecord(f"uid-{name}", "", namespace="a", name=name, asks_for=frozenset({resource}))
+
+
+PODS = [pending(f"pod-{number}", GPU) for number in range(3)]
+OTHER = pending("other", NIC)
 
 
 class Pods(UnboundPodsApi):
@@ -43,14 +48,14 @@ class Pods(UnboundPodsApi):
         self.lists = 0
         self.patched: list[str] = []
 
-    async def pages(self) -> AsyncIterator[list[UnboundPod]]:
+    async def pages(self) -> AsyncIterator[list[PodRecord]]:
         self.lists += 1
         if self.hides is not None:
             raise self.hides
         for pod in (*PODS, OTHER):
             yield [pod]
 
-    async def admit_again(self, pod: UnboundPod) -> bool:
+    async def admit_again(self, pod: PodRecord) -> bool:
         self.patched.append(pod.name)
         if pod.name in self.refuses:
             raise self.refuses[pod.name]

@@ -5,21 +5,21 @@ from dataclasses import replace
 import pytest
 from nodedevice_api import names
 from nodedevice_operator.objects.nodedevice import StoredCondition
-from nodedevice_operator.requiredplugins.pending_pods import UnboundPod, advertised, to_annotate
+from nodedevice_operator.objects.unwatched import PodRecord
+from nodedevice_operator.requiredplugins.pending_pods import advertised, to_annotate
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 
-POD = UnboundPod("a", "pod-a", "uid-a", "Pending", frozenset({GPU}), {})
+POD = PodRecord("uid-a", "", asks_for=frozenset({GPU}))
 
 
 @pytest.mark.parametrize(
     ("pod", "is_due"),
     [
         pytest.param(POD, True, id="asks for it"),
-        pytest.param(replace(POD, annotations=None), True, id="no annotations"),
         pytest.param(replace(POD, asks_for=frozenset({GPU, NIC, "cpu"})), True, id="and for more"),
         pytest.param(replace(POD, asks_for=frozenset({NIC, "cpu"})), False, id="asks for others"),
-        pytest.param(replace(POD, phase="Failed"), False, id="is over"),
+        pytest.param(replace(POD, is_ending=True), False, id="is over"),
         pytest.param(
             replace(POD, annotations={"required-plugins.noderesource.dev": "[ nodedevice ]"}), False, id="marked"
         ),
@@ -30,7 +30,7 @@ POD = UnboundPod("a", "pod-a", "uid-a", "Pending", frozenset({GPU}), {})
         ),
     ],
 )
-def test_to_annotate(pod: UnboundPod, is_due: bool) -> None:
+def test_to_annotate(pod: PodRecord, is_due: bool) -> None:
     assert to_annotate([pod], frozenset({GPU})) == ((pod,) if is_due else ())
 
 

@@ -155,10 +155,12 @@ class Fleet:
             health = self._health[uuid]
             if lost:
                 lost -= 1
-                changes += self._set(uuid, rules.lost(health))
+                changes += self._set(uuid, rules.away(health, rules.LOST))
             else:
                 # an unidentified GPU may be this one: then it is not gone, and its return is no reset
-                changes += self._set(uuid, rules.silent(health) if inventory.unnamed else rules.gone(health))
+                changes += self._set(
+                    uuid, rules.silent(health) if inventory.unnamed else rules.away(health, rules.GONE)
+                )
         self.unnamed = (*inventory.unnamed, *["a lost GPU was never identified"] * lost)
         return changes
 

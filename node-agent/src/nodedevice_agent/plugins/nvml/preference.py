@@ -7,7 +7,7 @@ choice, improved by exchanges.
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from math import comb
 
@@ -49,11 +49,6 @@ def preferred(
     else:
         chosen = _improved(board, _grown(board, wanted))
     return (*must, *(free[index] for index in chosen))
-
-
-def set_score(scores: Mapping[Pair, int], device_ids: Collection[str]) -> int:
-    """The total score of the pairs of a set."""
-    return sum(scores.get(pair(one, other), 0) for one, other in combinations(sorted(device_ids), 2))
 
 
 class _Board:

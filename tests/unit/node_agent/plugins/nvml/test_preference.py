@@ -1,6 +1,6 @@
 """The best set of GPUs, compared with a brute-force search."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
 
 import pytest
@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.plugins.nvml import preference
 from nodedevice_agent.plugins.nvml.links import Pair, pair
-from nodedevice_agent.plugins.nvml.preference import preferred, set_score
+from nodedevice_agent.plugins.nvml.preference import preferred
 
 from hack.fake_nvml.machines import MACHINES, described
 
 IDS = [f"g-{index}" for index in range(16)]
+
+
+def set_score(scores: Mapping[Pair, int], device_ids: Collection[str]) -> int:
+    return sum(scores.get(pair(one, other), 0) for one, other in combinations(device_ids, 2))
 
 
 def best_by_trying(scores: Mapping[Pair, int], free: list[str], must: list[str], size: int) -> int:

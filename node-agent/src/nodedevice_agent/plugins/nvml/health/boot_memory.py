@@ -121,18 +121,14 @@ class ClearRequests:
             left = sorted(path for path in self.folder.iterdir() if not path.name.startswith("."))
         except OSError:
             return []
-        refused = {path.name for path in left if not self._remove(path)}
-        self._refused = refused
-        return [path.name for path in left if path.name not in refused]
-
-    def _remove(self, path: Path) -> bool:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            if path.name not in self._refused:
-                log.error(
-                    "cannot remove the clear request; remove the file by hand",
-                    extra={"path": str(path), "error": str(error)},
-                )
-            return False
-        return True
+        taken, logged, self._refused = [], self._refused, set()
+        for path in left:
+            try:
+                path.unlink(missing_ok=True)
+                taken.append(path.name)
+            except OSError as error:
+                self._refused.add(path.name)
+                if path.name not in logged:
+                    extra = {"path": str(path), "error": str(error)}
+                    log.error("cannot remove the clear request; remove the file by hand", extra=extra)
+        return taken

@@ -113,15 +113,13 @@ def with_ecc_event(health: GpuHealth, rules: HealthRules) -> GpuHealth:
 def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tuple[GpuHealth, str]:
     """The GPU was read. Returns its health, and what showed a reset ("" without one)."""
     if reading.hung_call:
-        hung = Trouble("DriverHangs", f"{reading.hung_call} hangs for this GPU; see the kernel log")
-        return replace(health, passing=hung), ""
+        message = f"{reading.hung_call} hangs for this GPU; see the kernel log"
+        return replace(health, passing=Trouble("DriverHangs", message)), ""
     if reading.failure:
-        mute = Trouble(
-            _UNREADABLE, f"the UUID of the GPU can no longer be read ({reading.failure}); see the kernel log"
-        )
-        return replace(health, passing=mute), ""
+        message = f"the UUID of the GPU can no longer be read ({reading.failure}); see the kernel log"
+        return replace(health, passing=Trouble(_UNREADABLE, message)), ""
     if reading.is_lost:
-        return lost(health), ""
+        return away(health, LOST), ""
     how = _reset_seen(health, reading)
     if how:
         health = cleared(health)
@@ -130,14 +128,9 @@ def with_reading(health: GpuHealth, reading: Reading, rules: HealthRules) -> tup
     return replace(health, passing=_requested(reading), is_away=False, read=_merged(health.read, reading)), how
 
 
-def lost(health: GpuHealth) -> GpuHealth:
-    """It no longer answers."""
-    return replace(health, passing=LOST, is_away=True)
-
-
-def gone(health: GpuHealth) -> GpuHealth:
-    """The driver no longer lists it."""
-    return replace(health, passing=GONE, is_away=True)
+def away(health: GpuHealth, trouble: Trouble) -> GpuHealth:
+    """LOST: it no longer answers. GONE: the driver no longer lists it."""
+    return replace(health, passing=trouble, is_away=True)
 
 
 def silent(health: GpuHealth) -> GpuHealth:

@@ -31,7 +31,7 @@ from nodedevice_agent.plugins.nvml.reader.driver import (
     GpuUnidentified,
     Handle,
 )
-from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, XID, EventWatch
+from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
     Changed,
@@ -200,13 +200,13 @@ class Reader:
 
     def _report_events(self) -> bool:
         """Returns whether the GPUs should be read now."""
-        taken = self._events.take()
-        for event, count in taken.counts.items():
+        counts = self._events.take()
+        for event, count in counts.items():
             if event.kind == XID:
                 report(Xid(event.uuid, event.data, count))
             elif event.kind == DOUBLE_BIT_ECC:
                 report(EccError(event.uuid))
-        return taken.should_poll
+        return READ_GPUS in counts
 
     def _poll(self) -> None:
         self._register_missing()

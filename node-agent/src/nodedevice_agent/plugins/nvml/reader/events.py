@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pynvml
@@ -14,7 +14,7 @@ from nodedevice_agent.plugins.nvml.reader.driver import Handle
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 DOUBLE_BIT_ECC = pynvml.nvmlEventTypeDoubleBitEccError
-# mean only that the GPUs have to be read
+# see READ_GPUS
 _POLL = pynvml.nvmlEventTypeGpuUnavailableError | pynvml.nvmlEventTypeGpuRecoveryAction
 _WANTED = XID | DOUBLE_BIT_ECC | _POLL
 _WAIT_MS = 1000
@@ -32,12 +32,8 @@ class GpuEvent:
     data: int
 
 
-@dataclass(slots=True)
-class Taken:
-    """Events since the last time. should_poll: the GPUs should be read now."""
-
-    counts: Counter[GpuEvent] = field(default_factory=Counter)
-    should_poll: bool = False
+# stands for all events that mean only that the GPUs have to be read
+READ_GPUS = GpuEvent("", 0, 0)
 
 
 class EventWatch:
@@ -49,7 +45,7 @@ class EventWatch:
     def __init__(self) -> None:
         self.happened = threading.Event()
         self._lock = threading.Lock()
-        self._taken = Taken()
+        self._counts: Counter[GpuEvent] = Counter()
         self._uuids: dict[Any, str] = {}
         self._set: Any = None
         # UUIDs of GPUs whose registration was tried, and of those that report events
@@ -87,12 +83,12 @@ class EventWatch:
             self._is_waiting = True
             threading.Thread(target=self._wait, daemon=True, name="nvml events").start()
 
-    def take(self) -> Taken:
-        """The events so far, once."""
+    def take(self) -> Counter[GpuEvent]:
+        """The events since the last time."""
         with self._lock:
             self.happened.clear()
-            taken, self._taken = self._taken, Taken()
-        return taken
+            counts, self._counts = self._counts, Counter()
+        return counts
 
     def _wait(self) -> None:
         while True:
@@ -103,20 +99,17 @@ class EventWatch:
                     continue
                 if error.value in _WITHOUT:
                     self._has_failed = True
-                    self._count(None)
+                    self._count(READ_GPUS)
                     return
                 # one lost GPU fails the wait for all GPUs, again and again
-                self._count(None)
+                self._count(READ_GPUS)
                 time.sleep(_AFTER_ERROR_SECONDS)
                 continue
             self._count(GpuEvent(self._uuids.get(_key(event.device), ""), int(event.eventType), int(event.eventData)))
 
-    def _count(self, event: GpuEvent | None) -> None:
+    def _count(self, event: GpuEvent) -> None:
         with self._lock:
-            if event is None or event.kind & _POLL:
-                self._taken.should_poll = True
-            else:
-                self._taken.counts[event] += 1
+            self._counts[READ_GPUS if event.kind & _POLL else event] += 1
             self.happened.set()
 
 

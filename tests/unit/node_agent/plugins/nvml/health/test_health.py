@@ -116,8 +116,10 @@ def after(health: GpuHealth, event: Xid | Reading | str, rules: HealthRules) -> 
             return h.with_reading(health, event, rules)[0]
         case "ecc":
             return h.with_ecc_event(health, rules)
+        case "gone":
+            return h.away(health, h.GONE)
         case _:
-            return {"gone": h.gone, "silent": h.silent, "cleared": h.cleared}[event](health)
+            return {"silent": h.silent, "cleared": h.cleared}[event](health)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.id)

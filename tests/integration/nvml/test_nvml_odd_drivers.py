@@ -76,15 +76,11 @@ async def test_a_driver_without_event_wait_is_not_asked_again(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("error", ["UNKNOWN", "INVALID_ARGUMENT"])
-async def test_a_gpu_that_fails_every_call_is_unhealthy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
-) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.break_function(1, "*", error)
-        await here.until_unhealthy({1: "GpuUnreadable"})
-        here.gpus.repair(1, "*")
-        await here.until(lambda r: r.available == 2)
+async def test_a_gpu_that_fails_every_call_is_unhealthy(t4: Node, error: str) -> None:
+    t4.gpus.break_function(1, "*", error)
+    await t4.until_unhealthy({1: "GpuUnreadable"})
+    t4.gpus.repair(1, "*")
+    await t4.until(lambda r: r.available == 2)
 
 
 async def test_an_invalid_model_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,14 +112,12 @@ async def test_an_invalid_uuid_affects_only_its_gpu(
         assert f"GPU 1 cannot be identified: {message}" in found.plugin_message
 
 
-async def test_a_gpu_may_lose_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        with here.gpus.control.open("ab", buffering=0) as control:
-            control.write(b'set 1 uuid="GPU-\xff"\n')
-        await here.until_unhealthy({1: "GpuUnreadable"})
-        here.gpus.set(1, uuid=here.uuids[1])
-        await here.until(lambda r: r.available == 2)
+async def test_a_gpu_may_lose_its_uuid(t4: Node) -> None:
+    with t4.gpus.control.open("ab", buffering=0) as control:
+        control.write(b'set 1 uuid="GPU-\xff"\n')
+    await t4.until_unhealthy({1: "GpuUnreadable"})
+    t4.gpus.set(1, uuid=t4.uuids[1])
+    await t4.until(lambda r: r.available == 2)
 
 
 async def test_a_driver_without_a_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,16 +128,12 @@ async def test_a_driver_without_a_version_is_read(tmp_path: Path, monkeypatch: p
         await here.until(lambda r: r.available == 2)
 
 
-async def test_a_lost_gpu_that_fails_the_start_of_the_driver_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.write("init GPU_IS_LOST")
-        os.kill(here.reader_pid(), signal.SIGKILL)
-        await here.until_unhealthy({0: "DriverFailed", 1: "DriverFailed"})
-        here.gpus.write("init SUCCESS")
-        await here.until(lambda r: r.available == 2)
+async def test_a_lost_gpu_that_fails_the_start_of_the_driver_is_reported(t4: Node) -> None:
+    t4.gpus.write("init GPU_IS_LOST")
+    os.kill(t4.reader_pid(), signal.SIGKILL)
+    await t4.until_unhealthy({0: "DriverFailed", 1: "DriverFailed"})
+    t4.gpus.write("init SUCCESS")
+    await t4.until(lambda r: r.available == 2)
 
 
 def lacking(resource: Snapshot, place: int, here: Node) -> str:

@@ -30,17 +30,13 @@ async def test_lists_gpus_with_their_properties(tmp_path: Path, monkeypatch: pyt
         assert found.options.get_preferred_allocation_available
 
 
-async def test_a_critical_xid_takes_a_gpu_out_until_it_was_reset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.xid(3, 79)
-        await here.until_unhealthy({3: "Xid79"})
-        assert "fallen off the bus" in here.device(3).message
-        assert here.manager.available(GPU) == 7
-        here.gpus.reset(3)
-        await here.until(lambda r: r.available == 8)
+async def test_a_critical_xid_takes_a_gpu_out_until_it_was_reset(dgx: Node) -> None:
+    dgx.gpus.xid(3, 79)
+    await dgx.until_unhealthy({3: "Xid79"})
+    assert "fallen off the bus" in dgx.device(3).message
+    assert dgx.manager.available(GPU) == 7
+    dgx.gpus.reset(3)
+    await dgx.until(lambda r: r.available == 8)
 
 
 async def test_an_application_xid_takes_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,16 +49,14 @@ async def test_an_application_xid_takes_nothing_out(tmp_path: Path, monkeypatch:
         await here.until_unhealthy({1: "Xid48"})
 
 
-async def test_an_administrator_can_clear_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.xid(1, 48)
-        await here.until_unhealthy({1: "Xid48"})
-        clear = tmp_path / "state/gpus/clear"
-        clear.mkdir()
-        (clear / here.uuids[1]).touch()
-        await here.until(lambda r: r.available == 2)
-        assert not list(clear.iterdir())
+async def test_an_administrator_can_clear_a_gpu(t4: Node, tmp_path: Path) -> None:
+    t4.gpus.xid(1, 48)
+    await t4.until_unhealthy({1: "Xid48"})
+    clear = tmp_path / "state/gpus/clear"
+    clear.mkdir()
+    (clear / t4.uuids[1]).touch()
+    await t4.until(lambda r: r.available == 2)
+    assert not list(clear.iterdir())
 
 
 async def test_an_invalid_clear_request_is_harmless(
@@ -111,51 +105,41 @@ async def test_a_mark_survives_a_restart(tmp_path: Path, monkeypatch: pytest.Mon
         await Node(tmp_path, here.gpus, manager).until(lambda r: r.available == 2)
 
 
-async def test_lost_and_removed_gpus_are_healthy_again_when_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.lose(2)
-        await here.until_unhealthy({2: "GpuLost"})
-        here.gpus.remove(5)
-        await here.until_unhealthy({2: "GpuLost", 5: "GpuGone"})
-        here.gpus.add(2)
-        here.gpus.add(5)
-        await here.until(lambda r: r.available == 8)
+async def test_lost_and_removed_gpus_are_healthy_again_when_back(dgx: Node) -> None:
+    dgx.gpus.lose(2)
+    await dgx.until_unhealthy({2: "GpuLost"})
+    dgx.gpus.remove(5)
+    await dgx.until_unhealthy({2: "GpuLost", 5: "GpuGone"})
+    dgx.gpus.add(2)
+    dgx.gpus.add(5)
+    await dgx.until(lambda r: r.available == 8)
 
 
-async def test_ecc_errors_and_requested_recovery_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.set(0, uncorrected_volatile=1)
-        here.gpus.set(1, recovery_action=1)
-        await here.until_unhealthy({0: "EccUncorrectable", 1: "ResetRequired"})
-        here.gpus.reset(0)
-        here.gpus.reset(1)
-        await here.until(lambda r: r.available == 8)
+async def test_ecc_errors_and_requested_recovery_actions(dgx: Node) -> None:
+    dgx.gpus.set(0, uncorrected_volatile=1)
+    dgx.gpus.set(1, recovery_action=1)
+    await dgx.until_unhealthy({0: "EccUncorrectable", 1: "ResetRequired"})
+    dgx.gpus.reset(0)
+    dgx.gpus.reset(1)
+    await dgx.until(lambda r: r.available == 8)
 
 
-async def test_a_new_uuid_after_a_reset_is_a_new_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.xid(1, 48)
-        await here.until_unhealthy({1: "Xid48"})
-        here.gpus.reset(1, uuid="GPU-00000000-1111-2222-3333-444444444444")
-        found = await here.until(lambda r: r.available == 2)
-        assert [d.id for d in found.devices] == sorted([here.uuids[0], "GPU-00000000-1111-2222-3333-444444444444"])
+async def test_a_new_uuid_after_a_reset_is_a_new_device(t4: Node) -> None:
+    t4.gpus.xid(1, 48)
+    await t4.until_unhealthy({1: "Xid48"})
+    t4.gpus.reset(1, uuid="GPU-00000000-1111-2222-3333-444444444444")
+    found = await t4.until(lambda r: r.available == 2)
+    assert [d.id for d in found.devices] == sorted([t4.uuids[0], "GPU-00000000-1111-2222-3333-444444444444"])
 
 
-async def test_a_storm_of_xids_is_one_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
-        await here.until(lambda r: r.available == 8)
-        before = len(here.manager.published)
-        for _ in range(10):
-            here.gpus.xid(3, 31, times=500)
-            here.gpus.xid(3, 79, times=500)
-        here.gpus.xid(7, 48)
-        await here.until_unhealthy({3: "Xid79", 7: "Xid48"})
-        assert len(here.manager.published) - before <= 2
+async def test_a_storm_of_xids_is_one_change(dgx: Node) -> None:
+    before = len(dgx.manager.published)
+    for _ in range(10):
+        dgx.gpus.xid(3, 31, times=500)
+        dgx.gpus.xid(3, 79, times=500)
+    dgx.gpus.xid(7, 48)
+    await dgx.until_unhealthy({3: "Xid79", 7: "Xid48"})
+    assert len(dgx.manager.published) - before <= 2
 
 
 async def test_sixteen_gpus_of_two_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

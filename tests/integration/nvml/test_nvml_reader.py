@@ -19,7 +19,7 @@ from nodedevice_agent.plugins.nvml.watch import GpuWatch
 from nodedevice_agent.plugins.settings import NvmlSettings
 
 from hack.fake_nvml.library import FakeNvml, put_on_the_bus
-from tests.integration.nvml.gpu_node import GPU, node
+from tests.integration.nvml.gpu_node import GPU, Node, node
 
 
 @pytest.fixture
@@ -27,17 +27,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_GRACE_SECONDS", 0.3)
 
 
-async def test_a_hanging_call_affects_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.hang(4, "nvmlDeviceGetTotalEccErrors")
-        await here.until_unhealthy({4: "DriverHangs"})
-        assert "nvmlDeviceGetTotalEccErrors" in here.device(4).message
-        # the others are watched as before
-        here.gpus.xid(6, 95)
-        await here.until_unhealthy({4: "DriverHangs", 6: "Xid95"})
-        here.gpus.repair(4, "nvmlDeviceGetTotalEccErrors")
-        await here.until_unhealthy({6: "Xid95"})
+async def test_a_hanging_call_affects_one_gpu(dgx: Node) -> None:
+    dgx.gpus.hang(4, "nvmlDeviceGetTotalEccErrors")
+    await dgx.until_unhealthy({4: "DriverHangs"})
+    assert "nvmlDeviceGetTotalEccErrors" in dgx.device(4).message
+    # the others are watched as before
+    dgx.gpus.xid(6, 95)
+    await dgx.until_unhealthy({4: "DriverHangs", 6: "Xid95"})
+    dgx.gpus.repair(4, "nvmlDeviceGetTotalEccErrors")
+    await dgx.until_unhealthy({6: "Xid95"})
 
 
 async def test_a_driver_that_hangs_from_the_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,28 +50,24 @@ async def test_a_driver_that_hangs_from_the_start_is_reported(tmp_path: Path, mo
 
 
 @pytest.mark.usefixtures("quick")
-async def test_its_process_may_die_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.xid(0, 48)
-        await here.until_unhealthy({0: "Xid48"})
-        # no driver for the next one: GPUs that cannot be read are not allocated
-        here.gpus.write("init UNKNOWN")
-        os.kill(here.reader_pid(), signal.SIGKILL)
-        await here.until_unhealthy({0: "Xid48", 1: "DriverFailed"})
-        here.gpus.write("init SUCCESS")
-        await here.until_unhealthy({0: "Xid48"})
+async def test_its_process_may_die_at_any_time(t4: Node) -> None:
+    t4.gpus.xid(0, 48)
+    await t4.until_unhealthy({0: "Xid48"})
+    # no driver for the next one: GPUs that cannot be read are not allocated
+    t4.gpus.write("init UNKNOWN")
+    os.kill(t4.reader_pid(), signal.SIGKILL)
+    await t4.until_unhealthy({0: "Xid48", 1: "DriverFailed"})
+    t4.gpus.write("init SUCCESS")
+    await t4.until_unhealthy({0: "Xid48"})
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_reader_that_keeps_failing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        with monkeypatch.context() as broken:
-            broken.setattr(process, "_MODULE", "nodedevice_agent.no_such_module")
-            os.kill(here.reader_pid(), signal.SIGKILL)
-            await here.until_unhealthy({0: "ReaderFailed", 1: "ReaderFailed"})
-        await here.until(lambda r: r.available == 2)
+async def test_a_reader_that_keeps_failing_is_reported(t4: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(process, "_MODULE", "nodedevice_agent.no_such_module")
+        os.kill(t4.reader_pid(), signal.SIGKILL)
+        await t4.until_unhealthy({0: "ReaderFailed", 1: "ReaderFailed"})
+    await t4.until(lambda r: r.available == 2)
 
 
 async def test_polls_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,43 +108,37 @@ async def test_no_xid_is_missed_during_a_rescan(tmp_path: Path, monkeypatch: pyt
             await here.until_unhealthy(expected)
 
 
-async def test_an_unidentified_gpu_does_not_block_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.xid(4, 119)
-        here.gpus.hang(4, "nvmlDeviceGetUUID")
-        # the next reader, which rescans for this one, meets the GPU that hangs
-        here.gpus.lose(0)
-        found = await here.until(lambda r: bool(r.plugin_message))
-        assert "GPU 4 does not respond" in found.plugin_message
-        await here.until_unhealthy({0: "GpuLost", 4: "Xid119"})
-        here.gpus.xid(2, 48)
-        await here.until_unhealthy({0: "GpuLost", 2: "Xid48", 4: "Xid119"})
-        here.gpus.repair(4, "nvmlDeviceGetUUID")
-        here.gpus.add(0)
-        await here.until_unhealthy({2: "Xid48", 4: "Xid119"})
-        assert not (await here.until(lambda r: not r.plugin_message)).plugin_message
+async def test_an_unidentified_gpu_does_not_block_the_others(dgx: Node) -> None:
+    dgx.gpus.xid(4, 119)
+    dgx.gpus.hang(4, "nvmlDeviceGetUUID")
+    # the next reader, which rescans for this one, meets the GPU that hangs
+    dgx.gpus.lose(0)
+    found = await dgx.until(lambda r: bool(r.plugin_message))
+    assert "GPU 4 does not respond" in found.plugin_message
+    await dgx.until_unhealthy({0: "GpuLost", 4: "Xid119"})
+    dgx.gpus.xid(2, 48)
+    await dgx.until_unhealthy({0: "GpuLost", 2: "Xid48", 4: "Xid119"})
+    dgx.gpus.repair(4, "nvmlDeviceGetUUID")
+    dgx.gpus.add(0)
+    await dgx.until_unhealthy({2: "Xid48", 4: "Xid119"})
+    assert not (await dgx.until(lambda r: not r.plugin_message)).plugin_message
 
 
-async def test_memory_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch) as here:
-        await here.until(lambda r: r.available == 8)
-        status = Path(f"/proc/{here.reader_pid()}/status").read_text().splitlines()
-        (kib,) = (int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
-        assert kib <= 40 * 1024
-        loaded = Path(f"/proc/{here.reader_pid()}/maps").read_text()
-        assert "libnvidia-ml.so.1" in loaded
-        assert "grpc" not in loaded
-        assert "libnvidia-ml" not in Path("/proc/self/maps").read_text()
+async def test_memory_of_its_process(dgx: Node) -> None:
+    status = Path(f"/proc/{dgx.reader_pid()}/status").read_text().splitlines()
+    (kib,) = (int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+    assert kib <= 40 * 1024
+    loaded = Path(f"/proc/{dgx.reader_pid()}/maps").read_text()
+    assert "libnvidia-ml.so.1" in loaded
+    assert "grpc" not in loaded
+    assert "libnvidia-ml" not in Path("/proc/self/maps").read_text()
 
 
-async def test_all_gpus_may_hang_when_they_are_identified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch) as here:
-        await here.until(lambda r: r.available == 2)
-        here.gpus.hang("*", "nvmlDeviceGetUUID")
-        os.kill(here.reader_pid(), signal.SIGKILL)
-        found = await here.until(lambda r: "GPU 1 does not respond" in r.plugin_message)
-        assert {d.reason for d in found.devices} == {"DriverHangs"}
+async def test_all_gpus_may_hang_when_they_are_identified(t4: Node) -> None:
+    t4.gpus.hang("*", "nvmlDeviceGetUUID")
+    os.kill(t4.reader_pid(), signal.SIGKILL)
+    found = await t4.until(lambda r: "GPU 1 does not respond" in r.plugin_message)
+    assert {d.reason for d in found.devices} == {"DriverHangs"}
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceRegisterEvents", "nvmlDeviceGetNvLinkState"])

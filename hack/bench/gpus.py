@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import psutil
-from nodedevice_agent.plugins.nvml.health.boot_memory import clear_dir
+from nodedevice_agent.plugins.nvml.boot_memory import clear_dir
 
 from hack.bench.latency import has
 from hack.bench.results import Result, judged, result

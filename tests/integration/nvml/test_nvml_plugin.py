@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
+from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.fleet import Remembered
-from nodedevice_agent.plugins.nvml.health.boot_memory import Memory
 from nodedevice_agent.plugins.run import run_plugins
 from nodedevice_agent.plugins.settings import PluginSettings
 

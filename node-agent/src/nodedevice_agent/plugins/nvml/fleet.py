@@ -7,9 +7,9 @@ visible. It is forgotten when another UUID appears at its bus ID, or when an adm
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from nodedevice_agent.plugins.nvml import health as rules
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health import health as rules
-from nodedevice_agent.plugins.nvml.health.health import GpuHealth, HealthRules, Reading, Trouble
+from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Reading, Trouble
 from nodedevice_agent.plugins.nvml.links import Pair, scores
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 

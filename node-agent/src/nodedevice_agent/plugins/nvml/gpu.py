@@ -14,7 +14,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     DeviceNode,
     PluginDevice,
 )
-from nodedevice_agent.plugins.nvml.health.health import Trouble
+from nodedevice_agent.plugins.nvml.health import Trouble
 
 ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health.health import HealthRules, Reading, Trouble
+from nodedevice_agent.plugins.nvml.health import HealthRules, Reading, Trouble
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 A, B, C = (Gpu(f"GPU-{name}", "model", pci_bus_id=f"0000:0{place}:00.0") for place, name in enumerate("abc"))

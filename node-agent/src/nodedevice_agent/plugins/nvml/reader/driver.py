@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 
 from nodedevice_agent.plugins.nvml.gpu import Gpu, is_uuid, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.health.health import RESET, Reading
+from nodedevice_agent.plugins.nvml.health import RESET, Reading
 from nodedevice_agent.plugins.nvml.links import Ancestor
 from nodedevice_agent.plugins.nvml.reader.messages import Problem
 

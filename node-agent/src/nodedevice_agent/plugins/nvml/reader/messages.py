@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.health.health import Reading
+from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.links import Ancestor, Ports
 
 

@@ -9,7 +9,7 @@ restart with the driver, has decreased; the driver requested a reset or a reboot
 
 from dataclasses import dataclass, field, replace
 
-from nodedevice_agent.plugins.nvml.health.xids import APPLICATION_XIDS, meaning
+from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, meaning
 
 # What the driver requests so that a GPU works again.
 # Source: NVML API reference, nvmlDeviceGpuRecoveryAction_t; the numbers are NVML's.

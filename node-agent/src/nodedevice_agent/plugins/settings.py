@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 from nodedevice_api.resource_names import resource_name_problem
 
-from nodedevice_agent.plugins.nvml.health import HealthRules
-from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS
+from nodedevice_agent.plugins.nvml.health import APPLICATION_XIDS, HealthRules
 from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED
 
 # The first character of a class belongs to it even if it is ]; a [ that is never closed is a literal.

@@ -18,7 +18,7 @@ from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import ClearRequests, Memory, clear_dir
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.gpu import CONTROL_NODES, allocation, device_of
-from nodedevice_agent.plugins.nvml.health import Trouble
+from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
 from nodedevice_agent.plugins.nvml.preference import preferred
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
@@ -33,7 +33,6 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
     Xid,
 )
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
-from nodedevice_agent.plugins.nvml.xids import XidLogLimiter, meaning
 from nodedevice_agent.plugins.settings import NvmlSettings
 
 log = logging.getLogger(__name__)

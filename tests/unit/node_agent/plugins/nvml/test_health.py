@@ -4,8 +4,14 @@ from dataclasses import dataclass, field
 
 import pytest
 from nodedevice_agent.plugins.nvml import health as h
-from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Reading
-from nodedevice_agent.plugins.nvml.xids import APPLICATION_XIDS, CRITICAL_XIDS, meaning
+from nodedevice_agent.plugins.nvml.health import (
+    APPLICATION_XIDS,
+    CRITICAL_XIDS,
+    GpuHealth,
+    HealthRules,
+    Reading,
+    meaning,
+)
 from nodedevice_agent.plugins.settings import NvmlSettings
 
 RULES = HealthRules()

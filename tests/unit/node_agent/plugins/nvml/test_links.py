@@ -3,8 +3,8 @@
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
 from nodedevice_agent.plugins.nvml.gpu import CONTROL_NODES, Gpu, allocation, sysfs_bus_id
+from nodedevice_agent.plugins.nvml.health import XidLogLimiter
 from nodedevice_agent.plugins.nvml.links import Ancestor, Ports, nvlinks, pair, score, scores
-from nodedevice_agent.plugins.nvml.xids import XidLogLimiter
 
 NEAR, NEAR_TOO, FAR, NOWHERE = Gpu("a", numa_node=0), Gpu("b", numa_node=0), Gpu("c", numa_node=1), Gpu("d")
 

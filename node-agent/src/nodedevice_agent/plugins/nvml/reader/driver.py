@@ -105,7 +105,7 @@ class GpuUnidentified(Exception):
 class Handle:
     """A GPU and its NVML handle.
 
-    calling: the running function, reported when it hangs. is_stale: its UUID has changed since the inventory.
+    calling: the last function called for it, reported when it hangs. is_stale: its UUID has changed since the inventory.
     """
 
     nvml: Any
@@ -222,8 +222,6 @@ class Driver:
         except pynvml.NVMLError as error:
             _raise_fatal(error)
             raise GpuUnidentified(text_of(error)) from error
-        finally:
-            handle.calling = ""
 
     def _recovery_action(self, handle: Handle) -> int | None:
         field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
@@ -273,8 +271,6 @@ class Driver:
         except UnicodeDecodeError:
             # invalid text, from corrupt firmware
             return None
-        finally:
-            handle.calling = ""
 
     def _note(self, handle: Handle, name: str) -> None:
         """Note that the GPU does not support this function."""

@@ -70,7 +70,6 @@ class EventWatch:
                 offered = pynvml.nvmlDeviceGetSupportedEventTypes(handle.nvml)
                 pynvml.nvmlDeviceRegisterEvents(handle.nvml, offered & _WANTED, self._set)
                 self._registered.add(uuid)
-        handle.calling = ""
         self.tried.add(uuid)
 
     def reports(self, uuid: str) -> bool:

@@ -135,10 +135,10 @@ class FakeNvml:
             base[CALLS_VARIABLE] = str(self.calls)
         return base
 
-    def write(self, *lines: str) -> None:
+    def write(self, *lines: str | bytes) -> None:
         """Append statements to the control file, all at once."""
         with self.control.open("ab", buffering=0) as control:
-            control.write("".join(f"{line}\n" for line in lines).encode())
+            control.write(b"".join((line.encode() if isinstance(line, str) else line) + b"\n" for line in lines))
 
     def rewrite(self, *lines: str) -> None:
         """Let the control file hold these lines and no others: the machine is as described, and then they happen."""

@@ -56,7 +56,7 @@ def test_a_driver_that_does_not_work_is_an_error(tmp_path: Path) -> None:
 
 def test_an_invalid_text_is_a_fault(tmp_path: Path) -> None:
     machine = FakeNvml(tmp_path, "t4-pair")
-    machine.control.write_bytes(b'set 1 name="Tesla \xff T4"\n')
+    machine.write(b'set 1 name="Tesla \xff T4"')
     done = run(machine.environment(), tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
     fault = next(line for line in done.stdout.splitlines() if line.startswith("FAULT"))

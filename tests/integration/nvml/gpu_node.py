@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,13 @@ async def node(
     folder: Path,
     machine: str,
     monkeypatch: pytest.MonkeyPatch,
-    before: Callable[[FakeNvml], None] = lambda _: None,
+    before: Iterable[str | bytes] = (),
     records_calls: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Node]:
-    """before: what happens to the machine before the plugin starts. settings: of the plugin."""
+    """before: statements of what happens to the machine before the plugin starts. settings: of the plugin."""
     gpus = FakeNvml(folder / "nvml", machine)
-    before(gpus)
+    gpus.write(*before)
     for name, value in gpus.environment(records_calls=records_calls).items():
         monkeypatch.setenv(name, value)
     async with hosted(folder) as manager, plugins(folder, **settings):

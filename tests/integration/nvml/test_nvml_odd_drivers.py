@@ -9,7 +9,7 @@ import pytest
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.plugins.nvml import watch
 
-from hack.fake_nvml.library import FakeNvml, put_on_the_bus
+from hack.fake_nvml.library import put_on_the_bus
 from tests.integration.nvml.gpu_node import Node, node
 
 
@@ -19,12 +19,12 @@ from tests.integration.nvml.gpu_node import Node, node
 async def test_a_driver_without_events_is_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
-    def without(gpus: FakeNvml) -> None:
-        gpus.break_function("*", function, "NOT_SUPPORTED")
-        gpus.break_function(0, "nvmlDeviceGetMemoryInfo", "NOT_SUPPORTED")
-        gpus.break_function(0, "nvmlDeviceGetTotalEnergyConsumption", "UNKNOWN")
-
-    async with node(tmp_path, "t4-pair", monkeypatch, without) as here:
+    before = [
+        f"break * {function} NOT_SUPPORTED",
+        "break 0 nvmlDeviceGetMemoryInfo NOT_SUPPORTED",
+        "break 0 nvmlDeviceGetTotalEnergyConsumption UNKNOWN",
+    ]
+    async with node(tmp_path, "t4-pair", monkeypatch, before) as here:
         await here.until(lambda r: r.available == 2)
         assert "memoryBytes" not in dict(here.device(0).attributes)
         assert "memoryBytes" in dict(here.device(1).attributes)
@@ -55,20 +55,15 @@ async def test_idle_where_there_is_no_gpu(
 async def test_unsupported_features_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     functions = ["nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetFieldValues"]
 
-    def without(gpus: FakeNvml) -> None:
-        for function in functions:
-            gpus.break_function(1, function, "NOT_SUPPORTED")
-
-    async with node(tmp_path, "t4-pair", monkeypatch, without) as here:
+    before = [f"break 1 {function} NOT_SUPPORTED" for function in functions]
+    async with node(tmp_path, "t4-pair", monkeypatch, before) as here:
         await here.until(lambda r: lacking(r, 1, here) == "ecc,energy,recoveryAction")
         assert "notSupported" not in dict(here.device(0).attributes)
 
 
 async def test_a_driver_without_event_wait_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(gpus: FakeNvml) -> None:
-        gpus.break_function("*", "nvmlEventSetWait", "FUNCTION_NOT_FOUND")
-
-    async with node(tmp_path, "t4-pair", monkeypatch, without, records_calls=True) as here:
+    before = ["break * nvmlEventSetWait FUNCTION_NOT_FOUND"]
+    async with node(tmp_path, "t4-pair", monkeypatch, before, records_calls=True) as here:
         await here.until(lambda r: (lacking(r, 0, here), lacking(r, 1, here)) == ("events", "events"))
         here.gpus.set(1, uncorrected_volatile=1)
         await here.until_unhealthy({1: "EccUncorrectable"})
@@ -84,10 +79,7 @@ async def test_a_gpu_that_fails_every_call_is_unhealthy(t4: Node, error: str) ->
 
 
 async def test_an_invalid_model_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoil(gpus: FakeNvml) -> None:
-        gpus.control.write_bytes(b'set 1 name="Tesla \xff T4"\n')
-
-    async with node(tmp_path, "t4-pair", monkeypatch, spoil) as here:
+    async with node(tmp_path, "t4-pair", monkeypatch, [b'set 1 name="Tesla \xff T4"']) as here:
         await here.until(lambda r: r.available == 2)
         assert ["model" in dict(here.device(place).attributes) for place in (0, 1)] == [True, False]
 
@@ -104,27 +96,21 @@ async def test_an_invalid_model_is_ignored(tmp_path: Path, monkeypatch: pytest.M
 async def test_an_invalid_uuid_affects_only_its_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuid: bytes, message: str
 ) -> None:
-    def spoil(gpus: FakeNvml) -> None:
-        gpus.control.write_bytes(b'set 1 uuid="' + uuid + b'"\n')
-
-    async with node(tmp_path, "t4-pair", monkeypatch, spoil) as here:
+    async with node(tmp_path, "t4-pair", monkeypatch, [b'set 1 uuid="' + uuid + b'"']) as here:
         found = await here.until(lambda r: r.available == 1)
         assert f"GPU 1 cannot be identified: {message}" in found.plugin_message
 
 
 async def test_a_gpu_may_lose_its_uuid(t4: Node) -> None:
-    with t4.gpus.control.open("ab", buffering=0) as control:
-        control.write(b'set 1 uuid="GPU-\xff"\n')
+    t4.gpus.write(b'set 1 uuid="GPU-\xff"')
     await t4.until_unhealthy({1: "GpuUnreadable"})
     t4.gpus.set(1, uuid=t4.uuids[1])
     await t4.until(lambda r: r.available == 2)
 
 
 async def test_a_driver_without_a_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(gpus: FakeNvml) -> None:
-        gpus.break_function("*", "nvmlSystemGetDriverVersion", "UNKNOWN")
-
-    async with node(tmp_path, "t4-pair", monkeypatch, without) as here:
+    before = ["break * nvmlSystemGetDriverVersion UNKNOWN"]
+    async with node(tmp_path, "t4-pair", monkeypatch, before) as here:
         await here.until(lambda r: r.available == 2)
 
 

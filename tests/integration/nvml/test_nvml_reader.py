@@ -40,7 +40,7 @@ async def test_a_hanging_call_affects_one_gpu(dgx: Node) -> None:
 
 async def test_a_driver_that_hangs_from_the_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_the_bus(tmp_path / "host")
-    async with node(tmp_path, "t4-pair", monkeypatch, lambda gpus: gpus.hang("*", "nvmlDeviceGetCount")) as here:
+    async with node(tmp_path, "t4-pair", monkeypatch, ["hang * nvmlDeviceGetCount"]) as here:
         found = await here.until(lambda r: bool(r.plugin_message))
         assert found.total == 0
         assert "nvmlDeviceGetCount hangs" in found.plugin_message
@@ -145,7 +145,7 @@ async def test_all_gpus_may_hang_when_they_are_identified(t4: Node) -> None:
 async def test_a_call_that_hung_at_the_start_does_not_lose_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
-    async with node(tmp_path, "t4-pair", monkeypatch, lambda gpus: gpus.hang(1, function)) as here:
+    async with node(tmp_path, "t4-pair", monkeypatch, [f"hang 1 {function}"]) as here:
         await here.until_unhealthy({1: "DriverHangs"})
         here.gpus.repair(1, function)
         await here.until(lambda r: r.available == 2)
@@ -167,7 +167,7 @@ async def test_a_call_that_hung_at_the_start_does_not_lose_links(
 
     monkeypatch.setattr(GpuWatch, "_found", noted)
     function = "nvmlDeviceGetNvLinkState"
-    async with node(tmp_path, "dgx1-v100", monkeypatch, lambda gpus: gpus.hang(0, function)) as here:
+    async with node(tmp_path, "dgx1-v100", monkeypatch, [f"hang 0 {function}"]) as here:
         await here.until_unhealthy({0: "DriverHangs"})
         here.gpus.repair(0, function)
         found = await here.until(lambda r: r.available == 8)

@@ -47,6 +47,24 @@ def test_defaults() -> None:
     assert msgspec.convert(simulated(), PluginSettings).simulated[0].prefix() == "gpu"
 
 
+def test_all_settings_of_nvml_have_defaults() -> None:
+    nvml = msgspec.convert({"nvml": {}}, PluginSettings).nvml
+    assert nvml is not None
+    assert nvml.resource_names() == ("nvidia.com/gpu",)
+    assert nvml.hand_over == ["env"]
+    assert msgspec.convert({}, PluginSettings).nvml is None
+
+
+def test_gpus_have_names_by_model() -> None:
+    nvml = msgspec.convert(
+        {"nvml": {"modelResourceNames": {"*T4*": "nvidia.com/t4", "Tesla*": "nvidia.com/old"}}}, PluginSettings
+    ).nvml
+    assert nvml is not None
+    models = ["Tesla T4", "Tesla V100", "NVIDIA H100"]
+    assert [nvml.resource_of(model) for model in models] == ["nvidia.com/t4", "nvidia.com/old", "nvidia.com/gpu"]
+    assert nvml.resource_names() == ("nvidia.com/gpu", "nvidia.com/t4", "nvidia.com/old")
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
@@ -82,6 +100,20 @@ def test_defaults() -> None:
         ({"hostRoot": "host"}, ["hostRoot: 'host'"]),
         ({"usb": []}, ["unknown field `usb`"]),
         ([], ["Expected `object`"]),
+        ({"nvml": {"resourceName": "gpu"}}, ["resourceName"]),
+        ({"nvml": {"modelResourceNames": {"*": "kubernetes.io/gpu"}}}, ["resourceName"]),
+        ({"nvml": {"handOver": ["magic"]}}, ["handOver"]),
+        ({"nvml": {"handOver": []}}, ["handOver"]),
+        ({"nvml": {"cdiKind": "gpu"}}, ["cdiKind"]),
+        ({"nvml": {"libraryDir": "lib:lib64"}}, ["libraryDir"]),
+        ({"nvml": {"libraryDir": "/lib\0/nvidia"}}, ["libraryDir"]),
+        ({"nvml": {"libraryDir": "/lib\n"}}, ["libraryDir"]),
+        ({"nvml": {"criticalXids": [31], "harmlessXids": [31]}}, ["harmlessXids: 31"]),
+        ({"nvml": {"criticalXids": [-1]}}, ["criticalXids"]),
+        ({"nvml": {"eccErrors": "maybe"}}, ["eccErrors"]),
+        ({"nvml": {"pollSeconds": 0.1}}, ["pollSeconds"]),
+        ({"nvml": {"polSeconds": 5}}, ["polSeconds"]),
+        ({"nvml": {}, "simulated": [{"resourceName": "nvidia.com/gpu"}]}, ["nvidia.com/gpu is named twice"]),
     ],
 )
 def test_mistakes_are_named(raw: object, message: list[str]) -> None:

@@ -1,6 +1,16 @@
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, UnknownDevices
-from nodedevice_agent.plugins.simulated.devices import SimulatedState, allocate, simulated_devices, simulated_ids
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, PluginDevice, UnknownDevices
+from nodedevice_agent.plugins.simulated.devices import (
+    SimulatedState,
+    allocate,
+    preferred,
+    simulated_devices,
+    simulated_ids,
+)
+
+NAME = "example.com/gpu"
 
 
 def test_devices_with_health_presence_and_numa_nodes() -> None:
@@ -30,8 +40,56 @@ def test_changes_of_a_state() -> None:
 
 def test_allocation_names_the_devices_sorted() -> None:
     devices = {name: PluginDevice(name) for name in ("gpu-0", "gpu-1")}
-    allocation = allocate("example.com/gpu", devices, ["gpu-1", "gpu-0"])
+    allocation = allocate(NAME, devices, ["gpu-1", "gpu-0"])
     assert allocation.env == {"EXAMPLE_COM_GPU": "gpu-0,gpu-1"}
     assert allocation.annotations == {"example.com/gpu": "gpu-0,gpu-1"}
     with pytest.raises(UnknownDevices, match="gpu-7"):
-        allocate("example.com/gpu", devices, ["gpu-7"])
+        allocate(NAME, devices, ["gpu-7"])
+
+
+# two sockets, the second one smaller; h floats
+NODES = {"a": (0,), "b": (0,), "c": (0,), "d": (1,), "e": (1,), "fg": (0, 1), "h": ()}
+
+
+@pytest.mark.parametrize(
+    ("available", "must", "size", "expected"),
+    [
+        pytest.param("abcde", "", 2, "de", id="the tightest node that holds all"),
+        pytest.param("abcde", "", 3, "abc", id="the only node that holds all"),
+        pytest.param("abcde", "", 4, "abcd", id="over two nodes, the fullest first"),
+        pytest.param("abcde", "b", 2, "ba", id="near what must be included"),
+        pytest.param("bcde", "d", 3, "deb", id="near first, then elsewhere"),
+        pytest.param("hd", "", 2, "dh", id="no node comes last"),
+        pytest.param("ab", "", 0, "", id="none"),
+        pytest.param("ab", "ab", 2, "ab", id="nothing to choose"),
+    ],
+)
+def test_preferred(available: str, must: str, size: int, expected: str) -> None:
+    assert preferred(NAME, NODES, available, must, size) == tuple(expected)
+
+
+@pytest.mark.parametrize(("available", "must", "size"), [("ab", "", 3), ("ab", "ab", 1), ("", "", 1), ("ab", "", -1)])
+def test_impossible_requests_are_rejected(available: str, must: str, size: int) -> None:
+    with pytest.raises(AllocationRefused, match=NAME):
+        preferred(NAME, NODES, available, must, size)
+
+
+def test_lowest_ids_in_natural_order() -> None:
+    nodes = {f"gpu-{index}": (0,) for index in range(12)}
+    assert preferred(NAME, nodes, set(nodes), (), 3) == ("gpu-0", "gpu-1", "gpu-2")
+
+
+devices = st.dictionaries(
+    st.sampled_from([f"gpu-{index}" for index in range(16)]), st.sampled_from([(), (0,), (1,), (0, 1)])
+)
+
+
+@given(devices, st.data())
+def test_always_exactly_the_requested_number(nodes: dict[str, tuple[int, ...]], data: st.DataObject) -> None:
+    available = data.draw(st.sets(st.sampled_from(sorted(nodes)))) if nodes else set()
+    must = data.draw(st.sets(st.sampled_from(sorted(available)))) if available else set()
+    size = data.draw(st.integers(len(must), len(available)))
+    chosen = preferred(NAME, nodes, available, must, size)
+    assert len(chosen) == len(set(chosen)) == size
+    assert must <= set(chosen) <= available
+    assert preferred(NAME, nodes, sorted(available, reverse=True), sorted(must, reverse=True), size) == chosen

@@ -128,7 +128,8 @@ class Reader:
 
     def _find(self, version: str) -> None:
         unnamed, lost = self._describe()
-        ports = self._ports()
+        by_bus_id = {handle.gpu.pci_bus_id: handle.gpu.uuid for handle in self._handles if handle.gpu.pci_bus_id}
+        ports = {handle.gpu.uuid: self._ports_of(handle, by_bus_id) for handle in self._handles}
         ancestors = self._ancestors()
         self._wait_for(self._events.open)
         self._register_missing()
@@ -156,10 +157,6 @@ class Reader:
             reason = driver.HANGS if hanging == len(unnamed) else driver.FAILED
             raise DriverProblem(Problem(reason, "; ".join(unnamed)))
         return unnamed, lost
-
-    def _ports(self) -> dict[str, Ports]:
-        by_bus_id = {handle.gpu.pci_bus_id: handle.gpu.uuid for handle in self._handles if handle.gpu.pci_bus_id}
-        return {handle.gpu.uuid: self._ports_of(handle, by_bus_id) for handle in self._handles}
 
     def _ports_of(self, handle: Handle, uuid_by_bus_id: Mapping[str, str]) -> Ports:
         """Asks for every link: one that is down says nothing about the next."""

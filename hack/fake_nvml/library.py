@@ -1,7 +1,7 @@
 """A machine with GPUs that are not there: a libnvidia-ml.so.1 of ours, which real pynvml loads through the real loader.
 
-The library is C (hack/fake_nvml/src) and is built once into the cache folder. A description says what the machine is; a control
-file, followed while it is written, says what happens to it. Both are lines of text, told in hack/fake_nvml/src/README.md.
+The library is C (hack/fake_nvml/src) and is built once into the cache folder. A description is what the machine is; a control
+file, followed while it is written, is what happens to it. Both are lines of text, see hack/fake_nvml/src/README.md.
 Nothing here loads the library: who uses it is another process, started with `environment()`.
 """
 
@@ -54,7 +54,7 @@ def machines() -> list[str]:
 
 
 def library(extra_flags: Sequence[str] = ()) -> Path:
-    """Path of the library, built where it is not in the cache yet. Raises BinaryError with what the compiler says."""
+    """Path of the library, built where it is not in the cache yet. Raises BinaryError with the message of the compiler."""
     path = _built_path(extra_flags)
     if not path.exists():
         with lock(cache_folder(), lambda _: None):
@@ -75,7 +75,7 @@ def compiler() -> str | None:
 
 
 def put_on_the_bus(host: Path) -> None:
-    """Let this root of a host show an NVIDIA GPU on its PCI bus, whatever the driver says of it."""
+    """Let this root of a host show an NVIDIA GPU on its PCI bus, whatever the driver reports."""
     device = host / "sys/bus/pci/devices/0000:1b:00.0"
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
@@ -101,7 +101,7 @@ def _build(path: Path, extra_flags: Sequence[str]) -> None:
         [program, *_FLAGS, *extra_flags, "-o", str(unfinished), *sources], check=False, capture_output=True, text=True
     )
     if done.returncode != 0:
-        raise BinaryError(NAME, f"could not be built:\n{done.stderr.strip()}", "read what the compiler says above")
+        raise BinaryError(NAME, f"could not be built:\n{done.stderr.strip()}", "read the message of the compiler above")
     unfinished.replace(path)
 
 
@@ -176,7 +176,7 @@ class FakeNvml:
         self.write(f"break {gpu} {function} {error}")
 
     def hang(self, gpu: int | str, function: str, seconds: float | None = None) -> None:
-        """From now on this function hangs, each call for as long as is said or until `repair`."""
+        """From now on this function hangs, each call for this long or until `repair`."""
         self.write(f"hang {gpu} {function}" + (f" {seconds}" if seconds else ""))
 
     def repair(self, gpu: int | str, function: str = "") -> None:

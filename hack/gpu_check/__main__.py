@@ -26,7 +26,7 @@ _LIBRARY_NOT_FOUND = 12
 
 
 class Trouble(Exception):
-    """It cannot be checked; the text says what to do."""
+    """It cannot be checked; the text names the remedy."""
 
 
 def survey(environment: Mapping[str, str], symbols: Sequence[str], timeout_seconds: float) -> dict[str, Any]:
@@ -37,11 +37,11 @@ def survey(environment: Mapping[str, str], symbols: Sequence[str], timeout_secon
             command, cwd=_ROOT, env=environment, check=False, capture_output=True, text=True, timeout=timeout_seconds
         )
     except subprocess.TimeoutExpired:
-        raise Trouble(f"NVML did not answer within {timeout_seconds:g} s: look at the kernel's log for NVRM") from None
+        raise Trouble(f"NVML did not answer within {timeout_seconds:g} s: see NVRM in the kernel log") from None
     if done.returncode != 0:
         raise Trouble(f"asking NVML ended with {done.returncode}:\n{done.stderr.strip()}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def likest_machine(real: Mapping[str, Any]) -> str:
@@ -70,9 +70,9 @@ def check(arguments: argparse.Namespace) -> int:
     found = compare(real, fake)
     print()
     print("\n".join(tables.findings(found, machine)))
-    told = {"real": real, "machine": machine, "findings": [vars(finding) for finding in found]}
+    answers = {"real": real, "machine": machine, "findings": [vars(finding) for finding in found]}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(told, indent=1) + "\n")
+    arguments.json.write_text(json.dumps(answers, indent=1) + "\n")
     print(f"\nall answers: {arguments.json}")
     return int(any(finding.is_fault for finding in found))
 

@@ -1,7 +1,7 @@
 """Sets what one NVML answered beside what another answered to the same questions. Pure: surveys in, findings out.
 
 Numbers are never compared, since every machine has its own. Types are: code that was tried with the one must take the other's
-answers. That one answers and the other refuses is told, and is no fault: GPUs differ in what they support.
+answers. That one answers and the other refuses is noted, and is no fault: GPUs differ in what they support.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def compare(real: Survey, fake: Survey) -> list[Finding]:
     findings = [*_missing(real, fake)]
     for function in sorted(ours.keys() & theirs.keys()):
         shapes_differ = _shapes(theirs[function]) != _shapes(ours[function])
-        # an empty list, or a refusal on one side, says nothing about types
+        # an empty list, or a refusal on one side, shows nothing about types
         is_fault = shapes_differ and bool(_shapes(theirs[function])) and bool(_shapes(ours[function]))
         if is_fault or theirs[function] != ours[function]:
             findings.append(Finding(function, _written(theirs[function]), _written(ours[function]), is_fault))
@@ -37,8 +37,8 @@ def compare(real: Survey, fake: Survey) -> list[Finding]:
 def outcomes(survey: Survey) -> dict[str, frozenset[str]]:
     """By function: every way in which it was answered, `error N` or the shape of the value."""
     gathered: dict[str, set[str]] = {}
-    for function, told in _answers(survey):
-        gathered.setdefault(function, set()).add(f"error {told['error']}" if "error" in told else told["shape"])
+    for function, answer in _answers(survey):
+        gathered.setdefault(function, set()).add(f"error {answer['error']}" if "error" in answer else answer["shape"])
     return {function: frozenset(found) for function, found in gathered.items()}
 
 
@@ -46,10 +46,10 @@ def refused(survey: Survey) -> dict[str, dict[int, int]]:
     """By function about a GPU: which errors, and on how many GPUs."""
     counted: dict[str, dict[int, int]] = {}
     for gpu in survey["gpus"]:
-        for function, told in gpu["calls"].items():
-            if "error" in told:
+        for function, answer in gpu["calls"].items():
+            if "error" in answer:
                 errors = counted.setdefault(function, {})
-                errors[told["error"]] = errors.get(told["error"], 0) + 1
+                errors[answer["error"]] = errors.get(answer["error"], 0) + 1
     return counted
 
 
@@ -58,11 +58,11 @@ def _answers(survey: Survey) -> Iterator[tuple[str, dict[str, Any]]]:
     for gpu in survey["gpus"]:
         yield from gpu["calls"].items()
         for link in gpu["links"]:
-            yield from ((f"nvmlDeviceGetNvLink{what}()", told) for what, told in link.items())
+            yield from ((f"nvmlDeviceGetNvLink{what}()", answer) for what, answer in link.items())
     for pair in survey["pairs"].values():
         yield from pair.items()
     for part in ("events", "wrong use"):
-        yield from ((f"{part}: {what}", told) for what, told in survey[part].items())
+        yield from ((f"{part}: {what}", answer) for what, answer in survey[part].items())
 
 
 def _missing(real: Survey, fake: Survey) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ _FIELDS = {
     "NVML_FI_DEV_NVLINK_LINK_COUNT": pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT,
     "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION": pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
 }
-# no call may take longer than this on its own in a table; it is only told, never judged
+# no call may take longer than this on its own in a table; it is only reported, never judged
 _SLOW_MS = 100.0
 
 
@@ -74,14 +74,14 @@ def answer(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
     try:
         value = plain(function(*arguments))
     except pynvml.NVMLError as error:
-        told: dict[str, Any] = {"error": error.value}
+        found: dict[str, Any] = {"error": error.value}
     except UnicodeDecodeError as error:
         # from firmware that is damaged: pynvml cannot give it to anybody
-        told = {"value": error.object.decode(errors="replace"), "shape": "text that is not UTF-8"}
+        found = {"value": error.object.decode(errors="replace"), "shape": "text that is not UTF-8"}
     else:
-        told = {"value": value, "shape": shape(value)}
+        found = {"value": value, "shape": shape(value)}
     took = (time.perf_counter() - began) * 1000
-    return {**told, "slow_ms": round(took)} if took > _SLOW_MS else told
+    return {**found, "slow_ms": round(took)} if took > _SLOW_MS else found
 
 
 def named(name: str, arguments: Iterable[int]) -> str:
@@ -108,12 +108,12 @@ def _field(handle: Any, number: int) -> dict[str, Any]:
 
 
 def _links(handle: Any) -> list[dict[str, Any]]:
-    """Up to one after the last that there is: some drivers leave gaps, and have an error to tell for each."""
+    """Up to one after the last that there is: some drivers leave gaps, with an error for each."""
     links = [
         {what: answer(getattr(pynvml, f"nvmlDeviceGetNvLink{what}"), handle, link) for what in _OF_A_LINK}
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS)
     ]
-    there = [number for number, told in enumerate(links) if "error" not in told["State"]]
+    there = [number for number, link in enumerate(links) if "error" not in link["State"]]
     return links[: max(there, default=-1) + 2]
 
 
@@ -128,7 +128,7 @@ def of_a_pair(one: Any, other: Any) -> dict[str, Any]:
 
 
 def wrong_use(handles: list[Any]) -> dict[str, Any]:
-    """What is answered to calls that cannot be answered; keys say what is asked for."""
+    """What is answered to calls that cannot be answered, by what is asked for."""
     probes: dict[str, Callable[[], Any]] = {
         "a GPU after the last one": lambda: pynvml.nvmlDeviceGetHandleByIndex(len(handles)),
         "an unknown UUID": lambda: pynvml.nvmlDeviceGetHandleByUUID("GPU-00000000-0000-0000-0000-000000000000"),
@@ -148,14 +148,14 @@ def wrong_use(handles: list[Any]) -> dict[str, Any]:
 def events(handles: list[Any]) -> dict[str, Any]:
     """An event set from its making to its end. Nothing is expected to happen meanwhile."""
     made = pynvml.nvmlEventSetCreate()
-    told = {}
+    found = {}
     if handles:
         types = pynvml.nvmlEventTypeXidCriticalError
-        told["register for Xids"] = answer(pynvml.nvmlDeviceRegisterEvents, handles[0], types, made)
-        told["register for what there is not"] = answer(pynvml.nvmlDeviceRegisterEvents, handles[0], 1 << 62, made)
-    told["wait 0 ms"] = answer(pynvml.nvmlEventSetWait_v2, made, 0)
-    told["free"] = answer(pynvml.nvmlEventSetFree, made)
-    return told
+        found["register for Xids"] = answer(pynvml.nvmlDeviceRegisterEvents, handles[0], types, made)
+        found["register for what there is not"] = answer(pynvml.nvmlDeviceRegisterEvents, handles[0], 1 << 62, made)
+    found["wait 0 ms"] = answer(pynvml.nvmlEventSetWait_v2, made, 0)
+    found["free"] = answer(pynvml.nvmlEventSetFree, made)
+    return found
 
 
 def exported(symbols: Iterable[str]) -> list[str]:
@@ -198,10 +198,10 @@ def survey(symbols: Iterable[str]) -> dict[str, Any]:
 
 def main() -> None:
     try:
-        told = survey(sys.argv[1:])
+        found = survey(sys.argv[1:])
     except pynvml.NVMLError as error:
-        told = {"init": error.value, "text": str(error)}
-    json.dump(told, sys.stdout)
+        found = {"init": error.value, "text": str(error)}
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -26,13 +26,13 @@ def error_name(number: int) -> str:
     return str(_ERRORS.get(number, f"error {number}"))
 
 
-def value(told: Mapping[str, Any], otherwise: object = "-") -> Any:
+def value(answer: Mapping[str, Any], otherwise: object = "-") -> Any:
     """What a call returned, or what stands for a refusal."""
-    return told.get("value", otherwise)
+    return answer.get("value", otherwise)
 
 
 def whole(survey: Survey) -> list[str]:
-    """Everything there is to say of one library."""
+    """Everything about one library."""
     unreachable = [
         f"GPU {index} cannot be reached: {error_name(error)}" for index, error in survey["unreachable"].items()
     ]
@@ -83,8 +83,8 @@ def _numa(calls: Mapping[str, Any]) -> str:
     return ",".join(map(str, nodes)) or "-"
 
 
-def _mode(told: Mapping[str, Any]) -> str:
-    return "-" if "error" in told else ("on" if told["value"][0] else "off")
+def _mode(answer: Mapping[str, Any]) -> str:
+    return "-" if "error" in answer else ("on" if answer["value"][0] else "off")
 
 
 def _event_types(gpu: Mapping[str, Any]) -> int:

@@ -2,7 +2,7 @@
  *
  * Usage: hammer SCRIPT. The lines of SCRIPT go into the control file (NODEDEVICE_FAKE_NVML_CONTROL) one after the other, some
  * of them after the file was emptied; the threads get their turn every few lines. It prints how many GPUs were asked. The exit
- * status is 0 when it came to the end; what is wrong, the sanitizers say.
+ * status is 0 when it came to the end; the sanitizers report what is wrong.
  */
 #include <pthread.h>
 #include <sched.h>

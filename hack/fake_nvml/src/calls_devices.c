@@ -196,7 +196,7 @@ static nvmlReturn_t field_value(const struct gpu *gpu, unsigned field, unsigned 
     }
 }
 
-/* Each value says for itself whether there is one. */
+/* Each value has its own result. */
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
     struct call call = enter_device(__func__, device);
     WANTED(call, values);

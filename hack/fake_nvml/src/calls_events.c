@@ -70,7 +70,7 @@ static void append(struct event_set *set, struct event event) {
     if (set->count == MOST_WAITING) {
         set->first = (set->first + 1) % set->room;
         set->count--;
-        if (!set->has_overflowed) say("more than %d events wait to be fetched: the oldest are dropped", MOST_WAITING);
+        if (!set->has_overflowed) warn("more than %d events wait to be fetched: the oldest are dropped", MOST_WAITING);
         set->has_overflowed = true;
     }
     if (set->count == set->room && !grow(set)) return;
@@ -141,7 +141,7 @@ static void fetch(struct event_set *set, nvmlEventData_t *data) {
 }
 
 /* What a waiting call would answer now, or NVML_ERROR_TIMEOUT to go on waiting. */
-static nvmlReturn_t look(const struct call *call, struct event_set *set, nvmlEventData_t *data) {
+static nvmlReturn_t next_event(const struct call *call, struct event_set *set, nvmlEventData_t *data) {
     if (!is_initialized()) return NVML_ERROR_UNINITIALIZED;
     if (set->is_freed) return NVML_ERROR_INVALID_ARGUMENT;
     nvmlReturn_t fault = ordered_fault(call);
@@ -161,9 +161,9 @@ static nvmlReturn_t wait_in(const struct call *call, struct event_set *set, nvml
     until.tv_nsec += timeout_ms % 1000 * 1000000L;
     if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
     set->waiters++;
-    while ((result = look(call, set, data)) == NVML_ERROR_TIMEOUT) {
+    while ((result = next_event(call, set, data)) == NVML_ERROR_TIMEOUT) {
         if (pthread_cond_timedwait(&changed, &lock, &until) == ETIMEDOUT) {
-            result = look(call, set, data);
+            result = next_event(call, set, data);
             break;
         }
     }

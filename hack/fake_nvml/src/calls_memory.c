@@ -112,7 +112,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *cor
     return leave(&call);
 }
 
-/* By how many rows a bank could still be mended: all of them, but for the banks that lost one. */
+/* By how many rows a bank could still be repaired: all of them, but for the banks that lost one. */
 EXPORT nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *banks) {
     struct call call = enter_device(__func__, device);
     WANTED(call, banks);

@@ -1,7 +1,7 @@
 /* The two files: a description, read when NVML is initialised, and a control file, followed while it is written.
  *
  * The machine is what the description's lines and then the control file's lines make of it. Lines that are appended to the
- * control file are carried out one by one. When it is written anew, the machine is built again from the first line, and
+ * control file are carried out one by one. When it is written again, the machine is built again from the first line, and
  * events happen only for lines that were not there before. A last line without its end is not there yet.
  */
 #include "gate.h"
@@ -36,8 +36,8 @@ static const struct listener PAST = {.on_event = no_event, .on_gone = gpu_is_gon
 static const struct listener PRESENT = {.on_event = queue_event, .on_gone = gpu_is_gone};
 
 static void complain(const char *path, int line, const char *why) {
-    if (complaints < MAX_COMPLAINTS) say("%s:%d: %s; the line is left out", path, line, why);
-    if (complaints == MAX_COMPLAINTS) say("%s:%d: more such lines; no more of them are told", path, line);
+    if (complaints < MAX_COMPLAINTS) warn("%s:%d: %s; the line is left out", path, line, why);
+    if (complaints == MAX_COMPLAINTS) warn("%s:%d: more such lines; no more of them are reported", path, line);
     complaints++;
 }
 
@@ -113,11 +113,11 @@ bool load_files(void) {
     complaints = 0;
     machine_clear(&machine);
     if (!take_path(&description, DESCRIPTION)) {
-        say("%s names no file: set it to the description of a machine", DESCRIPTION);
+        warn("%s names no file: set it to the description of a machine", DESCRIPTION);
         return false;
     }
     if (!read_file(&description, true, &status)) {
-        say("%s: cannot be read as a description: %s", description.path, strerror(errno));
+        warn("%s: cannot be read as a description: %s", description.path, strerror(errno));
         return false;
     }
     apply(&description, 0, description.length);
@@ -195,7 +195,7 @@ void watch_files(void) {
     descriptor = inotify_init1(IN_CLOEXEC);
     int watched = inotify_add_watch(descriptor, dirname(path), IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE);
     if (watched < 0 || pthread_create(&thread, NULL, watch, &descriptor) != 0) {
-        say("%s: cannot be watched: %s", control.path, strerror(errno));
+        warn("%s: cannot be watched: %s", control.path, strerror(errno));
         return;
     }
     pthread_detach(thread);

@@ -29,7 +29,7 @@ __attribute__((constructor)) static void prepare(void) {
     if (path != NULL) record = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 }
 
-void say(const char *format, ...) {
+void warn(const char *format, ...) {
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
@@ -103,7 +103,7 @@ nvmlReturn_t ordered_fault(const struct call *call) {
     return fault == NULL ? NVML_SUCCESS : fault->result;
 }
 
-/* Hang for as long as the files say, but at most for the time that was named when the call began. */
+/* Hang for as long as the files want, but at most for the time that was named when the call began. */
 static void hang_if_ordered(const struct call *call) {
     const struct fault *fault = find_fault(call, true);
     if (fault == NULL) return;

@@ -1,4 +1,4 @@
-/* The way into and out of every call: one lock, the files read anew, faults that were ordered, a record of calls.
+/* The way into and out of every call: one lock, the files read again, faults that were ordered, a record of calls.
  *
  * Between enter and leave the lock is held and nothing changes; a call that hangs waits in enter without the lock.
  */
@@ -32,12 +32,12 @@ extern pthread_cond_t changed;
 extern struct machine machine;
 extern int listed[MAX_GPUS], listed_count; /* slots, in NVML's order of GPUs */
 
-/* files.c: what the files say. */
+/* files.c: what is in the files. */
 bool load_files(void);
 void refresh_files(void);
 void watch_files(void);
 
-/* gate.c, told by files.c */
+/* gate.c, used by files.c */
 void gpu_is_gone(int slot);
 void list_gpus(void);
 
@@ -45,7 +45,7 @@ void list_gpus(void);
 void queue_event(int slot, unsigned long long type, unsigned long long data);
 void free_event_sets(void);
 
-__attribute__((format(printf, 1, 2))) void say(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void warn(const char *format, ...);
 
 #define CHECK(call, condition, error)                                                                                   \
     do {                                                                                                                \

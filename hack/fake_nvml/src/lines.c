@@ -1,6 +1,6 @@
 /* The language of descriptions and control files: one statement a line, the same words in both.
  *
- * README.md lists the statements. A line either does all that it says or nothing: whoever reads the file tells what was wrong.
+ * README.md lists the statements. A line is carried out whole or not at all: files.c reports what was wrong.
  */
 #include <stdarg.h>
 #include <stdio.h>

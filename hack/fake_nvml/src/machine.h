@@ -55,7 +55,7 @@ struct machine {
     struct fault faults[MAX_FAULTS];
 };
 
-/* What a line tells about besides the new state. */
+/* What a line causes besides the new state. */
 struct listener {
     void (*on_event)(int slot, unsigned long long type, unsigned long long data);
     void (*on_gone)(int slot);
@@ -63,7 +63,7 @@ struct listener {
 
 void machine_clear(struct machine *machine);
 
-/* Change the machine as this line says. line is cut into pieces in place.
+/* Change the machine by this line. line is cut into pieces in place.
  * Returns false for a line that makes no sense, with the reason in why: then nothing is changed. */
 bool machine_apply(struct machine *machine, char *line, const struct listener *listener, char *why, size_t why_size);
 

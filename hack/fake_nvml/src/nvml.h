@@ -1,7 +1,7 @@
 /* The binary interface of NVML as far as this library answers it: what a caller's memory looks like, no more.
  *
  * Where it comes from: the public binding nvidia-ml-py (module pynvml), whose ctypes structures and buffer sizes state every
- * layout and number. Names are NVML's own, because they are the symbols that callers look up.
+ * layout and number. Names are NVML's own, because they are the symbols that callers resolve.
  */
 #ifndef FAKE_NVML_NVML_H
 #define FAKE_NVML_NVML_H

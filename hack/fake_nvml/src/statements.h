@@ -1,6 +1,6 @@
 /* A line cut into words, and what every statement can ask of it.
  *
- * A statement returns whether it did what it says; if not, nothing is changed and the reason is told.
+ * A statement returns whether it was carried out; if not, nothing is changed and the reason is in `why`.
  */
 #ifndef FAKE_NVML_STATEMENTS_H
 #define FAKE_NVML_STATEMENTS_H
@@ -27,7 +27,7 @@ __attribute__((format(printf, 2, 3))) bool refuse(struct statement *statement, c
 /* A GPU as people name it: its slot, its UUID or its PCI bus ID; `*` where all may be meant. */
 bool find_gpu(struct statement *statement, const char *written, bool any_allowed, int *slot);
 
-/* Set what the words from this one on say, all of it or nothing. */
+/* Set the attributes of the words from this one on, all of them or none. */
 bool set_attributes(struct statement *statement, struct gpu *gpu, int from);
 
 /* The number in this word, from 1 to most; 1 where there is no such word. */

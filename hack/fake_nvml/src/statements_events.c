@@ -1,4 +1,4 @@
-/* Statements that say what happens to it: changes, losses, faults, events. */
+/* Statements of what happens to it: changes, losses, faults, events. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +109,7 @@ bool state_repair(struct statement *statement) { /* repair GPU [FUNCTION] */
     return true;
 }
 
-static void tell(struct statement *statement, int slot, long long type, long long data, long long times) {
+static void report(struct statement *statement, int slot, long long type, long long data, long long times) {
     for (long long n = 0; n < times; n++) {
         FOR_EACH_GPU(slot, statement->machine, i) {
             statement->listener->on_event(i, (unsigned long long)type, (unsigned long long)data);
@@ -123,7 +123,7 @@ bool state_xid(struct statement *statement) { /* xid GPU NUMBER [TIMES] */
     if (!find_gpu(statement, statement->words[1], true, &slot) || !count_word(statement, 3, 100000, &times)) return false;
     if (!read_number(statement->words[2], &number) || number < 0)
         return refuse(statement, "\"%.60s\" is not the number of an Xid", statement->words[2]);
-    tell(statement, slot, NVML_EVENT_XID_CRITICAL_ERROR, number, times);
+    report(statement, slot, NVML_EVENT_XID_CRITICAL_ERROR, number, times);
     return true;
 }
 
@@ -133,6 +133,6 @@ bool state_event(struct statement *statement) { /* event GPU TYPE DATA */
     if (!find_gpu(statement, statement->words[1], true, &slot)) return false;
     if (!read_number(statement->words[2], &type) || type <= 0 || !read_number(statement->words[3], &data) || data < 0)
         return refuse(statement, "type and data of an event are numbers");
-    tell(statement, slot, type, data, 1);
+    report(statement, slot, type, data, 1);
     return true;
 }

@@ -1,4 +1,4 @@
-/* Statements that say what the machine is: versions, kinds of GPUs, GPUs, what joins them. */
+/* Statements of what the machine is: versions, kinds of GPUs, GPUs, what joins them. */
 #include <string.h>
 
 #include "statements.h"

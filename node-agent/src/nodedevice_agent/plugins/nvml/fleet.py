@@ -136,7 +136,7 @@ class Fleet:
         return not self.unnamed and not any(health.is_unreachable for health in self._health.values())
 
     def trouble_of(self, uuid: str) -> Trouble | None:
-        """Why this GPU is unhealthy. A mark says more than an unreadable driver."""
+        """Why this GPU is unhealthy. A mark explains more than an unreadable driver."""
         health = self._health[uuid]
         return health.mark or self._driver_trouble or health.passing
 

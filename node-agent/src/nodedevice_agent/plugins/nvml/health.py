@@ -2,7 +2,7 @@
 
 Two kinds of trouble. A *mark* (a critical Xid, an uncorrectable ECC error) means that the GPU has to be reset; it stays until a
 reset, or until an administrator clears it. A *passing* trouble (lost, a call that hangs, a reset that the driver requests) lasts
-as long as the readings show it. With both, the mark is reported: it came first and says more.
+as long as the readings show it. With both, the mark is reported: it came first and explains more.
 A reset is detected by any of: the GPU was lost or gone and is back; its energy counter or its volatile ECC counter, which both
 restart with the driver, has decreased; the driver requested a reset or a reboot and no longer requests any.
 

@@ -44,7 +44,7 @@ def test_plain_paths_belong_to_each_device_and_must_be_there() -> None:
     videos = matches("/dev/video*", "0", "1")
     both = group("/dev/codec", "/dev/video*")
     devices = generic_devices([both], {"/dev/video*": videos, "/dev/codec": plain("/dev/codec")})
-    assert list(devices) == ["video0", "video1"], "named after what tells them apart"
+    assert list(devices) == ["video0", "video1"], "named after what differs"
     assert all(len(device.allocation.device_nodes) == 2 for device in devices.values())
     assert generic_devices([both], {"/dev/video*": videos}) == {}
 

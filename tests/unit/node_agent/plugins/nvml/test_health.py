@@ -43,10 +43,10 @@ STORIES = [
     Story("an application Xid is nothing", [Step(Xid(31)), Step(Xid(43)), Step(WELL)]),
     Story("an unknown Xid is critical", [Step(Xid(9999), "Xid9999")]),
     Story("the first critical Xid is the cause", [Step(Xid(48), "Xid48"), Step(Xid(79), "Xid48")]),
-    Story("the energy counter begins anew", [Step(WELL), Step(Xid(79), "Xid79"), Step(Reading(energy_mj=10))]),
+    Story("the energy counter starts again", [Step(WELL), Step(Xid(79), "Xid79"), Step(Reading(energy_mj=10))]),
     Story("the energy counter goes on", [Step(WELL), Step(Xid(79), "Xid79"), Step(Reading(energy_mj=1001), "Xid79")]),
     Story(
-        "a counter that is missing once says nothing", [Step(WELL), Step(Xid(79), "Xid79"), Step(Reading(), "Xid79")]
+        "a counter that is missing once shows nothing", [Step(WELL), Step(Xid(79), "Xid79"), Step(Reading(), "Xid79")]
     ),
     Story(
         "and is not forgotten",
@@ -70,7 +70,7 @@ STORIES = [
     ),
     Story("lost, and back", [Step(Reading(is_lost=True), "GpuLost"), Step(WELL)]),
     Story(
-        "its Xid says more than that it is lost",
+        "its Xid explains more than that it is lost",
         [Step(Xid(79), "Xid79"), Step(Reading(is_lost=True), "Xid79"), Step(WELL)],
     ),
     Story("gone, and back", [Step(Xid(79), "Xid79"), Step("gone", "Xid79"), Step(WELL)]),
@@ -97,7 +97,7 @@ STORIES = [
         [Step(Reading(recovery_action=99), "ResetRequired"), Step(Xid(79), "Xid79"), Step(WELL, "Xid79")],
     ),
     Story(
-        "one that tells nothing, not even its UUID",
+        "one that reports nothing, not even its UUID",
         [Step(WELL), Step(Reading(failure="Unknown Error"), "GpuUnreadable"), Step(WELL)],
     ),
     Story(

@@ -15,7 +15,7 @@ NEAR, NEAR_TOO, FAR, NOWHERE = Gpu("a", numa_node=0), Gpu("b", numa_node=0), Gpu
         pytest.param(0, None, NOWHERE, NOWHERE, 10, id="nothing known"),
         pytest.param(0, None, NEAR, NEAR_TOO, 20, id="one NUMA node, PCI hidden"),
         pytest.param(0, None, NEAR, FAR, 10, id="two NUMA nodes, PCI hidden"),
-        pytest.param(0, Ancestor.SYSTEM, NEAR, NEAR_TOO, 10, id="PCI says more than NUMA nodes"),
+        pytest.param(0, Ancestor.SYSTEM, NEAR, NEAR_TOO, 10, id="PCI counts more than NUMA nodes"),
         pytest.param(0, Ancestor.SWITCH, NEAR, NEAR_TOO, 50, id="one switch"),
         pytest.param(1, Ancestor.SYSTEM, NEAR, FAR, 110, id="an NVLink beats any place"),
         pytest.param(2, Ancestor.BOARD, NEAR, NEAR_TOO, 260, id="two beat one"),

@@ -159,7 +159,7 @@ class Reader:
         return unnamed, lost
 
     def _ports_of(self, handle: Handle, uuid_by_bus_id: Mapping[str, str]) -> Ports:
-        """Asks for every link: one that is down says nothing about the next."""
+        """Asks for every link: one that is down shows nothing about the next."""
         calls = (partial(self._driver.link_end, handle, link, uuid_by_bus_id) for link in range(MAX_LINKS))
         ends = Counter(filter(None, (self._call_for(handle, call) for call in calls)))
         to_switches = ends.pop(SWITCH, 0)

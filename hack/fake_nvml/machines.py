@@ -3,8 +3,7 @@
 import shlex
 from functools import cache
 
-from nodedevice_agent.plugins.nvml.gpu import Gpu, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.links import Ancestor, Pair, Ports, pair, scores
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Pair, Ports, pair, scores, sysfs_bus_id
 
 from hack.fake_nvml.library import MACHINES as FOLDER
 

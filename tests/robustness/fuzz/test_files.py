@@ -10,8 +10,9 @@ from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.deviceplugin_server.server import device_to_wire
 from nodedevice_agent.plugins.generic.devices import generic_devices
 from nodedevice_agent.plugins.nvml import boot_memory as memory
+from nodedevice_agent.plugins.nvml.devices import device_of
 from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
-from nodedevice_agent.plugins.nvml.gpu import Gpu, device_of
+from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import HealthRules, Reading, Trouble
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.devices import simulated_devices, simulated_ids

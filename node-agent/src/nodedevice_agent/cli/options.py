@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 import click
 
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.plugins.nvml.health.boot_memory import MemoryUnreadable
+from nodedevice_agent.plugins.nvml.boot_memory import MemoryUnreadable
 from nodedevice_agent.plugins.simulated.control import SimulateError
 from nodedevice_agent.settings import AgentSettings, combined
 

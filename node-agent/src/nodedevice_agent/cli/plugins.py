@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from nodedevice_agent.cli.options import OneLineErrors, takes_settings
-from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.nvml import boot_memory as memory
+from nodedevice_agent.plugins.nvml.fleet import Remembered
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_agent.settings import AgentSettings
 

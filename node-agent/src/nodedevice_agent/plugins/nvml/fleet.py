@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from nodedevice_agent.plugins.nvml import health as rules
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, scores
 from nodedevice_agent.plugins.nvml.health import GpuHealth, HealthRules, Reading, Trouble
-from nodedevice_agent.plugins.nvml.links import Pair, scores
 from nodedevice_agent.plugins.nvml.reader.messages import Found
 
 

@@ -1,31 +1,28 @@
-"""A GPU as its driver describes it, the device that is listed for it, and what a container gets with it.
+"""A GPU as its driver describes it, and how close two of them are.
 
-A device is a whole GPU; shares or slices of one would be made here. Its ID is the GPU's UUID, which survives reboots, and which
-CUDA and the container toolkits take.
+How close two GPUs are is one number, the score of the pair:
+`100 x NVLinks + proximity`: one NVLink counts more than any position in the PCI tree, and two links more than one. Proximity
+decides between pairs with equal NVLinks:
+
+    60  one board            40  several PCIe switches between them      20  one NUMA node
+    50  one PCIe switch      30  one PCIe host bridge                    10  different NUMA nodes, or unknown
+
+GPUs on NVSwitches have no links to each other, only to the switches: the smaller number of the two GPUs counts.
 """
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields, replace
-
-from nodedevice_agent.lib.deviceplugin_server.values import (
-    AllocationRefused,
-    ContainerAllocation,
-    DeviceNode,
-    PluginDevice,
-)
-from nodedevice_agent.plugins.nvml.health import Trouble
-
-ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
-
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-# besides each GPU's own; every CUDA program needs the first two, and the others where the driver has them
-CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from itertools import combinations
 
 # becomes a device ID, a file name and an item of NVIDIA_VISIBLE_DEVICES
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # far more than any machine has
 _MOST_NUMA_NODES = 1 << 16
+_LINK = 100
+_SAME_NUMA_NODE = 20
+_APART = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,37 +79,66 @@ def sysfs_bus_id(nvml_bus_id: str) -> str:
     return f"{domain}{colon}{rest}"
 
 
-def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:
-    """The device to list for this GPU."""
-    return PluginDevice(
-        gpu.uuid,
-        is_healthy=trouble is None,
-        numa_nodes=gpu.numa_nodes(),
-        reason=trouble.reason if trouble else "",
-        message=trouble.message if trouble else "",
-        attributes=tuple(sorted(gpu.attributes().items())),
-    )
+class Ancestor(IntEnum):
+    """The common ancestor of two GPUs in the PCI tree; the numbers are NVML's (nvmlGpuTopologyLevel_t)."""
+
+    BOARD = 0
+    SWITCH = 10
+    SWITCHES = 20
+    HOST_BRIDGE = 30
+    NUMA_NODE = 40
+    SYSTEM = 50
 
 
-def allocation(
-    resource_name: str, gpus: Iterable[Gpu], ways: Collection[str], cdi_kind: str, control_nodes: Iterable[str]
-) -> ContainerAllocation:
-    """What a container with these GPUs gets. Raises AllocationRefused.
+_PROXIMITY = {
+    Ancestor.BOARD: 60,
+    Ancestor.SWITCH: 50,
+    Ancestor.SWITCHES: 40,
+    Ancestor.HOST_BRIDGE: 30,
+    Ancestor.NUMA_NODE: _SAME_NUMA_NODE,
+    Ancestor.SYSTEM: _APART,
+}
 
-    ways: of ENV, DEVICE_NODES and CDI. control_nodes: the CONTROL_NODES that exist on this node.
-    """
-    wanted = sorted(gpus, key=lambda gpu: gpu.uuid)
-    nodes: list[str] = []
-    if DEVICE_NODES in ways:
-        unnumbered = [gpu.uuid for gpu in wanted if gpu.minor is None]
-        if unnumbered:
-            raise AllocationRefused(
-                resource_name,
-                f"the driver does not report the device file of {', '.join(unnumbered)}; set handOver to env or cdi",
-            )
-        nodes = [*(f"/dev/nvidia{gpu.minor}" for gpu in wanted), *control_nodes]
-    return ContainerAllocation(
-        device_nodes=tuple(DeviceNode(path, path, "rw") for path in nodes),
-        env={VISIBLE_DEVICES: ",".join(gpu.uuid for gpu in wanted)} if ENV in ways else {},
-        cdi_devices=tuple(f"{cdi_kind}={gpu.uuid}" for gpu in wanted) if CDI in ways else (),
-    )
+# two UUIDs in order
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The NVLinks of one GPU: how many lead to each other GPU, and how many to switches."""
+
+    peers: Mapping[str, int] = field(default_factory=dict)
+    to_switches: int = 0
+
+
+def pair(one: str, other: str) -> Pair:
+    """The pair in either order."""
+    return (one, other) if one <= other else (other, one)
+
+
+def scores(gpus: Iterable[Gpu], ports: Mapping[str, Ports], ancestors: Mapping[Pair, Ancestor]) -> dict[Pair, int]:
+    """The score of every pair. ports: by UUID. ancestors: where the driver reports them."""
+    pairs = combinations(sorted(gpus, key=lambda gpu: gpu.uuid), 2)
+    return {
+        (one.uuid, other.uuid): score(nvlinks(one, other, ports), ancestors.get((one.uuid, other.uuid)), one, other)
+        for one, other in pairs
+    }
+
+
+def nvlinks(one: Gpu, other: Gpu, ports: Mapping[str, Ports]) -> int:
+    """How many NVLinks connect two GPUs. A broken GPU may not report its links: the other side's count is used."""
+    ports_of_one, ports_of_other = ports.get(one.uuid, Ports()), ports.get(other.uuid, Ports())
+    direct = max(ports_of_one.peers.get(other.uuid, 0), ports_of_other.peers.get(one.uuid, 0))
+    return direct + min(ports_of_one.to_switches, ports_of_other.to_switches)
+
+
+def score(links: int, ancestor: Ancestor | None, one: Gpu, other: Gpu) -> int:
+    """The score of one pair; see the docstring of the module."""
+    if ancestor is not None:
+        proximity = _PROXIMITY[ancestor]
+    elif one.numa_node is not None and one.numa_node == other.numa_node:
+        # virtual machines hide the PCI tree but report NUMA nodes
+        proximity = _SAME_NUMA_NODE
+    else:
+        proximity = _APART
+    return _LINK * links + proximity

@@ -16,10 +16,9 @@ from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, known_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import ClearRequests, Memory, clear_dir
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, device_of, preferred
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
-from nodedevice_agent.plugins.nvml.gpu import CONTROL_NODES, allocation, device_of
 from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
-from nodedevice_agent.plugins.nvml.preference import preferred
 from nodedevice_agent.plugins.nvml.reader.messages import (
     Alive,
     Changed,

@@ -10,6 +10,7 @@ from nodedevice_agent.plugins.nvml.health import (
     GpuHealth,
     HealthRules,
     Reading,
+    XidLogLimiter,
     meaning,
 )
 from nodedevice_agent.plugins.settings import NvmlSettings
@@ -156,3 +157,11 @@ def test_every_xid_is_on_one_side() -> None:
     assert not set(APPLICATION_XIDS) & set(CRITICAL_XIDS)
     assert meaning(79) == "GPU has fallen off the bus"
     assert meaning(9999) == ""
+
+
+def test_a_storm_is_logged_at_once_and_then_once_a_minute() -> None:
+    storms = XidLogLimiter()
+    bus_id = [storms.seen("a", 31, 10, now=second * 0.1) for second in range(1000)]
+    assert bus_id[0] == 10
+    assert [count for count in bus_id if count] == [10, 10 * 600]
+    assert storms.seen("b", 31, 1, now=1.0) == 1

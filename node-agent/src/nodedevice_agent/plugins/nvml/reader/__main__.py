@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
-from nodedevice_agent.plugins.nvml.links import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.reader import driver
 from nodedevice_agent.plugins.nvml.reader.calls import CallHangs, Calls, Job
 from nodedevice_agent.plugins.nvml.reader.driver import (

@@ -12,9 +12,8 @@ from typing import Any
 
 import pynvml
 
-from nodedevice_agent.plugins.nvml.gpu import Gpu, is_uuid, sysfs_bus_id
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, is_uuid, sysfs_bus_id
 from nodedevice_agent.plugins.nvml.health import RESET, Reading
-from nodedevice_agent.plugins.nvml.links import Ancestor
 from nodedevice_agent.plugins.nvml.reader.messages import Problem
 
 _WITHOUT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)

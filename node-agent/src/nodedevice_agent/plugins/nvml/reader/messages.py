@@ -3,9 +3,8 @@
 import msgspec
 from msgspec import Struct, field
 
-from nodedevice_agent.plugins.nvml.gpu import Gpu
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
-from nodedevice_agent.plugins.nvml.links import Ancestor, Ports
 
 
 class ReaderOptions(Struct):

@@ -5,8 +5,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from nodedevice_agent.plugins.nvml.gpu import Gpu
-from nodedevice_agent.plugins.nvml.links import Ports
+from nodedevice_agent.plugins.nvml.gpu import Gpu, Ports
 from nodedevice_agent.plugins.nvml.reader import driver
 from nodedevice_agent.plugins.nvml.reader.__main__ import Reader
 from nodedevice_agent.plugins.nvml.reader.driver import Handle

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
-from nodedevice_agent.plugins.nvml import preference
-from nodedevice_agent.plugins.nvml.links import Pair, pair
-from nodedevice_agent.plugins.nvml.preference import preferred
+from nodedevice_agent.plugins.nvml import devices
+from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, preferred
+from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
 
 from hack.fake_nvml.machines import MACHINES, described
 
@@ -84,7 +84,7 @@ def test_then_fewer_numa_nodes_then_the_lowest_ids() -> None:
 def test_too_many_sets_still_get_a_good_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, nodes = described("dgx1-v100")
     ids = sorted(nodes)
-    monkeypatch.setattr(preference, "MOST_SETS", 1)
+    monkeypatch.setattr(devices, "MOST_SETS", 1)
     for size in range(1, 9):
         chosen = preferred("a.b/c", scores, nodes, ids, ids[:1], size)
         best = best_by_trying(scores, ids, ids[:1], size)
@@ -102,3 +102,17 @@ def test_too_many_sets_still_get_a_good_choice(monkeypatch: pytest.MonkeyPatch) 
 def test_refused(available: list[str], must: list[str], size: int) -> None:
     with pytest.raises(AllocationRefused, match="GPUs requested"):
         preferred("a.b/c", {}, {}, available, must, size)
+
+
+def test_what_a_container_gets_by_each_way() -> None:
+    gpus = [Gpu("GPU-b", minor=3), Gpu("GPU-a", minor=1)]
+    by_env = allocation("a.b/c", gpus, ["env"], "nvidia.com/gpu", CONTROL_NODES)
+    assert by_env.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+    assert not by_env.device_nodes
+    by_nodes = allocation("a.b/c", gpus, ["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1])
+    assert [node.host_path for node in by_nodes.device_nodes] == ["/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl"]
+    assert not by_nodes.env
+    by_cdi = allocation("a.b/c", gpus, ["cdi"], "example.com/g", ())
+    assert by_cdi.cdi_devices == ("example.com/g=GPU-a", "example.com/g=GPU-b")
+    with pytest.raises(AllocationRefused, match="handOver"):
+        allocation("a.b/c", [Gpu("GPU-c")], ["deviceNodes"], "nvidia.com/gpu", ())

@@ -1,18 +1,35 @@
-"""Which of the free GPUs to allocate together: the set whose pairs have the highest total score.
+"""The devices of GPUs: how they are listed, which of them to allocate together, and what a container gets for them.
 
-Of sets with equal scores, the one with the lowest score between it and the GPUs that stay free: it leaves the best rest. Then the
-one on fewer NUMA nodes, then the lowest IDs in natural order; so the choice is deterministic.
+A device is a whole GPU; shares or slices of one would be made here. Its ID is the GPU's UUID, which survives reboots, and which
+CUDA and the container toolkits take.
+
+Together go the GPUs whose pairs have the highest total score. Of sets with equal scores, the one with the lowest score between it
+and the GPUs that stay free: it leaves the best rest. Then the one on fewer NUMA nodes, then the lowest IDs in natural order; so the
+choice is deterministic.
 Exact where all sets can be tried in some tens of milliseconds, as with 16 GPUs; beyond that (hundreds of shares of GPUs) a greedy
 choice, improved by exchanges.
 Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 from math import comb
 
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, natural_key
-from nodedevice_agent.plugins.nvml.links import Pair, pair
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    AllocationRefused,
+    ContainerAllocation,
+    DeviceNode,
+    PluginDevice,
+    natural_key,
+)
+from nodedevice_agent.plugins.nvml.gpu import Gpu, Pair, pair
+from nodedevice_agent.plugins.nvml.health import Trouble
+
+ENV, DEVICE_NODES, CDI = "env", "deviceNodes", "cdi"
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+# besides each GPU's own; every CUDA program needs the first two, and the others where the driver has them
+CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 
 # C(16, 8) is 12,870
 MOST_SETS = 13_000
@@ -49,6 +66,42 @@ def preferred(
     else:
         chosen = _improved(board, _grown(board, wanted))
     return (*must, *(free[index] for index in chosen))
+
+
+def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:
+    """The device to list for this GPU."""
+    return PluginDevice(
+        gpu.uuid,
+        is_healthy=trouble is None,
+        numa_nodes=gpu.numa_nodes(),
+        reason=trouble.reason if trouble else "",
+        message=trouble.message if trouble else "",
+        attributes=tuple(sorted(gpu.attributes().items())),
+    )
+
+
+def allocation(
+    resource_name: str, gpus: Iterable[Gpu], ways: Collection[str], cdi_kind: str, control_nodes: Iterable[str]
+) -> ContainerAllocation:
+    """What a container with these GPUs gets. Raises AllocationRefused.
+
+    ways: of ENV, DEVICE_NODES and CDI. control_nodes: the CONTROL_NODES that exist on this node.
+    """
+    wanted = sorted(gpus, key=lambda gpu: gpu.uuid)
+    nodes: list[str] = []
+    if DEVICE_NODES in ways:
+        unnumbered = [gpu.uuid for gpu in wanted if gpu.minor is None]
+        if unnumbered:
+            raise AllocationRefused(
+                resource_name,
+                f"the driver does not report the device file of {', '.join(unnumbered)}; set handOver to env or cdi",
+            )
+        nodes = [*(f"/dev/nvidia{gpu.minor}" for gpu in wanted), *control_nodes]
+    return ContainerAllocation(
+        device_nodes=tuple(DeviceNode(path, path, "rw") for path in nodes),
+        env={VISIBLE_DEVICES: ",".join(gpu.uuid for gpu in wanted)} if ENV in ways else {},
+        cdi_devices=tuple(f"{cdi_kind}={gpu.uuid}" for gpu in wanted) if CDI in ways else (),
+    )
 
 
 class _Board:

@@ -1,10 +1,7 @@
-"""The score of two GPUs."""
+"""GPUs, and the score of two of them."""
 
 import pytest
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused
-from nodedevice_agent.plugins.nvml.gpu import CONTROL_NODES, Gpu, allocation, sysfs_bus_id
-from nodedevice_agent.plugins.nvml.health import XidLogLimiter
-from nodedevice_agent.plugins.nvml.links import Ancestor, Ports, nvlinks, pair, score, scores
+from nodedevice_agent.plugins.nvml.gpu import Ancestor, Gpu, Ports, nvlinks, pair, score, scores, sysfs_bus_id
 
 NEAR, NEAR_TOO, FAR, NOWHERE = Gpu("a", numa_node=0), Gpu("b", numa_node=0), Gpu("c", numa_node=1), Gpu("d")
 
@@ -45,25 +42,3 @@ def test_links_straight_and_over_switches() -> None:
 )
 def test_bus_id_as_in_sysfs(bus_id: str, expected: str) -> None:
     assert sysfs_bus_id(bus_id) == expected
-
-
-def test_what_a_container_gets_by_each_way() -> None:
-    gpus = [Gpu("GPU-b", minor=3), Gpu("GPU-a", minor=1)]
-    by_env = allocation("a.b/c", gpus, ["env"], "nvidia.com/gpu", CONTROL_NODES)
-    assert by_env.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
-    assert not by_env.device_nodes
-    by_nodes = allocation("a.b/c", gpus, ["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1])
-    assert [node.host_path for node in by_nodes.device_nodes] == ["/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl"]
-    assert not by_nodes.env
-    by_cdi = allocation("a.b/c", gpus, ["cdi"], "example.com/g", ())
-    assert by_cdi.cdi_devices == ("example.com/g=GPU-a", "example.com/g=GPU-b")
-    with pytest.raises(AllocationRefused, match="handOver"):
-        allocation("a.b/c", [Gpu("GPU-c")], ["deviceNodes"], "nvidia.com/gpu", ())
-
-
-def test_a_storm_is_logged_at_once_and_then_once_a_minute() -> None:
-    storms = XidLogLimiter()
-    bus_id = [storms.seen("a", 31, 10, now=second * 0.1) for second in range(1000)]
-    assert bus_id[0] == 10
-    assert [count for count in bus_id if count] == [10, 10 * 600]
-    assert storms.seen("b", 31, 1, now=1.0) == 1

@@ -4,7 +4,7 @@
         await plugin.register(); await manager.until(lambda: manager.available("example.com/fake") == 2)
 
     async with mirroring(folder) as node:                   of a node whose kubelet allocates
-        await plugin.start(node.plugin_dir); await plugin.register()
+        await plugin.join(node.plugin_dir)
 
 Everything a restart reads is in the folder: enter it again and it is the agent that restarts.
 """
@@ -25,8 +25,8 @@ from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.kubelet.backend import KubeletBackend
-from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 30

@@ -150,6 +150,11 @@ class FakePlugin:
         self._server.add_insecure_port(f"unix:{self.socket_path}")
         await self._server.start()
 
+    async def join(self, plugin_dir: Path) -> None:
+        """Serve there, and register."""
+        await self.start(plugin_dir)
+        await self.register()
+
     async def register(
         self, *, version: str = "v1beta1", endpoint: str | None = None, resource_name: str | None = None
     ) -> None:

@@ -171,8 +171,7 @@ class AgentNode:
         plugin = FakePlugin(name, devices, **options)
         self._plugins.append(plugin)
         await self.agent.until_logged("serving device plugins")
-        await plugin.start(self.plugin_dir)
-        await plugin.register()
+        await plugin.join(self.plugin_dir)
         return plugin
 
     # -- what the API shows -----------------------------------------------------------------------------------------------
@@ -225,14 +224,8 @@ class AgentNode:
 
     async def edit(self, patch: Json, *, subresource: str = "", resource_name: str = GPU) -> None:
         """A merge patch as an administrator's."""
-        args = [
-            "patch",
-            "nodedevice",
-            node_device_name(self.name, resource_name),
-            "--type=merge",
-            "-p",
-            json.dumps(patch),
-        ]
+        name = node_device_name(self.name, resource_name)
+        args = ["patch", "nodedevice", name, "--type=merge", "-p", json.dumps(patch)]
         args += [f"--subresource={subresource}"] if subresource else []
         await asyncio.to_thread(self.control_plane.kubectl, *args)
 

@@ -144,7 +144,7 @@ async def _wait_for(take: Callable[[], _T], health: AgentHealth) -> _T:
             if not is_logged:
                 log.error(_WAITING[type(exc)], extra={"error": str(exc)})
             is_logged = True
-            health.is_missing("plugin directory", str(exc))
+            health.report("plugin directory", str(exc))
             health.beat()
             await asyncio.sleep(_DIRECTORY_RETRY_SECONDS)
 
@@ -160,10 +160,10 @@ async def _check_node(node_name: str, cluster: KubeClient, health: AgentHealth) 
             if not is_logged:
                 log.error("node not found", extra={"node": node_name, "error": why})
             is_logged = True
-            health.is_missing("node", why)
+            health.report("node", why)
             await asyncio.sleep(_NODE_RETRY_SECONDS)
         else:
-            health.is_there("node")
+            health.report("node")
             return
 
 

@@ -21,11 +21,11 @@ from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.lease import LeaseKeeper
+from nodedevice_agent.kube.nodedevice import Publisher, RecordOnly
 from nodedevice_agent.kube.pods import PodWatch
-from nodedevice_agent.kube.publisher import Publisher, RecordOnly
 from nodedevice_agent.kubelet.backend import KubeletBackend
-from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
+from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from nodedevice_agent.metrics import AgentHealth
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.podresources.server import PodResourcesServer
@@ -54,17 +54,17 @@ class Agent:
         topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
         checkpoint, note = restore(state_dir)
         self._manager = _device_manager(settings, topology, checkpoint)
-        self._publisher = Publisher(cluster, node_name, health, settings.runtime, note)
+        self._publisher = Publisher(cluster, node_name, settings.runtime, note)
         self._host = PluginHost(
             self._manager,
             state_dir,
             directory,
             self._publisher.publish,
             checkpoint.sockets if checkpoint is not None else (),
-            self._report_plugin_directory,
+            partial(health.report, "plugin directory"),
         )
         self.is_serving = self._host.is_serving
-        self._pods = PodWatch(cluster, node_name, self._host, self._publisher, health)
+        self._pods = PodWatch(self._host, self._publisher, health)
         self._lease = LeaseKeeper(
             cluster, settings.leases_namespace, node_name, platform.node(), self._host.rejections, health
         )
@@ -79,10 +79,11 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 start = tasks.create_task
                 start(self._beat())
-                self._publisher.start(tasks, self._host, self._kubelet or self._nri or RecordOnly(self._manager))
+                self._publisher.start(tasks, self._host, self._kubelet or self._nri or RecordOnly())
                 if self._kubelet is not None:
                     await self._kubelet.start(tasks)
-                self._publisher.publish_all()
+                for resource_name in self._manager.resources:
+                    self._publisher.publish(resource_name)
                 # before plugins reconnect: allocations of the checkpoint can be injected immediately
                 start(self._runtime_plugin())
                 await self._host.start(tasks)
@@ -97,12 +98,6 @@ class Agent:
                 await self._pod_resources.stop()
             await self._host.drain()
 
-    def _report_plugin_directory(self, problem: str) -> None:
-        if problem:
-            self._health.is_missing("plugin directory", problem)
-        else:
-            self._health.is_there("plugin directory")
-
     async def _beat(self) -> None:
         while True:
             self._health.beat()
@@ -113,8 +108,9 @@ class Agent:
         if socket == "":
             return None
         path = self._state_dir / "pod-resources" / "kubelet.sock" if socket is None else Path(socket)
-        are_known = partial(self._health.is_ready, "pods")
-        return PodResourcesServer(path, self._manager, are_pods_known=are_known, clock=self._host.now)
+        return PodResourcesServer(
+            path, self._manager, are_pods_known=lambda: self._publisher.are_pods_known, clock=self._host.now
+        )
 
     def _plugin_watcher(self, directory: PluginDirectory) -> PluginWatcher | None:
         registry_dir = self._settings.plugins_registry_dir

@@ -186,14 +186,11 @@ class AgentHealth:
         self.beat = self._heartbeat.beat
         self._missing = dict.fromkeys(waits_for, "not yet")
 
-    def is_there(self, what: str) -> None:
+    def report(self, what: str, problem: str = "") -> None:
+        """problem: why it is missing; empty once it is there."""
         self._missing.pop(what, None)
-
-    def is_missing(self, what: str, why: str) -> None:
-        self._missing[what] = why
-
-    def is_ready(self, what: str) -> bool:
-        return what not in self._missing
+        if problem:
+            self._missing[what] = problem
 
     def live(self) -> tuple[bool, str]:
         problem = self._heartbeat.problem()

@@ -29,7 +29,6 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import (
-    NOW,
     NodeDevice,
     PodDevice,
     apply_status,
@@ -45,6 +44,7 @@ GPU = "example.com/gpu"
 NAME, OTHER = node_device_name(A, GPU), node_device_name(B, GPU)
 ACCOUNT = "nodedevice-agent"
 FINALIZER = "example.com/stays"
+CORDON: dict[str, Any] = {"spec": {"cordonedDevices": [{"id": "gpu-0"}]}}
 
 EVERYTHING = f"""
 apiVersion: rbac.authorization.k8s.io/v1
@@ -106,11 +106,6 @@ def body(owners: list[dict[str, Any]], name: str = NAME, node: str = A, resource
     return NodeDevice.from_dict({"metadata": {"name": name, "ownerReferences": owners, **metadata}, "spec": spec})
 
 
-def with_cordons(made: Any) -> Any:
-    made.spec["cordonedDevices"] = [{"id": "gpu-0"}]
-    return made
-
-
 @pytest.fixture
 def published(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
     """A NodeDevice of each node, made by its agent, with the operator's conditions and a label of somebody's."""
@@ -136,10 +131,9 @@ def lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: Any) -> 
 
 def test_the_work_of_an_agent_passes(cluster: ControlPlane, agents: dict[str, Client], published: None) -> None:
     agent = agents[A]
-    cordon = {"metadata": {"name": NAME}, "spec": {"cordonedDevices": [{"id": "gpu-0"}]}}
-    spoken = {"apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDevice", **cordon}
-    cluster.kubectl("apply", "--server-side", "--field-manager=alice", "-f", "-", stdin=yaml.safe_dump(spoken))
-    # made sure of again, while cordoned and labelled, changed and not
+    cordoned = {"apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDevice", "metadata": {"name": NAME}, **CORDON}
+    cluster.kubectl("apply", "--server-side", "--field-manager=alice", "-f", "-", stdin=yaml.safe_dump(cordoned))
+    # applied again, while cordoned and labelled, changed and not
     again = agent.apply(body([owner(cluster, A)]), field_manager=AGENT_FIELD_MANAGER, force=True)
     assert again.spec["cordonedDevices"] == [{"id": "gpu-0"}]
     written = apply_status(agent, NAME, {**free("gpu-0", "gpu-1"), "conditions": [condition("Healthy")]})
@@ -258,7 +252,7 @@ def test_the_hash_itself_is_not_checked(cluster: ControlPlane, short_agent: Clie
 
 
 def test_nobody_else_is_asked(cluster: ControlPlane, published: None) -> None:
-    merge(cluster.client, {"spec": {"cordonedDevices": [{"id": "gpu-0"}]}})
+    merge(cluster.client, CORDON)
     merge(cluster.client, {"metadata": {"labels": {"a": "b"}}})
 
 
@@ -279,126 +273,92 @@ def merge(client: Client, content: dict[str, Any], name: str = NAME) -> Any:
     return client.patch(NodeDevice, name, content, patch_type=PatchType.MERGE)
 
 
-def merge_status(client: Client, content: dict[str, Any], name: str = NAME) -> Any:
-    return client.patch(NodeDevice.Status, name, {"status": content}, patch_type=PatchType.MERGE)
-
-
 Call = Callable[[Client, ControlPlane, str], Any]
-READY = condition("Ready", "False", lastTransitionTime=NOW)
+
+
+def merges(name: str = NAME, **content: Any) -> Call:
+    return lambda c, k, ns: merge(c, content, name)
+
+
+def marks(**metadata: Any) -> Call:
+    return merges(metadata=metadata)
+
+
+def conditions(*kinds: str, manager: str = AGENT_FIELD_MANAGER) -> Call:
+    """Applies these alone, as that field manager."""
+    found = [condition(kind, "False") for kind in kinds]
+    return lambda c, k, ns: apply_status(c, NAME, {"conditions": found}, manager)
+
+
+def makes(name: str = "", node: str = A, *, is_owned: bool = True, cordons: Any = None, **metadata: Any) -> Call:
+    """A new object of a node; name: if it is not its own."""
+
+    def call(c: Client, k: ControlPlane, ns: str) -> Any:
+        owners = [owner(k, node)] if is_owned else []
+        made = body(owners, name or node_device_name(node, NEW), node, NEW, **metadata)
+        made.spec.update(cordons or {})
+        return c.create(made)
+
+    return call
+
+
+def makes_lease(name: str = A, namespace: str = AGENTS_NAMESPACE, **metadata: Any) -> Call:
+    return lambda c, k, ns: c.create(lease(name, namespace, **metadata))
+
+
+NEW, OPERATOR = "example.com/new", "nodedevice-operator"
+OF_OTHERS, OF_OPERATOR = f"NodeDevice of node {B}", "are the operator's"
+NO_MARKS, ONE_EXCEPTION = "no labels, annotations", "on its Lease is the one exception"
 
 FORBIDDEN: list[tuple[str, Call, str]] = [
     # another node's
-    ("another node's status", lambda c, k, ns: apply_status(c, OTHER, free("x")), f"NodeDevice of node {B}"),
+    ("another node's status", lambda c, k, ns: apply_status(c, OTHER, free("x")), OF_OTHERS),
     (
         "another node's object, by apply",
         lambda c, k, ns: c.apply(body([owner(k, B)], OTHER, B), field_manager="x", force=True),
-        f"NodeDevice of node {B}",
+        OF_OTHERS,
     ),
-    ("another node's object, by patch", lambda c, k, ns: merge(c, {"spec": {}}, OTHER), f"NodeDevice of node {B}"),
+    ("another node's object, by patch", merges(OTHER, spec={}), OF_OTHERS),
     ("deletes another node's", lambda c, k, ns: c.delete(NodeDevice, OTHER), "deletes nothing"),
-    (
-        "makes one for another node",
-        lambda c, k, ns: c.create(body([owner(k, B)], node_device_name(B, "example.com/new"), B, "example.com/new")),
-        f"NodeDevice of node {B}",
-    ),
-    (
-        "takes the name that another node needs",
-        lambda c, k, ns: c.create(body([owner(k, A)], node_device_name(B, "example.com/new"), A, "example.com/new")),
-        f"such as {A}.example.com.new",
-    ),
-    (
-        "takes any name",
-        lambda c, k, ns: c.create(body([owner(k, A)], "mine-0badcafe", A, "example.com/new")),
-        "is named after its node and resource",
-    ),
-    ("another node's Lease", lambda c, k, ns: c.create(lease(B)), f"may only write the Lease {A}, not {B}"),
+    ("makes one for another node", makes(node=B), OF_OTHERS),
+    ("takes the name that another node needs", makes(node_device_name(B, NEW)), f"such as {A}.example.com.new"),
+    ("takes any name", makes("mine-0badcafe"), "is named after its node and resource"),
+    ("another node's Lease", makes_lease(B), f"may only write the Lease {A}, not {B}"),
     # the operator's
-    ("the operator's Lease", lambda c, k, ns: c.create(lease("nodedevice-operator", SYSTEM_NAMESPACE)), "not in"),
-    ("the operator's Lease here", lambda c, k, ns: c.create(lease("nodedevice-operator")), "may only write the Lease"),
-    ("the kubelet's Lease", lambda c, k, ns: c.create(lease(A, "kube-node-lease")), "not in kube-node-lease"),
+    ("the operator's Lease", makes_lease(OPERATOR, SYSTEM_NAMESPACE), "not in"),
+    ("the operator's Lease here", makes_lease(OPERATOR), "may only write the Lease"),
+    ("the kubelet's Lease", makes_lease(A, "kube-node-lease"), "not in kube-node-lease"),
     ("a PodDevice", lambda c, k, ns: c.apply(pod_device(ns), field_manager="x"), "no poddevices"),
-    ("sets Ready", lambda c, k, ns: apply_status(c, NAME, {"conditions": [READY]}), "are the operator's"),
+    ("sets Ready", conditions("Ready"), OF_OPERATOR),
+    ("sets Ready as the operator", conditions("Ready", manager=OPERATOR_FIELD_MANAGER), OF_OPERATOR),
+    ("takes the operator's away", conditions(manager=OPERATOR_FIELD_MANAGER), OF_OPERATOR),
     (
-        "sets Ready as the operator",
-        lambda c, k, ns: apply_status(c, NAME, {"conditions": [READY]}, OPERATOR_FIELD_MANAGER),
-        "are the operator's",
+        "removes all conditions",
+        lambda c, k, ns: c.patch(NodeDevice.Status, NAME, {"status": {"conditions": None}}, patch_type=PatchType.MERGE),
+        OF_OPERATOR,
     ),
-    (
-        "takes the operator's away",
-        lambda c, k, ns: apply_status(c, NAME, {"conditions": []}, OPERATOR_FIELD_MANAGER),
-        "are the operator's",
-    ),
-    ("removes all conditions", lambda c, k, ns: merge_status(c, {"conditions": None}), "are the operator's"),
-    (
-        "sets Conflict",
-        lambda c, k, ns: apply_status(c, NAME, {"conditions": [condition("Conflict")]}),
-        "are the operator's",
-    ),
-    (
-        "sets AgentReady",
-        lambda c, k, ns: apply_status(c, NAME, {"conditions": [condition("AgentReady")]}),
-        "are the operator's",
-    ),
+    ("sets Conflict", conditions("Conflict"), OF_OPERATOR),
+    ("sets AgentReady", conditions("AgentReady"), OF_OPERATOR),
     # the administrator's
-    (
-        "cordons its own device",
-        lambda c, k, ns: merge(c, {"spec": {"cordonedDevices": [{"id": "gpu-0"}]}}),
-        "cordonedDevices is the administrator's",
-    ),
-    (
-        "makes one with cordons",
-        lambda c, k, ns: c.create(
-            with_cordons(body([owner(k, A)], node_device_name(A, "example.com/new"), A, "example.com/new"))
-        ),
-        "makes a NodeDevice without it",
-    ),
-    ("labels", lambda c, k, ns: merge(c, {"metadata": {"labels": {"team": "b"}}}), "no labels, annotations"),
-    ("takes labels away", lambda c, k, ns: merge(c, {"metadata": {"labels": None}}), "no labels, annotations"),
-    ("annotates", lambda c, k, ns: merge(c, {"metadata": {"annotations": {"note": "b"}}}), "no labels, annotations"),
-    (
-        "takes annotations away",
-        lambda c, k, ns: merge(c, {"metadata": {"annotations": None}}),
-        "no labels, annotations",
-    ),
-    (
-        "tells refusals where they do not belong",
-        lambda c, k, ns: merge(c, {"metadata": {"annotations": {REFUSALS_ANNOTATION: "a"}}}),
-        "on its Lease is the one exception",
-    ),
-    (
-        "annotates its Lease",
-        lambda c, k, ns: c.create(lease(annotations={"note": "a", REFUSALS_ANNOTATION: "a"})),
-        "on its Lease is the one exception",
-    ),
-    ("finalizers", lambda c, k, ns: merge(c, {"metadata": {"finalizers": [FINALIZER]}}), "no labels, annotations"),
-    (
-        "makes one with a label",
-        lambda c, k, ns: c.create(
-            body([owner(k, A)], node_device_name(A, "example.com/new"), A, "example.com/new", labels={"a": "b"})
-        ),
-        "no labels, annotations",
-    ),
-    ("a Lease with a finalizer", lambda c, k, ns: c.create(lease(finalizers=[FINALIZER])), "no labels, annotations"),
-    (
-        "forgets whose the cordons are",
-        lambda c, k, ns: merge(c, {"metadata": {"managedFields": [{}]}}),
-        "managedFields",
-    ),
+    ("cordons its own device", merges(**CORDON), "cordonedDevices is the administrator's"),
+    ("makes one with cordons", makes(cordons=CORDON["spec"]), "makes a NodeDevice without it"),
+    ("labels", marks(labels={"team": "b"}), NO_MARKS),
+    ("takes labels away", marks(labels=None), NO_MARKS),
+    ("annotates", marks(annotations={"note": "b"}), NO_MARKS),
+    ("takes annotations away", marks(annotations=None), NO_MARKS),
+    ("lists refusals where they do not belong", marks(annotations={REFUSALS_ANNOTATION: "a"}), ONE_EXCEPTION),
+    ("annotates its Lease", makes_lease(annotations={"note": "a", REFUSALS_ANNOTATION: "a"}), ONE_EXCEPTION),
+    ("finalizers", marks(finalizers=[FINALIZER]), NO_MARKS),
+    ("makes one with a label", makes(labels={"a": "b"}), NO_MARKS),
+    ("a Lease with a finalizer", makes_lease(finalizers=[FINALIZER]), NO_MARKS),
+    ("forgets whose the cordons are", marks(managedFields=[{}]), "managedFields"),
     (
         "another Node as owner",
         lambda c, k, ns: merge(c, {"metadata": {"ownerReferences": [owner(k, A), owner(k, B)]}}),
         f"nothing but its own Node {A} an owner",
     ),
-    (
-        "no owner any more",
-        lambda c, k, ns: merge(c, {"metadata": {"ownerReferences": []}}),
-        "takes no owner off an object",
-    ),
-    (
-        "makes one without owner",
-        lambda c, k, ns: c.create(body([], node_device_name(A, "example.com/new"), A, "example.com/new")),
-        f"set ownerReferences to Node {A}",
-    ),
+    ("no owner any more", marks(ownerReferences=[]), "takes no owner off an object"),
+    ("makes one without owner", makes(is_owned=False), f"set ownerReferences to Node {A}"),
     (
         "deletes its own",
         lambda c, k, ns: c.delete(NodeDevice, NAME),
@@ -421,15 +381,8 @@ def test_a_token_that_names_no_node_writes_nothing(agents: dict[str, Client], pu
 
 
 def test_another_client_with_the_agents_field_manager_writes_nothing(cluster: ControlPlane, published: None) -> None:
-    patch = [
-        "patch",
-        "nodedevices",
-        NAME,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        '{"status":{"agent":{"version":"x"}}}',
-    ]
+    content = '{"status":{"agent":{"version":"x"}}}'
+    patch = ["patch", "nodedevices", NAME, "--subresource=status", "--type=merge", "-p", content]
     user = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{ACCOUNT}"
     with pytest.raises(Exception, match="does not say on which node"):
         cluster.kubectl(*patch, "--as", user)

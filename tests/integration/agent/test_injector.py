@@ -12,6 +12,7 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Pod
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox
+from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_agent.runtime import backend as nri_backend
@@ -92,9 +93,15 @@ async def refused(connection: PluginConnection, container: api_pb2.Container) ->
 
 
 async def with_plugin(manager: HostedManager, plugin: FakePlugin) -> None:
-    await plugin.start(manager.plugin_dir)
-    await plugin.register()
+    await plugin.join(manager.plugin_dir)
     await manager.until(lambda: manager.available(RESOURCE) >= 0 and manager.manager.resources[RESOURCE].is_live)
+
+
+async def with_pod(manager: HostedManager, plugin: FakePlugin, pod: Pod = POD) -> None:
+    """The plugin's only device is allocated to it."""
+    await with_plugin(manager, plugin)
+    manager.pods(pod)
+    await manager.until(lambda: holders(manager) == {"a": pod.uid})
 
 
 def holders(manager: HostedManager) -> dict[str, str]:
@@ -105,9 +112,7 @@ async def test_a_container_gets_the_edits_of_its_plugin(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
 ) -> None:
     async with agent(tmp_path) as manager:
-        await with_plugin(manager, plugin)
-        manager.pods(POD)
-        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        await with_pod(manager, plugin)
         connection = await runtime.plugin()
         adjusted = await connection.create_container(sandbox(), made())
         assert [(e.key, e.value) for e in adjusted.env] == [("IDS", "a")]
@@ -158,9 +163,7 @@ async def test_devices_are_free_when_their_container_has_ended(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
 ) -> None:
     async with agent(tmp_path) as manager:
-        await with_plugin(manager, plugin)
-        manager.pods(POD)
-        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        await with_pod(manager, plugin)
         connection = await runtime.plugin()
         await connection.create_container(sandbox(), made())
         later = Pod("uid-2", "default", "next", POD.containers)
@@ -176,9 +179,7 @@ async def test_devices_are_free_when_their_container_has_ended(
 
 async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
     async with agent(tmp_path) as manager:
-        await with_plugin(manager, plugin)
-        manager.pods(POD)
-        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        await with_pod(manager, plugin)
         connection = await runtime.plugin()
         mark = (await connection.create_container(sandbox(), made())).annotations
     running = made()
@@ -200,9 +201,7 @@ async def test_a_runtime_that_comes_back_shows_which_containers_have_ended(
     tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
 ) -> None:
     async with agent(tmp_path) as manager:
-        await with_plugin(manager, plugin)
-        manager.pods(POD)
-        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        await with_pod(manager, plugin)
         connection = await runtime.plugin()
         await connection.create_container(sandbox(), made())
         await connection.close()
@@ -235,9 +234,7 @@ async def test_pod_settings_win_and_are_logged_once(
     created.env.append("IDS=the pod's")
     caplog.set_level(logging.INFO, logger="nodedevice_agent")
     async with agent(tmp_path) as manager:
-        await with_plugin(manager, plugin)
-        manager.pods(pod)
-        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        await with_pod(manager, plugin, pod)
         connection = await runtime.plugin()
         for _ in range(2):
             adjusted = await connection.create_container(sandbox(), created)
@@ -260,9 +257,7 @@ async def test_a_container_that_was_never_started(
     """
     monkeypatch.setattr(container_events, "CREATED_SECONDS", 0.1)
     async with agent_and_backend(tmp_path) as (manager, backend):
-        await with_plugin(manager, plugin)
-        manager.pods(POD)
-        await manager.until(lambda: holders(manager) == {"a": POD.uid})
+        await with_pod(manager, plugin)
         connection = await runtime.plugin()
         adjusted = await connection.create_container(sandbox(), made())
         found = made()
@@ -275,7 +270,7 @@ async def test_a_container_that_was_never_started(
         await manager.until(lambda: holders(manager) == {"a": "uid-2"})
 
         def reason() -> str:
-            condition = backend.injectable(backend.snapshot(RESOURCE))
+            condition = backend.injectable(snapshot(manager.manager, RESOURCE, backend.not_injected))
             return condition[1] if condition is not None else ""
 
         assert reason() == "RuntimeConnected"
@@ -311,9 +306,7 @@ async def creating(
     manager: HostedManager, plugin: FakePlugin, disk: SlowDisk
 ) -> AsyncIterator[tuple[NriBackend, asyncio.Task[ContainerEdits | None]]]:
     """A container of POD whose creation waits for the disk; the wait ends with the block."""
-    await with_plugin(manager, plugin)
-    manager.pods(POD)
-    await manager.until(lambda: holders(manager) == {"a": POD.uid})
+    await with_pod(manager, plugin)
     handler = backend_of(manager, manager.folder)
     asked = Sandbox("s", POD.name, POD.namespace, POD.uid), RunningContainer("c", "s", "main")
     task = asyncio.create_task(handler.create_container(*asked))

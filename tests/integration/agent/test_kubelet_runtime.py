@@ -32,8 +32,7 @@ class KubeletNode:
         """A plugin that registers with a restarted agent."""
         await self.node.agent.until_logged("serving device plugins")
         await plugin.stop()
-        await plugin.start(self.node.plugin_dir)
-        await plugin.register()
+        await plugin.join(self.node.plugin_dir)
 
 
 @pytest.fixture

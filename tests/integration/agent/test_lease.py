@@ -27,11 +27,8 @@ class RecordedHealth(AgentHealth):
         super().__init__("api server")
         self.renewals: list[bool] = []
 
-    def is_there(self, what: str) -> None:
-        self.renewals.append(True)
-
-    def is_missing(self, what: str, why: str) -> None:
-        self.renewals.append(False)
+    def report(self, what: str, problem: str = "") -> None:
+        self.renewals.append(not problem)
 
 
 class Beating:

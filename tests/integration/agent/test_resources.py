@@ -56,8 +56,7 @@ async def test_a_plugin_stops_and_another_one_returns(node: AgentNode) -> None:
     await plugin.stop()
     seen = await node.until(lambda seen: seen["endpoint"]["state"] == "Stopped")
     assert (seen["total"], seen["healthy"], condition(seen, "Registered")["reason"]) == (2, 0, "EndpointStopped")
-    await plugin.start(node.plugin_dir)
-    await plugin.register()
+    await plugin.join(node.plugin_dir)
     await node.until_numbers(total=2, allocated=0, available=2)
 
 

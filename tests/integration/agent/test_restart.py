@@ -55,8 +55,7 @@ def is_available(manager: HostedManager, count: int) -> bool:
 @pytest.mark.kubelet("weak spot 9")
 async def test_a_plugin_that_never_registers_again_survives_every_restart(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
+        await plugin.join(manager.plugin_dir)
         await manager.until(lambda: is_available(manager, 2))
     assert plugin.socket_path.is_socket()
     for _ in range(3):
@@ -78,8 +77,7 @@ async def test_a_plugin_with_a_removed_socket_registers_again_without_a_flap(
     tmp_path: Path, plugin: FakePlugin
 ) -> None:
     async with hosted(tmp_path) as manager:
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
+        await plugin.join(manager.plugin_dir)
         await manager.until(lambda: is_available(manager, 2))
     async with hosted(tmp_path) as manager:
         await plugin.wait_for_streams(1)
@@ -87,8 +85,7 @@ async def test_a_plugin_with_a_removed_socket_registers_again_without_a_flap(
         # what such a plugin does then; one device more tells its new list from the old one
         await plugin.stop()
         plugin.devices = {**plugin.devices, "c": FakeDevice()}
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
+        await plugin.join(manager.plugin_dir)
         await manager.until(lambda: is_available(manager, 3))
         assert {seen.available for seen in manager.published} <= {2, 3}
     # the end of the former connection may be noticed too late; a socket that is not served is skipped
@@ -98,8 +95,7 @@ async def test_a_plugin_with_a_removed_socket_registers_again_without_a_flap(
 @pytest.mark.kubelet("scenario 41", "weak spot 8")
 async def test_only_one_connection_is_left_when_a_plugin_registers_again(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
+        await plugin.join(manager.plugin_dir)
         await plugin.wait_for_streams(1)
         await plugin.register()
         await plugin.wait_for_calls("ListAndWatch", 2)
@@ -117,8 +113,7 @@ async def test_a_call_in_flight_when_its_connection_is_replaced_is_made_again(
     """As after a restart: the plugin is dialled, asked at once, and registers again before it has answered."""
     monkeypatch.setattr(pod_allocation, "FIRST_RETRY_SECONDS", 0.01)
     async with hosted(tmp_path) as manager:
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
+        await plugin.join(manager.plugin_dir)
         await manager.until(lambda: is_available(manager, 2))
     gate = plugin.knobs.allocate_gate = asyncio.Event()
     async with hosted(tmp_path, [POD]) as manager:
@@ -135,10 +130,8 @@ async def test_a_plugin_that_hangs_or_died_blocks_nothing(
 ) -> None:
     dead = FakePlugin("example.com/dead", {"c": FakeDevice()})
     async with hosted(tmp_path) as manager:
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
-        await dead.start(manager.plugin_dir)
-        await dead.register()
+        await plugin.join(manager.plugin_dir)
+        await dead.join(manager.plugin_dir)
         await manager.until(lambda: is_available(manager, 2) and manager.available("example.com/dead") == 1)
     await dead.stop(leave_socket=True)
     plugin.knobs.options_gate = asyncio.Event()
@@ -148,8 +141,7 @@ async def test_a_plugin_that_hangs_or_died_blocks_nothing(
         assert [path.name for path in manager.plugin_dir.iterdir() if path.is_socket()] == ["kubelet.sock"]
         plugin.knobs.options_gate.set()
         await plugin.stop()
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
+        await plugin.join(manager.plugin_dir)
         await manager.until(lambda: is_available(manager, 2))
 
 
@@ -158,8 +150,7 @@ async def test_nothing_is_removed_where_another_manager_serves(
 ) -> None:
     other = Manager(plugin_dir)
     await other.start()
-    await plugin.start(plugin_dir)
-    await plugin.register()
+    await plugin.join(plugin_dir)
     with pytest.raises(DirectoryServed):
         HostedManager(tmp_path)
     assert plugin.socket_path.is_socket()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hack.cluster.errors import CommandError
+from tests.fakes.plugin import FakePlugin
 from tests.integration.agent_process import AgentNode, Json, condition, holdings
 
 ROOT = Path(__file__).parents[3]
@@ -30,13 +31,9 @@ def node(agent_node: AgentNode) -> AgentNode:
 @contextlib.asynccontextmanager
 async def plugin_process(node: AgentNode, count: int) -> AsyncIterator[None]:
     """A plugin that lives apart from the agent and the test, and registers again whenever its socket vanishes."""
-    options = ["--plugin-dir", str(node.plugin_dir), "--resource", "example.com/gpu"]
-    command = ["-m", "tests.fakes.plugin_process", *options]
+    options = ["--plugin-dir", str(node.plugin_dir), "--resource", "example.com/gpu", "--count", str(count)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        "--count",
-        str(count),
+        *(sys.executable, "-m", "tests.fakes.plugin_process", *options),
         cwd=ROOT,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
@@ -47,6 +44,15 @@ async def plugin_process(node: AgentNode, count: int) -> AsyncIterator[None]:
     finally:
         process.kill()
         await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def without_api_server(node: AgentNode) -> AsyncIterator[None]:
+    await asyncio.to_thread(node.control_plane.stop_apiserver)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(node.control_plane.start_apiserver)
 
 
 def changes(node: AgentNode) -> list[str]:
@@ -153,8 +159,7 @@ async def test_a_plugin_that_restarts_keeps_its_pods(node: AgentNode) -> None:
     before = await node.until_numbers(total=2, allocated=1, available=1)
     await plugin.stop()
     await node.until(lambda seen: seen["endpoint"]["state"] == "Stopped")
-    await plugin.start(node.plugin_dir)
-    await plugin.register()
+    await plugin.join(node.plugin_dir)
     seen = await node.until_numbers(total=2, allocated=1, available=1)
     assert holdings(seen) == holdings(before)
     assert len(plugin.calls_of("Allocate")) == 1
@@ -197,8 +202,7 @@ async def test_a_broken_checkpoint_is_set_aside_and_holders_come_back_from_the_a
     line = await node.agent.until_logged("invalid checkpoint; recovering allocations from the API")
     assert (Path(line["path"]).read_bytes(), line["level"]) == (broken, "error")
     await node.agent.until_logged("serving device plugins")
-    await plugin.start(node.plugin_dir)
-    await plugin.register()
+    await plugin.join(node.plugin_dir)
     seen = await node.until(lambda seen: set(holdings(seen)) == {"one/c0", "three/c0"})
     assert holdings(seen)["one/c0"] == holdings(before)["one/c0"]
     assert is_consistent(seen)
@@ -212,8 +216,8 @@ async def test_a_broken_checkpoint_is_set_aside_and_holders_come_back_from_the_a
     assert holdings(node.status()) == holdings(seen)
 
 
-async def test_a_broken_checkpoint_and_no_api_server_and_another_restart(node: AgentNode) -> None:
-    """Until the allocations are recovered, no checkpoint is written that the next start would trust."""
+async def with_a_released_pod(node: AgentNode) -> tuple[FakePlugin, Json]:
+    """A plugin of three devices, of which a pod holds one and another held one; the agent is stopped. Returns the last status."""
     plugin = await node.plugin(3)
     for name in ("one", "two"):
         await node.pod(name)
@@ -221,25 +225,26 @@ async def test_a_broken_checkpoint_and_no_api_server_and_another_restart(node: A
     await node.delete_pod("one")
     before = await node.until_numbers(total=3, allocated=1, available=2)
     await node.agent.stop()
+    return plugin, before
+
+
+async def test_a_broken_checkpoint_and_no_api_server_and_another_restart(node: AgentNode) -> None:
+    """Until the allocations are recovered, no checkpoint is written that the next start would trust."""
+    plugin, before = await with_a_released_pod(node)
     (node.state_dir / CHECKPOINT).write_bytes(b"")
     await plugin.stop()
-    await asyncio.to_thread(node.control_plane.stop_apiserver)
-    try:
+    async with without_api_server(node):
         for how in (signal.SIGKILL, signal.SIGTERM):
             node.agent.start()
             await node.agent.until_logged("serving device plugins")
-            await plugin.start(node.plugin_dir)
-            await plugin.register()
+            await plugin.join(node.plugin_dir)
             await plugin.wait_for_streams(1)
             await plugin.resend()
             await node.agent.stop(how)
             await plugin.stop()
-    finally:
-        await asyncio.to_thread(node.control_plane.start_apiserver)
     node.agent.start()
     await node.agent.until_logged("serving device plugins")
-    await plugin.start(node.plugin_dir)
-    await plugin.register()
+    await plugin.join(node.plugin_dir)
     await node.pod("zzz")
     seen = await node.until(lambda seen: set(holdings(seen)) == {"two/c0", "zzz/c0"})
     assert holdings(seen)["two/c0"] == holdings(before)["two/c0"]
@@ -247,20 +252,13 @@ async def test_a_broken_checkpoint_and_no_api_server_and_another_restart(node: A
 
 @pytest.mark.kubelet("weak spot 6")
 async def test_a_deleted_checkpoint_is_recovered_from_the_api(node: AgentNode) -> None:
-    plugin = await node.plugin(3)
-    for name in ("one", "two"):
-        await node.pod(name)
-    await node.until_numbers(total=3, allocated=2, available=1)
-    await node.delete_pod("one")
-    before = await node.until_numbers(total=3, allocated=1, available=2)
-    await node.agent.stop()
+    plugin, before = await with_a_released_pod(node)
     (node.state_dir / CHECKPOINT).unlink()
     await node.pod("zzz")
     node.agent.start()
     await node.agent.until_logged("serving device plugins")
     await plugin.stop()
-    await plugin.start(node.plugin_dir)
-    await plugin.register()
+    await plugin.join(node.plugin_dir)
     seen = await node.until(lambda seen: set(holdings(seen)) == {"two/c0", "zzz/c0"})
     assert holdings(seen)["two/c0"] == holdings(before)["two/c0"]
 
@@ -280,15 +278,12 @@ async def test_an_outage_of_the_api_server_is_caught_up_with(node: AgentNode) ->
     plugin = await node.plugin(3)
     await node.pod("one")
     before = await node.until_numbers(total=3, allocated=1, available=2)
-    await asyncio.to_thread(node.control_plane.stop_apiserver)
-    try:
+    async with without_api_server(node):
         with pytest.raises(CommandError, match="refused"):
             await asyncio.to_thread(node.control_plane.kubectl, "get", "nodedevices")
         await plugin.update({name: device for name, device in plugin.devices.items() if name != "d2"})
         await plugin.set_health("d1", healthy=False)
         await node.agent.until_logged("API server unreachable; retrying")
-    finally:
-        await asyncio.to_thread(node.control_plane.start_apiserver)
     seen = await node.until_numbers(total=2, allocated=1, available=0)
     assert holdings(seen) == holdings(before)
     await node.delete_pod("one")
@@ -302,14 +297,11 @@ async def test_a_start_while_the_api_server_is_unreachable(node: AgentNode) -> N
     await node.pod("one")
     before = await node.until_numbers(total=2, allocated=1, available=1)
     await node.agent.stop()
-    await asyncio.to_thread(node.control_plane.stop_apiserver)
-    try:
+    async with without_api_server(node):
         node.agent.start()
         await node.agent.until_logged("API server unreachable; retrying")
         await plugin.wait_for_streams(1)
         assert (await node.agent.get("/readyz"))[0] == 503
         assert (await node.agent.get("/healthz"))[0] == 200
-    finally:
-        await asyncio.to_thread(node.control_plane.start_apiserver)
     await node.agent.until_ready()
     assert node.status() == before

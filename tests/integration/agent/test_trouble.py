@@ -117,8 +117,7 @@ async def test_a_second_agent_waits_for_the_directory_and_takes_over(agent_node:
     assert await first.stop() == 0
     await second.until_logged("serving device plugins")
     await plugin.stop()
-    await plugin.start(agent_node.plugin_dir)
-    await plugin.register()
+    await plugin.join(agent_node.plugin_dir)
     await plugin.set_health("d0", healthy=True)
     await agent_node.until_numbers(total=2, allocated=0, available=2)
     await second.until_ready()

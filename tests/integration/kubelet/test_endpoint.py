@@ -9,7 +9,8 @@ import pytest
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet import proxy_service as service
-from nodedevice_agent.kubelet.directory import KubeletDirectory, endpoint_name
+from nodedevice_agent.kubelet.backend import endpoint_name
+from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -46,8 +47,7 @@ async def plugin(agent: Mirroring) -> AsyncIterator[FakePlugin]:
     """Registered with the agent; it prefers, and wants to be called before containers start."""
     devices = {f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(2)}
     found = FakePlugin(GPU, devices, pre_start_required=True, preferred_available=True)
-    await found.start(agent.plugin_dir)
-    await found.register()
+    await found.join(agent.plugin_dir)
     await agent.until(lambda: GPU in agent.mirror.resources)
     agent.cordon(GPU)
     yield found
@@ -116,8 +116,7 @@ async def test_a_quick_restart_of_the_kubelet_is_not_reported(folder: Path) -> N
         kubelet = Manager(agent.kubelet_dir / "device-plugins")
         await kubelet.start()
         plugin = FakePlugin(GPU, {"d0": FakeDevice()})
-        await plugin.start(agent.plugin_dir)
-        await plugin.register()
+        await plugin.join(agent.plugin_dir)
         await agent.until(lambda: GPU in agent.mirror.resources)
         agent.cordon(GPU)
         await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
@@ -142,8 +141,7 @@ async def test_changed_options_cause_another_registration(
     await kubelet.until_listed(GPU, ["d0", "d1"])
     await plugin.stop()
     other = FakePlugin(GPU, {"d0": FakeDevice()})
-    await other.start(agent.plugin_dir)
-    await other.register()
+    await other.join(agent.plugin_dir)
     await kubelet.until(lambda: not kubelet.options[GPU].pre_start_required)
     await kubelet.until_listed(GPU, ["d0"])
     await other.stop()
@@ -166,7 +164,7 @@ async def test_a_list_that_the_kubelet_would_not_take_is_not_sent(
 ) -> None:
     await kubelet.until_listed(GPU, ["d0", "d1"])
     size = api_pb2.ListAndWatchResponse(devices=kubelet.lists[GPU][-1]).ByteSize()
-    monkeypatch.setattr("nodedevice_agent.kubelet.endpoint.MAX_LIST_BYTES", size)
+    monkeypatch.setattr("nodedevice_agent.kubelet.backend.MAX_LIST_BYTES", size)
     await plugin.update({f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(3)})
     reported = await agent.until_standing(GPU, Reason.KUBELET_LIST_TOO_BIG)
     assert reported.startswith("3 devices make a list of")
@@ -180,8 +178,7 @@ async def test_a_socket_that_cannot_be_served_is_reported_and_retried(agent: Mir
     in_the_way = agent.kubelet_dir / "device-plugins" / endpoint_name(GPU)
     in_the_way.mkdir()
     plugin = FakePlugin(GPU, {"d0": FakeDevice()})
-    await plugin.start(agent.plugin_dir)
-    await plugin.register()
+    await plugin.join(agent.plugin_dir)
     await agent.until(lambda: GPU in agent.mirror.resources)
     agent.cordon(GPU)
     reported = await agent.until_standing(GPU, Reason.KUBELET_CANNOT_SERVE)
@@ -196,12 +193,10 @@ async def test_a_socket_that_cannot_be_served_is_reported_and_retried(agent: Mir
 async def test_nothing_of_the_kubelets_directory_is_touched(folder: Path, agent: Mirroring, kubelet: Manager) -> None:
     plugins = agent.kubelet_dir / "device-plugins"
     theirs = FakePlugin("vendor.com/nic", {"n0": FakeDevice()})
-    await theirs.start(plugins)
-    await theirs.register()
+    await theirs.join(plugins)
     before = {path.name for path in plugins.iterdir()}
     ours = FakePlugin(GPU, {"d0": FakeDevice()})
-    await ours.start(agent.plugin_dir)
-    await ours.register()
+    await ours.join(agent.plugin_dir)
     await agent.until(lambda: GPU in agent.mirror.resources)
     agent.cordon(GPU)
     await kubelet.until_listed(GPU, ["d0"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
-from nodedevice_agent.kubelet.directory import endpoint_name
+from nodedevice_agent.kubelet.backend import endpoint_name
 from nodedevice_api.names import Reason
 
 from tests.fakes.hosted_manager import Mirroring, mirroring, pod
@@ -34,11 +34,16 @@ class Node:
         if isinstance(devices, int):
             devices = {f"d{index}": FakeDevice() for index in range(devices)}
         self.fake = FakePlugin(GPU, devices, **options)  # type: ignore[arg-type]
-        await self.fake.start(self.agent.plugin_dir)
-        await self.fake.register()
+        await self.fake.join(self.agent.plugin_dir)
         await self.agent.until(lambda: GPU in self.agent.mirror.resources)
         self.agent.cordon(GPU)
         return self.fake
+
+    async def counted_plugin(self, devices: int, **options: bool) -> FakePlugin:
+        """One of healthy devices, which the kubelet counts."""
+        found = await self.plugin(devices, **options)
+        await self.until_numbers(devices, devices)
+        return found
 
     async def until_numbers(self, capacity: int, allocatable: int) -> None:
         await self.kubelet.until_numbers(GPU, capacity, allocatable)
@@ -47,6 +52,12 @@ class Node:
         """Until the agent reports these devices for the pods' first containers, and no others."""
         wanted = {f"{uid}/c0": ids for uid, ids in expected.items()}
         await self.agent.until(lambda: self.agent.held(GPU) == wanted)
+
+    async def runs(self, uid: str, device_id: str) -> None:
+        """A pod of one device, this one: admitted, known to the API, and reported. No other pod holds any."""
+        await self.kubelet.admit(uid, [Ctr(limits={GPU: 1})])
+        self.agent.pod_seen(pod(uid, GPU, 1))
+        await self.until_held(**{uid: (device_id,)})
 
     async def restart_kubelet(self) -> None:
         await self.kubelet.stop()
@@ -87,8 +98,7 @@ async def test_the_kubelet_counts_what_is_registered_here(node: Node) -> None:
 
 
 async def test_a_pod_gets_the_response_of_the_plugin_for_its_devices(node: Node) -> None:
-    plugin = await node.plugin(3)
-    await node.until_numbers(3, 3)
+    plugin = await node.counted_plugin(3)
     assert (await node.kubelet.admit("one", [Ctr(limits={GPU: 2})])).is_admitted
     assert [call.device_ids for call in plugin.calls_of("Allocate")] == [("d0", "d1")]
     # the kubelet is quicker than the API: nobody is named before
@@ -103,27 +113,19 @@ async def test_a_pod_gets_the_response_of_the_plugin_for_its_devices(node: Node)
 
 
 async def test_a_pod_that_ended_holds_nothing_although_the_kubelet_keeps_its_entry(node: Node) -> None:
-    await node.plugin(1)
-    await node.until_numbers(1, 1)
-    await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
-    node.agent.pod_seen(pod("one", GPU, 1))
-    await node.until_held(one=("d0",))
+    await node.counted_plugin(1)
+    await node.runs("one", "d0")
     node.agent.pod_gone("one")
     await node.until_held()
     assert b'"one"' in node.kubelet.checkpoint.read_bytes()
     # and the next pod, which makes the kubelet forget it, is seen with the same device
     await node.kubelet.end("one")
-    await node.kubelet.admit("two", [Ctr(limits={GPU: 1})])
-    node.agent.pod_seen(pod("two", GPU, 1))
-    await node.until_held(two=("d0",))
+    await node.runs("two", "d0")
 
 
 async def test_a_free_cordoned_device_leaves_and_a_held_one_stays_until_its_pod_ends(node: Node) -> None:
-    await node.plugin(3)
-    await node.until_numbers(3, 3)
-    await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
-    node.agent.pod_seen(pod("one", GPU, 1))
-    await node.until_held(one=("d0",))
+    await node.counted_plugin(3)
+    await node.runs("one", "d0")
     node.agent.cordon(GPU, "d0", "d1")
     await node.until_numbers(3, 2)
     assert not (await node.kubelet.admit("greedy", [Ctr(limits={GPU: 2})])).is_admitted
@@ -137,8 +139,7 @@ async def test_a_free_cordoned_device_leaves_and_a_held_one_stays_until_its_pod_
 
 @pytest.mark.parametrize(("advises", "chosen"), [(False, ("d0", "d1")), (True, ("d2", "d3"))])
 async def test_the_plugins_own_advice_is_heeded(node: Node, advises: bool, chosen: tuple[str, ...]) -> None:
-    plugin = await node.plugin(4, preferred_available=advises)
-    await node.until_numbers(4, 4)
+    plugin = await node.counted_plugin(4, preferred_available=advises)
     await node.kubelet.admit("one", [Ctr(limits={GPU: 2})])
     assert [call.device_ids for call in plugin.calls_of("Allocate")] == [chosen]
     assert len(plugin.calls_of("GetPreferredAllocation")) == int(advises)
@@ -160,8 +161,7 @@ async def test_devices_near_each_other_are_chosen(kubelet: tuple[Path, Kubelet])
 
 
 async def test_the_pod_shows_why_its_plugin_failed(node: Node) -> None:
-    plugin = await node.plugin(1)
-    await node.until_numbers(1, 1)
+    plugin = await node.counted_plugin(1)
     plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "no power")
     verdict = await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
     assert (verdict.is_admitted, verdict.why) == (False, Why.PLUGIN)
@@ -169,11 +169,8 @@ async def test_the_pod_shows_why_its_plugin_failed(node: Node) -> None:
 
 
 async def test_the_kubelet_restarts(node: Node) -> None:
-    await node.plugin(2)
-    await node.until_numbers(2, 2)
-    await node.kubelet.admit("one", [Ctr(limits={GPU: 1})])
-    node.agent.pod_seen(pod("one", GPU, 1))
-    await node.until_held(one=("d0",))
+    await node.counted_plugin(2)
+    await node.runs("one", "d0")
     await node.restart_kubelet()
     await node.until_numbers(2, 2)
     await node.until_held(one=("d0",))
@@ -188,8 +185,7 @@ async def test_the_agent_restarts(kubelet: tuple[Path, Kubelet]) -> None:
             agent.pods()
             node = Node(oracle, resources, agent)
             node.fake = plugin
-            await plugin.start(agent.plugin_dir)
-            await plugin.register()
+            await plugin.join(agent.plugin_dir)
             agent.cordon(GPU)
             await node.until_numbers(2, 2)
             await oracle.admit("one", [Ctr(limits={GPU: 1})])
@@ -199,25 +195,21 @@ async def test_the_agent_restarts(kubelet: tuple[Path, Kubelet]) -> None:
             # what was known is known at once, the kubelet's word is asked before anything else
             agent.pods(pod("two", GPU, 1))
             assert agent.held(GPU) == {"two/c0": ("d1",)}
-            await plugin.start(agent.plugin_dir)
-            await plugin.register()
+            await plugin.join(agent.plugin_dir)
             agent.cordon(GPU)
             await Node(oracle, resources, agent).until_numbers(2, 2)
         await plugin.stop()
 
 
 async def test_devices_of_a_stopped_plugin_are_unhealthy(node: Node) -> None:
-    plugin = await node.plugin(2)
-    await node.until_numbers(2, 2)
+    plugin = await node.counted_plugin(2)
     await plugin.stop()
     await node.until_numbers(2, 0)
-    await node.plugin(3)
-    await node.until_numbers(3, 3)
+    await node.counted_plugin(3)
 
 
 async def test_a_pod_that_the_api_does_not_show_is_named_as_the_kubelet_names_it(node: Node) -> None:
-    await node.plugin(2)
-    await node.until_numbers(2, 2)
+    await node.counted_plugin(2)
     node.resources.assigned = [AssignedDevices("kube-system", "static", "c0", GPU, {"d0": (0,)})]
     await node.kubelet.admit("uid", [Ctr(limits={GPU: 1})])
     await node.until_held(uid=("d0",))
@@ -231,8 +223,7 @@ async def test_a_pod_that_the_api_does_not_show_is_named_as_the_kubelet_names_it
 
 
 async def test_a_checkpoint_that_cannot_be_read_leaves_the_names(node: Node) -> None:
-    await node.plugin(2)
-    await node.until_numbers(2, 2)
+    await node.counted_plugin(2)
     node.agent.pod_seen(pod("one", GPU, 1))
     node.resources.assigned = [AssignedDevices("default", "one", "c0", GPU, {"d1": ()})]
     node.kubelet.checkpoint.write_bytes(b"{broken")

@@ -13,9 +13,8 @@ from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet import state_reader
-from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.state_reader import KubeletStateReader
+from nodedevice_agent.kubelet.state_reader import KubeletDirectory, KubeletStateReader
 from nodedevice_agent.lib import filesystem
 from nodedevice_agent.lib.file_watcher import FileWatcher
 

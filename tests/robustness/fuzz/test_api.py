@@ -19,11 +19,9 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.errors import ApiRequestError
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject
-from nodedevice_agent.kube.informer import ObjectInformer
-from nodedevice_agent.kube.nodedevice import NodeDeviceSync
-from nodedevice_agent.kube.pods import PodObject, from_api
-from nodedevice_agent.kube.rebuild import recover_checkpoint
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, list_and_watch
+from nodedevice_agent.kube.nodedevice import NodeDeviceSync, Publisher
+from nodedevice_agent.kube.pods import PodObject, from_api, recover_checkpoint
 from nodedevice_agent.kube.status import node_device_status
 
 from tests.robustness.fuzz.budget import Fuzzer
@@ -98,10 +96,11 @@ class PodsOf:
         self.updated(found)
 
 
-class StatusOf:
-    """A StatusSource: what this manager would publish."""
+class StatusOf(Publisher):
+    """Publishes what this manager would publish."""
 
-    def __init__(self, manager: DeviceManager) -> None:
+    def __init__(self, cluster: KubeClient, manager: DeviceManager) -> None:
+        super().__init__(cluster, "node-a", "none")
         self._manager = manager
 
     async def saved(self) -> None:
@@ -215,8 +214,8 @@ def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
             lambda: cluster.apply_status("x", {}),
             lambda: cluster.create_node_device(("node-a", "uid"), GPU),
             lambda: cluster.get_lease("ns", "node-a"),
-            ObjectInformer(cluster, PodObject, {}, IgnoredEvents()).list_and_watch,
-            ObjectInformer(cluster, NodeDeviceObject, {}, IgnoredEvents()).list_and_watch,
+            lambda: list_and_watch(cluster, PodObject, {}, IgnoredEvents()),
+            lambda: list_and_watch(cluster, NodeDeviceObject, {}, IgnoredEvents()),
         ):
             answers.respond(body, lines, status, headers)
             with contextlib.suppress(ApiRequestError):
@@ -248,7 +247,7 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
         answers.respond(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
         with contextlib.suppress(ApiRequestError):
-            await ObjectInformer(cluster, PodObject, {}, PodsOf(manager)).list_and_watch()
+            await list_and_watch(cluster, PodObject, {}, PodsOf(manager))
         status_of(manager, GPU, {})
 
     fuzz(lambda pods: runner.run(one(pods)), st.lists(_pod, max_size=4))
@@ -285,7 +284,7 @@ def test_any_observed_node_device(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
         except ApiRequestError:
             return
         manager = manager_with_devices(waits_for_cordons=True)
-        node_device = NodeDeviceSync(cluster, "node-a", GPU, StatusOf(manager))
+        node_device = NodeDeviceSync(StatusOf(cluster, manager), GPU)
         running = asyncio.create_task(node_device.run())
         patched = asyncio.create_task(answers.patched.wait())
         await asyncio.wait([running, patched], return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; and retries.
+"""Client of the API server for what the agent may use: its pods, its Node's UID, its own NodeDevices, its Lease; informer, retries.
 
 lightkube handles credentials, TLS and watches. The types here hold only what is read, and lightkube's errors become ours.
 """
@@ -9,9 +9,9 @@ import random
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import httpx2
 import msgspec
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=res.Resource)
 T = TypeVar("T")
+R_contra = TypeVar("R_contra", bound=res.Resource, contravariant=True)
 
 REQUEST_SECONDS = 10.0
 # The server closes a watch after this time, so that the objects are listed again now and then.
@@ -48,7 +49,6 @@ WATCH_SECONDS = 300
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 _LEASE = "Lease"
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE, _TOO_MANY = 401, 403, 404, 410, 429
 
 
 class KubeMetadata(msgspec.Struct, omit_defaults=True):
@@ -137,25 +137,20 @@ class KubeClient:
         """Apply the object without a status, whether it exists or not. node: (name, uid) of the owner."""
         name = names.node_device_name(node[0], resource_name)
         owner = {"apiVersion": "v1", "kind": "Node", "name": node[0], "uid": node[1]}
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.NODE_DEVICE,
-            "metadata": {"name": name, "ownerReferences": [owner]},
-            "spec": {"nodeName": node[0], "resourceName": resource_name},
-        }
-        with _counted(names.NODE_DEVICE), self._request(f"creating nodedevice {name}"):
-            return await self._client.patch(NodeDeviceObject, name, body, patch_type=PatchType.APPLY, force=True)
+        part = {"metadata": {"name": name, "ownerReferences": [owner]}}
+        spec = {"nodeName": node[0], "resourceName": resource_name}
+        return await self._apply(f"creating nodedevice {name}", NodeDeviceObject, {**part, "spec": spec})
 
     async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
         """Apply the agent's whole part of the status. Raises ApiNotFound when the object has to be created first."""
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.NODE_DEVICE,
-            "metadata": {"name": name},
-            "status": status,
-        }
-        with _counted(names.NODE_DEVICE), self._request(f"writing the status of nodedevice {name}"):
-            return await self._client.patch(NodeDeviceStatusObject, name, body, patch_type=PatchType.APPLY, force=True)
+        part = {"metadata": {"name": name}, "status": status}
+        return await self._apply(f"writing the status of nodedevice {name}", NodeDeviceStatusObject, part)
+
+    async def _apply(self, what: str, kind: type[NodeDeviceObject], part: dict[str, Any]) -> NodeDeviceObject:
+        body = {"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE, **part}
+        name = part["metadata"]["name"]
+        with _counted(names.NODE_DEVICE), self._request(what):
+            return await self._client.patch(kind, name, body, patch_type=PatchType.APPLY, force=True)
 
     async def list(self, kind: type[R], fields: Mapping[str, str]) -> tuple[list[R], str | None]:
         """All objects that match the fields, and the resource version to watch from. Pods are listed in all namespaces.
@@ -275,24 +270,56 @@ def _translated(what: str) -> Iterator[None]:
         raise ApiUnreachable(what, f"cannot decode the response: {exc!r:.200}") from exc
 
 
+# the response to an apply with a field unknown to the CRD, or with too big an object, is 500
+_PERMANENT = ("failed to create typed patch object", "request is too large", "trying to send message larger than max")
+
+
 def _by_status(what: str, detail: str, status: int) -> ApiRequestError:
-    if status in (_UNAUTHORIZED, _FORBIDDEN):
-        return ApiForbidden(what, detail, status)
-    if status == _NOT_FOUND:
-        return ApiNotFound(what, detail, status)
-    if status == _GONE:
-        return ApiGone(what, detail, status)
-    # the response to an apply with a field unknown to the CRD, or with too big an object, is 500
-    permanent = (
-        "failed to create typed patch object",
-        "request is too large",
-        "trying to send message larger than max",
-    )
-    if status >= 500 and not any(text in detail for text in permanent):
-        return ApiUnreachable(what, detail, status)
-    if status == _TOO_MANY:
-        return ApiUnreachable(what, detail, status)
-    return ApiRefused(what, detail, status)
+    kind: type[ApiRequestError]
+    match status:
+        case 401 | 403:
+            kind = ApiForbidden
+        case 404:
+            kind = ApiNotFound
+        case 410:
+            kind = ApiGone
+        case _ if status == 429 or (status >= 500 and not any(text in detail for text in _PERMANENT)):
+            kind = ApiUnreachable
+        case _:
+            kind = ApiRefused
+    return kind(what, detail, status)
+
+
+# -- informer -----------------------------------------------------------------------------------------------------------
+
+
+class EventHandler(Protocol[R_contra]):
+    def synced(self, objects: list[Any]) -> None:
+        """The complete list: first of all, and again after each break of the watch."""
+
+    def updated(self, found: R_contra) -> None:
+        """An object that was added or modified."""
+
+    def deleted(self, found: R_contra) -> None:
+        """An object that is gone, as it was last."""
+
+
+async def inform(cluster: KubeClient, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R]) -> None:
+    """List and watch until cancelled. fields: the field selector, such as the name of the Node."""
+    await forever(lambda: list_and_watch(cluster, kind, fields, handler))
+
+
+async def list_and_watch(
+    cluster: KubeClient, kind: type[R], fields: Mapping[str, str], handler: EventHandler[R]
+) -> None:
+    """Until the watch ends (returns) or breaks (raises ApiRequestError)."""
+    objects, version = await cluster.list(kind, fields)
+    handler.synced(objects)
+    async for event, found in cluster.watch(kind, fields, version):
+        if event == "DELETED":
+            handler.deleted(found)
+        else:
+            handler.updated(found)
 
 
 # -- retries ------------------------------------------------------------------------------------------------------------
@@ -313,7 +340,14 @@ def log_failure(event: str, error: ApiRequestError, **fields: str) -> bool:
 
 
 async def forever(once: Callable[[], Awaitable[None]]) -> None:
-    """Call `once` again and again until cancelled: immediately after it returns, after a pause when it raises ApiRequestError.
+    """Call `once` until cancelled: after ApiGone and after a return immediately, after another ApiRequestError with a pause."""
+    while True:
+        with suppress(ApiGone):
+            await until_done(once, but=ApiGone)
+
+
+async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError] | tuple[()] = ()) -> T:
+    """Call `once` until it does not raise ApiRequestError, with growing pauses. Returns its result. but: an error to raise.
 
     What worked for longer than the longest pause starts with the shortest pause again.
     """
@@ -321,27 +355,12 @@ async def forever(once: Callable[[], Awaitable[None]]) -> None:
     while True:
         started = time.monotonic()
         try:
-            await once()
-            failures, is_logged = 0, False
-        except ApiGone:
-            failures, is_logged = 0, False
-        except ApiRequestError as exc:
-            if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
-                failures, is_logged = 0, False
-            failures += 1
-            is_logged = is_logged or log_failure("API request failed; retrying", exc)
-            await asyncio.sleep(pause_seconds(failures))
-
-
-async def until_done(once: Callable[[], Awaitable[T]], but: type[ApiRequestError] | tuple[()] = ()) -> T:
-    """Call `once` until it does not raise ApiRequestError, with the same pauses. Returns its result. but: an error to raise."""
-    failures, is_logged = 0, False
-    while True:
-        try:
             return await once()
         except but:
             raise
         except ApiRequestError as exc:
+            if time.monotonic() - started > LONGEST_PAUSE_SECONDS:
+                failures, is_logged = 0, False
             failures += 1
             is_logged = is_logged or log_failure("API request failed; retrying", exc)
             await asyncio.sleep(pause_seconds(failures))

@@ -53,38 +53,37 @@ class LeaseKeeper:
         # as written last; None: to be read or created first
         self._lease: Lease | None = None
         self._may_report = True
-        self._is_failing = self._is_logged = False
+        self._is_logged = False
 
     async def run(self) -> None:
         while True:
             reported = self._rejections.report() if self._may_report else ""
+            pause = _RETRY_SECONDS
             try:
                 self._lease = await self._renewed(reported)
                 self._succeeded()
+                pause = jittered(RENEW_SECONDS, _JITTER, random.random())
             except ApiRequestError as exc:
                 if reported and isinstance(exc, ApiForbidden):
                     # by an admission policy older than this agent: the renewal matters more than the annotation
-                    log.warning(
-                        "admission policy forbids rejections on the lease; omitting them", extra={"error": str(exc)}
-                    )
+                    extra = {"error": str(exc)}
+                    log.warning("admission policy forbids rejections on the lease; omitting them", extra=extra)
                     self._lease, self._may_report = None, False
                     continue
                 self._failed(exc)
-            pause = _RETRY_SECONDS if self._is_failing else jittered(RENEW_SECONDS, _JITTER, random.random())
             await _pause(pause, self._rejections.changed)
 
     def _succeeded(self) -> None:
         if self._is_logged:
             log.info("lease renewed after failures", extra={"lease": self._node_name})
-        self._is_failing = self._is_logged = False
-        self._health.is_there("api server")
+        self._is_logged = False
+        self._health.report("api server")
 
     def _failed(self, exc: ApiRequestError) -> None:
         self._is_logged = self._is_logged or log_failure("lease renewal failed; retrying", exc, lease=self._node_name)
-        self._is_failing = True
         if exc.status == _CONFLICT or isinstance(exc, ApiNotFound):
             self._lease = None
-        self._health.is_missing("api server", "the lease cannot be renewed")
+        self._health.report("api server", "the lease cannot be renewed")
 
     async def _renewed(self, refusals: str) -> Lease:
         now, lease, identity = datetime.now(UTC), self._lease, self._identity
@@ -94,14 +93,13 @@ class LeaseKeeper:
                 lease = await self._cluster.get_lease(self._namespace, self._node_name)
             except ApiNotFound:
                 metadata = ObjectMeta(name=self._node_name, namespace=self._namespace, ownerReferences=[owner])
-                lease = Lease(metadata=metadata, spec=_spec(now, identity))
+                lease = Lease(metadata=metadata, spec=_spec(identity, now, now))
                 _annotate(lease, refusals)
                 return await self._cluster.create_lease(lease)
             _own(lease, owner)
         _annotate(lease, refusals)
         acquired = lease.spec.acquireTime if lease.spec and lease.spec.holderIdentity == identity else now
-        lease.spec = _spec(now, identity)
-        lease.spec.acquireTime = acquired
+        lease.spec = _spec(identity, acquired, now)
         return await self._cluster.replace_lease(lease)
 
 
@@ -115,10 +113,8 @@ async def _pause(seconds: float, is_news: asyncio.Event) -> None:
 def _own(lease: Lease, node: OwnerReference) -> None:
     """Make that Node an owner, in place of an earlier one of its name; other owners stay."""
     assert lease.metadata is not None
-    others = [
-        owner for owner in lease.metadata.ownerReferences or [] if (owner.kind, owner.name) != ("Node", node.name)
-    ]
-    lease.metadata.ownerReferences = [*others, node]
+    owners = lease.metadata.ownerReferences or []
+    lease.metadata.ownerReferences = [*(o for o in owners if (o.kind, o.name) != ("Node", node.name)), node]
 
 
 def _annotate(lease: Lease, refusals: str) -> None:
@@ -127,7 +123,6 @@ def _annotate(lease: Lease, refusals: str) -> None:
     lease.metadata.annotations = {**others, names.REFUSALS_ANNOTATION: refusals} if refusals else others
 
 
-def _spec(now: datetime, identity: str) -> LeaseSpec:
-    return LeaseSpec(
-        holderIdentity=identity, leaseDurationSeconds=names.AGENT_LEASE_SECONDS, acquireTime=now, renewTime=now
-    )
+def _spec(identity: str, acquired: datetime | None, renewed: datetime) -> LeaseSpec:
+    seconds = names.AGENT_LEASE_SECONDS
+    return LeaseSpec(holderIdentity=identity, leaseDurationSeconds=seconds, acquireTime=acquired, renewTime=renewed)

@@ -1,6 +1,6 @@
-"""Keeps one NodeDevice object equal to the device manager's state, and reads the administrator's cordons from it.
+"""Publishes each resource of this node as a NodeDevice object, and reads the administrator's cordons from it.
 
-The object is watched by its name (the API server indexes names, not fields). Its observed status is compared with the desired
+An object is watched by its name (the API server indexes names, not fields). Its observed status is compared with the desired
 one before a write, so that a restart writes nothing and an edit by another client is undone. The first change is written
 immediately; more changes within the pause are written together. A failed write is retried with growing pauses, and
 immediately once the watch is connected again or the object was deleted.
@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from nodedevice_api.names import node_device_name
 
-from nodedevice_agent import metrics
+from nodedevice_agent import __version__, metrics
+from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
+from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import ApiNotFound, ApiRefused, ApiRequestError
-from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, log_failure, pause_seconds
-from nodedevice_agent.kube.informer import ObjectInformer
-from nodedevice_agent.kube.status import cordoned_ids, well_formed
+from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, inform, log_failure, pause_seconds
+from nodedevice_agent.kube.status import Json, cordoned_ids, node_device_status, well_formed
 
 log = logging.getLogger(__name__)
 
@@ -38,17 +39,112 @@ FREE_EDITS = 3
 _LONGEST_CONTENTION_PAUSE_SECONDS = 10.0
 
 
-class StatusSource(Protocol):
-    """Supplies the status of NodeDevices, and receives their cordons."""
+class Backend(Protocol):
+    """How devices reach containers, as far as it decides what is published."""
+
+    @property
+    def is_settled(self) -> bool:
+        """False while the backend does not know its own state yet: the last published status stays."""
+
+    @property
+    def notes(self) -> str:
+        """A problem that an administrator should know of; empty when there is none."""
+
+    def resource_changed(self, resource_name: str) -> None:
+        """The resource's devices or allocations may have changed."""
+
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        """Whether a container runs without this resource that it requested."""
+
+    def injectable(self, now: Snapshot) -> tuple[str, str, str] | None:
+        """Status, reason and message of the condition Injectable; None where nothing is injected."""
+
+
+class RecordOnly:
+    """The backend of --runtime none: devices are counted and recorded, and do not reach containers."""
+
+    is_settled = True
+    notes = ""
+
+    def resource_changed(self, resource_name: str) -> None:
+        """Nobody else is served."""
+
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        return False
+
+    def injectable(self, now: Snapshot) -> None:
+        return None
+
+
+class Publisher:
+    """One node's NodeDevice objects, and what their statuses are made of.
+
+    start() once the plugin host and the backend exist; both publish through this, so it is made before them.
+    notes: a problem of the start that the condition Registered shows, such as an unreadable checkpoint.
+    """
+
+    def __init__(self, cluster: KubeClient, node_name: str, runtime: str, notes: str = "") -> None:
+        self.cluster = cluster
+        self.node_name = node_name
+        # set with the first list of this node's pods; until then the last published statuses stay
+        self.are_pods_known = False
+        self._runtime = runtime
+        self._notes = notes
+        self._objects: dict[str, NodeDeviceSync] = {}
+        self._host: PluginHost
+        self._backend: Backend
+        self._tasks: asyncio.TaskGroup
+
+    def start(self, tasks: asyncio.TaskGroup, host: PluginHost, backend: Backend) -> None:
+        """From here on resources can be published; the objects are kept by tasks of that group."""
+        self._tasks, self._host, self._backend = tasks, host, backend
+
+    def publish(self, resource_name: str) -> None:
+        """The effect Publish: the resource's snapshot may have changed."""
+        found = self._objects.get(resource_name)
+        if found is None:
+            found = self._objects[resource_name] = NodeDeviceSync(self, resource_name)
+            self._tasks.create_task(found.run())
+        found.touch()
+        self._backend.resource_changed(resource_name)
+
+    def refresh(self, resource_name: str) -> None:
+        """The status of this resource may have changed, and nothing of the resource itself."""
+        found = self._objects.get(resource_name)
+        if found is not None:
+            found.touch()
+
+    def refresh_all(self) -> None:
+        for found in self._objects.values():
+            found.touch()
+
+    # -- for each NodeDevice --------------------------------------------------------------------------------------------
 
     async def saved(self) -> None:
         """Wait until every allocation so far is on disk: before that none may be published."""
+        await self._host.saved()
 
-    def desired_status(self, resource_name: str, observed: dict[str, Any], wall_time: str) -> dict[str, Any] | None:
+    def desired_status(self, resource_name: str, observed: Json, wall_time: str) -> Json | None:
         """The status to be written over the observed one; None while the last published one stays."""
+        manager, backend = self._host.manager, self._backend
+        if is_settling(manager, resource_name) or not self.are_pods_known or not backend.is_settled:
+            return None
+        now = snapshot(manager, resource_name, backend.not_injected)
+        metrics.observe(now)
+        return node_device_status(
+            now,
+            observed,
+            wall_time=wall_time,
+            version=__version__,
+            runtime=self._runtime,
+            notes=self._notes or backend.notes,
+            injectable=backend.injectable(now),
+        )
 
     def cordoned(self, resource_name: str, device_ids: frozenset[str]) -> None:
         """The administrator's cordons, all of them."""
+        host = self._host
+        host.do(host.manager.cordoned(resource_name, device_ids, host.now()))
 
 
 class Contention:
@@ -93,22 +189,22 @@ class Contention:
 class NodeDeviceSync:
     """One resource's object. run() until cancelled; touch() when something may have changed."""
 
-    def __init__(self, cluster: KubeClient, node_name: str, resource_name: str, source: StatusSource) -> None:
-        self.name = node_device_name(node_name, resource_name)
-        self._cluster = cluster
-        self._node_name = node_name
+    def __init__(self, publisher: Publisher, resource_name: str) -> None:
+        self._publisher = publisher
+        self._cluster = publisher.cluster
+        self._node_name = publisher.node_name
         self._resource_name = resource_name
-        self._source = source
+        self._name = node_device_name(publisher.node_name, resource_name)
         self._dirty = asyncio.Event()
         self._synced = asyncio.Event()
         # the API server responds again, or the object is gone: ends the pause after a failure
         self._hurry = asyncio.Event()
-        self._observed: dict[str, Any] | None = None
+        self._observed: Json | None = None
         self._version = 0
         # our own statuses: the last one known to be stored, then those sent since; empty while none is known
-        self._ours: tuple[dict[str, Any], ...] = ()
+        self._ours: tuple[Json, ...] = ()
         self._is_owned = True
-        self._contention = Contention(self.name)
+        self._contention = Contention(self._name)
         # since when a change may be unpublished (monotonic seconds)
         self._touched_at: float | None = None
 
@@ -117,16 +213,12 @@ class NodeDeviceSync:
             self._touched_at = time.monotonic()
         self._dirty.set()
 
-    def _touch_again(self, touched_at: float | None) -> None:
-        """The write failed: the change is as old as before."""
-        self._touched_at = touched_at
-        self.touch()
-
     async def run(self) -> None:
-        informer = ObjectInformer(self._cluster, NodeDeviceObject, {"metadata.name": self.name}, self)
         async with asyncio.TaskGroup() as group:
-            group.create_task(informer.run())
+            group.create_task(inform(self._cluster, NodeDeviceObject, {"metadata.name": self._name}, self))
             group.create_task(self._write())
+
+    # -- the observed object --------------------------------------------------------------------------------------------
 
     def synced(self, objects: list[NodeDeviceObject]) -> None:
         self._seen(objects[0] if objects else None)
@@ -152,15 +244,18 @@ class NodeDeviceSync:
             self._ours = ()
         self._is_owned = found is None or _has_owner(found, self._node_name)
         self._observed = found.status if found is not None else None
-        self._source.cordoned(self._resource_name, cordoned_ids(found.spec) if found is not None else frozenset())
+        cordoned = cordoned_ids(found.spec) if found is not None else frozenset()
+        self._publisher.cordoned(self._resource_name, cordoned)
         self.touch()
 
-    def _is_edited(self, status: dict[str, Any]) -> bool:
+    def _is_edited(self, status: Json) -> bool:
         """Whether another client wrote it. Our own write may be observed before its response; a new object has no status."""
         if not self._ours or not status or status == self._observed:
             return False
         found = well_formed(status)
         return all(_owned(found, ours) != ours for ours in self._ours)
+
+    # -- the desired object ---------------------------------------------------------------------------------------------
 
     async def _write(self) -> None:
         await self._synced.wait()
@@ -179,19 +274,19 @@ class NodeDeviceSync:
                     listed = len(well_formed(self._observed or {}).get("devices", ()))
                     pause = max(PAUSE_SECONDS + _PAUSE_SECONDS_PER_DEVICE * listed, self._contention.pause_seconds())
                 failures, is_logged = 0, False
-            except ApiRefused as exc:
-                # the same status would be rejected again: wait for a change, and retry once a minute
-                log.error(
-                    "API server rejected the status; retrying in a minute",
-                    extra={"nodedevice": self.name, "error": str(exc)},
-                )
-                pause = _REFUSED_PAUSE_SECONDS
-                self._touch_again(touched_at)
             except ApiRequestError as exc:
-                failures += 1
-                is_logged = is_logged or log_failure("status write failed; retrying", exc, nodedevice=self.name)
-                pause = pause_seconds(failures)
-                self._touch_again(touched_at)
+                # the change is as old as before
+                self._touched_at = touched_at
+                self.touch()
+                if isinstance(exc, ApiRefused):
+                    # the same status would be rejected again: wait for a change, and retry once a minute
+                    extra = {"nodedevice": self._name, "error": str(exc)}
+                    log.error("API server rejected the status; retrying in a minute", extra=extra)
+                    pause = _REFUSED_PAUSE_SECONDS
+                else:
+                    failures += 1
+                    is_logged = is_logged or log_failure("status write failed; retrying", exc, nodedevice=self._name)
+                    pause = pause_seconds(failures)
             await self._pause(pause)
 
     async def _pause(self, seconds: float) -> None:
@@ -204,10 +299,11 @@ class NodeDeviceSync:
 
     async def _publish(self) -> bool:
         """Write the status if it differs from the observed one. Returns whether it was written."""
-        await self._source.saved()
+        await self._publisher.saved()
         observed = self._observed
         before = well_formed(observed or {})
-        status = self._source.desired_status(self._resource_name, before, _wall_time())
+        wall_time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = self._publisher.desired_status(self._resource_name, before, wall_time)
         if status is None:
             return False
         if observed is None or not self._is_owned:
@@ -230,24 +326,24 @@ class NodeDeviceSync:
         uid = await self._cluster.node_uid(self._node_name)
         await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
         event = "NodeDevice created" if self._is_owned else "NodeDevice owner reference restored"
-        log.info(event, extra={"nodedevice": self.name})
+        log.info(event, extra={"nodedevice": self._name})
         self._is_owned = True
 
-    async def _apply(self, status: dict[str, Any]) -> NodeDeviceObject:
+    async def _apply(self, status: Json) -> NodeDeviceObject:
         began = time.perf_counter()
-        written = await self._cluster.apply_status(self.name, status)
-        log.debug("status written", extra={"nodedevice": self.name, "seconds": time.perf_counter() - began})
+        written = await self._cluster.apply_status(self._name, status)
+        log.debug("status written", extra={"nodedevice": self._name, "seconds": time.perf_counter() - began})
         return written
 
 
-def _owned(observed: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+def _owned(observed: Json, status: Json) -> Json:
     """The observed status without fields of other writers, in our order: comparable with the desired one."""
     found = {c.get("type"): c for c in observed.get("conditions", ())}
     ours = [_same_keys(found.get(desired["type"], {}), desired) for desired in status["conditions"]]
     return {**_same_keys(observed, status), "conditions": ours}
 
 
-def _same_keys(observed: dict[str, Any], desired: dict[str, Any]) -> dict[str, Any]:
+def _same_keys(observed: Json, desired: Json) -> Json:
     return {key: value for key, value in observed.items() if key in desired}
 
 
@@ -260,7 +356,3 @@ def _has_owner(found: NodeDeviceObject, node_name: str) -> bool:
 def _version(found: NodeDeviceObject) -> int:
     version = found.metadata.resourceVersion or ""
     return int(version) if version.isdecimal() and len(version) < 20 else 0
-
-
-def _wall_time() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

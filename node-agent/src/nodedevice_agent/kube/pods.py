@@ -1,4 +1,4 @@
-"""Watches the pods bound to this node, decodes them, and feeds the device manager.
+"""Watches the pods bound to this node, decodes them, and feeds the device manager; recovers a lost checkpoint before that.
 
 Only what the device manager needs is decoded: extended resources in limits, the kind of each container, phase and deletion; and
 of a container that requests devices, the settings that a device plugin must not override.
@@ -12,13 +12,13 @@ from lightkube.core import resource as res
 from nodedevice_api.resource_names import is_extended_resource
 from nodedevice_common import quantity as quantities
 
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
 from nodedevice_agent.devicemanager.pods import NO_SETTINGS, Container, ContainerKind, ContainerSettings, Pod
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kube.client import KubeClient, KubeObject, api_info
-from nodedevice_agent.kube.informer import ObjectInformer
-from nodedevice_agent.kube.publisher import Publisher
-from nodedevice_agent.kube.rebuild import recover_checkpoint
+from nodedevice_agent.kube.client import KubeClient, KubeObject, NodeDeviceObject, api_info, inform, until_done
+from nodedevice_agent.kube.nodedevice import Publisher
+from nodedevice_agent.kube.status import resource_name_of, well_formed
 from nodedevice_agent.metrics import AgentHealth
 
 log = logging.getLogger(__name__)
@@ -96,11 +96,7 @@ class PodObject(KubeObject, res.NamespacedResourceG):
 class PodWatch:
     """Feeds the device manager with this node's pods. run() until cancelled."""
 
-    def __init__(
-        self, cluster: KubeClient, node_name: str, host: PluginHost, publisher: Publisher, health: AgentHealth
-    ) -> None:
-        self._cluster = cluster
-        self._node_name = node_name
+    def __init__(self, host: PluginHost, publisher: Publisher, health: AgentHealth) -> None:
         self._host = host
         self._manager = host.manager
         self._publisher = publisher
@@ -108,15 +104,17 @@ class PodWatch:
 
     async def run(self) -> None:
         """Recovers a lost checkpoint first: pods are matched with its allocations."""
+        cluster, node_name = self._publisher.cluster, self._publisher.node_name
         if self._manager.is_recovering:
-            known = await recover_checkpoint(self._cluster, self._node_name)
+            known = await recover_checkpoint(cluster, node_name)
             if known.registered:
                 log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
             self._host.do(self._manager.recovered(known, self._host.now()))
-        await ObjectInformer(self._cluster, PodObject, {"spec.nodeName": self._node_name}, self).run()
+        await inform(cluster, PodObject, {"spec.nodeName": node_name}, self)
 
     def synced(self, objects: list[PodObject]) -> None:
-        self._health.is_there("pods")
+        self._health.report("pods")
+        self._publisher.are_pods_known = True
         self._host.do(self._manager.pods_synced([from_api(pod) for pod in objects], self._host.now()))
         self._publisher.refresh_all()
 
@@ -193,3 +191,44 @@ def _count(quantity: str | int) -> int:
     if number is None:
         log.warning("limit is not a whole number; counting it as zero", extra={"limit": str(quantity)[:64]})
     return number or 0
+
+
+# -- a lost checkpoint ----------------------------------------------------------------------------------------------------
+
+
+async def recover_checkpoint(cluster: KubeClient, node_name: str) -> Checkpoint:
+    """Allocations of the NodeDevices without the plugins' responses: Allocate is called again with the same device IDs.
+
+    Retried until the API server responds: without it, devices in use would be allocated again. Resources without allocations are
+    included, so that their status is kept up to date too. An edited status may list one device for two pods: the first keeps it.
+    """
+    objects = await until_done(lambda: cluster.node_devices_of(node_name))
+    names = dict.fromkeys(filter(None, (resource_name_of(found.spec) for found in objects)), ())
+    kept, conflicts = each_device_once(a for found in objects for a in _allocations(found))
+    for lost in conflicts:
+        others = (a for a in kept if a.resource_name == lost.resource_name and {*a.device_ids} & {*lost.device_ids})
+        extra = {
+            "pod_uid": lost.pod_uid,
+            "held_by": sorted({a.pod_uid for a in others}),
+            "device_ids": list(lost.device_ids),
+        }
+        log.error("conflict: two pods hold the same device in the status; keeping the first", extra=extra)
+    return Checkpoint(kept, names)
+
+
+def _allocations(found: NodeDeviceObject) -> list[Allocation]:
+    resource_name, name = resource_name_of(found.spec), found.metadata.name
+    if not resource_name:
+        log.error("invalid NodeDevice without a resource name; its allocations are lost", extra={"nodedevice": name})
+        return []
+    status = well_formed(found.status)
+    numa = {d["id"]: tuple(d.get("numaNodes", ())) for d in status.get("devices", ())}
+    entries = status.get("allocations", ())
+    omitted = status.get("allocationsOmitted", 0) + sum(e.get("deviceIDsOmitted", 0) for e in entries)
+    if omitted:
+        extra = {"nodedevice": name, "omitted": omitted}
+        log.error("the NodeDevice status omits allocations; they are lost", extra=extra)
+    return [
+        Allocation(entry["podUID"], entry["container"], resource_name, by_numa(entry["deviceIDs"], numa), None)
+        for entry in entries
+    ]

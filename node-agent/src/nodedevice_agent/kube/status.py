@@ -27,6 +27,12 @@ MAX_WAITING = 256
 # Of one list, as JSON: the API server rejects an object of 1.5 MiB, with an error that looks like a server error.
 MAX_LIST_BYTES = 256 * 1024
 
+_NOT_INJECTED = (
+    "Unknown",
+    Reason.RUNTIME_NONE,
+    "devices are counted and recorded, and not injected into containers (--runtime none)",
+)
+
 
 def node_device_status(
     now: Snapshot,
@@ -45,9 +51,8 @@ def node_device_status(
     injectable: status, reason and message of the condition, from the backend; None where nothing is injected.
     """
     devices, omitted = _devices(now, before, wall_time)
-    allocations, omitted_allocations = _truncated(
-        _in_order(_allocation(a, before, wall_time) for a in now.held), MAX_ALLOCATIONS
-    )
+    held = sorted((_allocation(a, before, wall_time) for a in now.held), key=lambda a: (a["podUID"], a["container"]))
+    allocations, omitted_allocations = _truncated(held, MAX_ALLOCATIONS)
     waiting, _ = _truncated([_waiting(w, before, wall_time) for w in now.pending], MAX_WAITING)
     return {
         "total": now.total,
@@ -70,14 +75,12 @@ def node_device_status(
 
 
 def _endpoint(now: Snapshot, before: Json, wall_time: str) -> Json:
-    earlier = before.get("endpoint", {})
-    same = earlier.get("state") == now.state.value
-    return {
+    shown = {
         "state": now.state.value,
-        "since": earlier.get("since", wall_time) if same else wall_time,
         "preStartRequired": now.options.pre_start_required,
         "getPreferredAllocationAvailable": now.options.get_preferred_allocation_available,
     }
+    return shown | {"since": _since(before.get("endpoint", {}), shown, wall_time, "state")}
 
 
 def _devices(now: Snapshot, before: Json, wall_time: str) -> tuple[list[Json], int]:
@@ -94,8 +97,7 @@ def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
     }
     if device.reason:
         shown |= {"reason": device.reason, "message": device.message}
-    same = all(earlier.get(key) == shown.get(key) for key in ("health", "presence", "reason"))
-    shown["since"] = earlier.get("since", wall_time) if same else wall_time
+    shown["since"] = _since(earlier, shown, wall_time, "health", "presence", "reason")
     if device.cordoned:
         shown["cordonedSince"] = earlier.get("cordonedSince", wall_time)
     if device.numa_nodes:
@@ -132,7 +134,6 @@ def _waiting(entry: PendingView, before: Json, wall_time: str) -> Json:
     waiting, pod = entry.pending, entry.pod
     uid = _shown_uid(waiting.pod_uid, pod)
     earlier = _earlier(before.get("waiting", ()), uid, waiting.container)
-    same = earlier.get("reason") == waiting.reason
     shown: Json = {
         "namespace": pod.namespace if pod else "",
         "name": pod.name if pod else "",
@@ -140,8 +141,8 @@ def _waiting(entry: PendingView, before: Json, wall_time: str) -> Json:
         "container": waiting.container,
         "reason": waiting.reason,
         "message": waiting.message[:1024],
-        "since": earlier.get("since", wall_time) if same else wall_time,
     }
+    shown["since"] = _since(earlier, shown, wall_time, "reason")
     if entry.not_injected:
         shown["notInjected"] = True
     return shown
@@ -151,8 +152,9 @@ def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
     return pod.uid_in_api if pod is not None else pod_uid
 
 
-def _in_order(allocations: Iterable[Json]) -> list[Json]:
-    return sorted(allocations, key=lambda shown: (shown["podUID"], shown["container"]))
+def _since(earlier: Json, shown: Json, wall_time: str, *keys: str) -> str:
+    """The observed time stamp while these values are the same."""
+    return earlier.get("since", wall_time) if all(earlier.get(k) == shown.get(k) for k in keys) else wall_time
 
 
 def _earlier(entries: Iterable[Json], pod_uid: str, container: str) -> Json:
@@ -177,7 +179,7 @@ def _conditions(
     values = {
         Condition.REGISTERED: _registered(now, notes),
         Condition.HEALTHY: _healthy(now),
-        Condition.INJECTABLE: injectable or _not_injected(),
+        Condition.INJECTABLE: injectable or _NOT_INJECTED,
     }
     return [_condition(kind, *values[kind], earlier.get(kind, {}), wall_time) for kind in AGENT_CONDITIONS]
 
@@ -217,14 +219,6 @@ def _healthy(now: Snapshot) -> tuple[str, str, str]:
 def _with_plugin_message(message: str, now: Snapshot) -> str:
     """With the plugin's message about the whole list, while the plugin is connected."""
     return f"{message}; {now.plugin_message}" if now.plugin_message and now.is_live else message
-
-
-def _not_injected() -> tuple[str, str, str]:
-    return (
-        "Unknown",
-        Reason.RUNTIME_NONE,
-        "devices are counted and recorded, and not injected into containers (--runtime none)",
-    )
 
 
 # -- the observed status and spec ----------------------------------------------------------------------------------------

@@ -9,12 +9,9 @@ Source: kubelet pkg/kubelet/cm/devicemanager (checkpoint) and pkg/kubelet/apis/p
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import Resource
-
-# namespace and name
-Named = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +65,19 @@ def attribute(
     known = [allocation for allocation in claimed if allocation.resource_name in resources and allocation.device_ids]
     attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
     known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
-    kept, conflicts = _each_device_once(known)
+    kept, conflicts = each_device_once(known)
     holding = {allocation.pod_uid for allocation in kept}
     return Attribution(kept, {uid: pod for uid, pod in unknown_pods.items() if uid in holding}, conflicts)
 
 
 def _by_uid(
-    entries: Iterable[Allocation],
+    entries: Collection[Allocation],
     rows: Iterable[PodResourcesRow],
     pods: Mapping[str, Pod],
     ended: Collection[str],
     unknown_pods: dict[str, Pod],
 ) -> Iterator[Allocation]:
     """Entries of unfinished pods; adds the pods that only the kubelet knows to unknown_pods."""
-    entries = tuple(entries)
     named = _names(entries, rows)
     for entry in entries:
         uid = entry.pod_uid
@@ -92,15 +88,14 @@ def _by_uid(
         yield entry
 
 
-def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> dict[str, Named]:
-    """UID to name, where pod resources have the same devices in a container of the same name."""
+def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> dict[str, tuple[str, str]]:
+    """UID to namespace and name, where pod resources have the same devices in a container of the same name."""
     by_devices = {(row.resource_name, row.container, row.device_ids): (row.namespace, row.name) for row in rows}
-    found = {}
-    for entry in entries:
-        named = by_devices.get((entry.resource_name, entry.container, entry.device_ids))
-        if named is not None:
-            found[entry.pod_uid] = named
-    return found
+    return {
+        entry.pod_uid: by_devices[key]
+        for entry in entries
+        if (key := (entry.resource_name, entry.container, entry.device_ids)) in by_devices
+    }
 
 
 def _by_name(
@@ -113,16 +108,3 @@ def _by_name(
         if pod is not None and resource is not None:
             numa = resource.numa_nodes(row.device_ids)
             yield Allocation(pod.uid, row.container, row.resource_name, by_numa(row.device_ids, numa), b"")
-
-
-def _each_device_once(claimed: Iterable[Allocation]) -> tuple[tuple[Allocation, ...], tuple[Allocation, ...]]:
-    holders: dict[tuple[str, str], str] = {}
-    kept, conflicts = [], []
-    for allocation in claimed:
-        keys = [(allocation.resource_name, device_id) for device_id in allocation.device_ids]
-        if any(holders.get(key, allocation.pod_uid) != allocation.pod_uid for key in keys):
-            conflicts.append(allocation)
-            continue
-        holders.update(dict.fromkeys(keys, allocation.pod_uid))
-        kept.append(allocation)
-    return tuple(kept), tuple(conflicts)

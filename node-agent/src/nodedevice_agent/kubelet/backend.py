@@ -7,18 +7,42 @@ kubelet directly are not handled here.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
-from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
+from nodedevice_common.pacing import Backoff
+
+from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet.advertised import advertised
-from nodedevice_agent.kubelet.condition import KubeletRegistration, KubeletRegistrationState, injectable
-from nodedevice_agent.kubelet.directory import KubeletDirectory
-from nodedevice_agent.kubelet.endpoint import KubeletEndpoint
+from nodedevice_agent.kubelet.advertised import (
+    Advertised,
+    KubeletRegistration,
+    KubeletRegistrationState,
+    advertised,
+    injectable,
+)
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.state_reader import KubeletStateReader
+from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, ProxyService, list_message, plugin_devices
+from nodedevice_agent.kubelet.state_reader import KubeletDirectory, KubeletStateReader
+from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket, RegistrationState
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList
+from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 log = logging.getLogger(__name__)
+
+_STATES = {
+    RegistrationState.REGISTERED: KubeletRegistrationState.REGISTERED,
+    RegistrationState.NO_MANAGER: KubeletRegistrationState.UNREACHABLE,
+    RegistrationState.NO_DIRECTORY: KubeletRegistrationState.UNREACHABLE,
+    RegistrationState.REFUSED: KubeletRegistrationState.REFUSED,
+    RegistrationState.TAKEN: KubeletRegistrationState.CANNOT_SERVE,
+}
+
+
+def endpoint_name(resource_name: str) -> str:
+    """File name of the socket that serves a resource to the kubelet: at most 41 characters, and no other plugin has it."""
+    return f"nodedevice-{socket_name(resource_name)}"
 
 
 class KubeletBackend:
@@ -38,13 +62,13 @@ class KubeletBackend:
         on_condition: Callable[[str], None],
         grace_seconds: float,
     ) -> None:
-        self._mirror = mirror
-        self._host = host
-        self._directory = directory
-        self._on_condition = on_condition
-        self._grace_seconds = grace_seconds
-        self._watcher = FileWatcher()
-        self._reader = KubeletStateReader(directory, mirror, host, self._watcher, self._trouble_changed)
+        self.mirror = mirror
+        self.host = host
+        self.directory = directory
+        self.on_condition = on_condition
+        self.grace_seconds = grace_seconds
+        self.watcher = FileWatcher()
+        self._reader = KubeletStateReader(directory, mirror, host, self.watcher, self._trouble_changed)
         self._endpoints: dict[str, KubeletEndpoint] = {}
         self._tasks: asyncio.TaskGroup
 
@@ -56,30 +80,22 @@ class KubeletBackend:
         await watching.wait()
         await self._reader.read()
         tasks.create_task(self._reader.run())
-        log.info("mirroring the kubelet's allocations", extra={"path": str(self._directory.path)})
+        log.info("mirroring the kubelet's allocations", extra={"path": str(self.directory.path)})
 
     def resource_changed(self, resource_name: str) -> None:
         """This resource's devices or allocations may have changed."""
         endpoint = self._endpoints.get(resource_name)
         if endpoint is None:
-            endpoint = self._endpoints[resource_name] = KubeletEndpoint(
-                resource_name,
-                self._directory,
-                self._mirror,
-                self._host,
-                self._watcher,
-                self._on_condition,
-                self._grace_seconds,
-            )
+            endpoint = self._endpoints[resource_name] = KubeletEndpoint(self, resource_name)
             self._tasks.create_task(endpoint.run())
-        endpoint.advertise(
-            advertised(self._mirror.resources[resource_name], self._mirror.resources[resource_name].holders)
-        )
-        if self._mirror.is_outdated:
+        resource = self.mirror.resources[resource_name]
+        endpoint.advertise(advertised(resource, resource.holders))
+        if self.mirror.is_outdated:
             self._reader.poke()
 
-    def snapshot(self, resource_name: str) -> Snapshot:
-        return snapshot(self._mirror, resource_name)
+    def not_injected(self, pod_uid: str, container: str, resource_name: str) -> bool:
+        """The kubelet reports no containers."""
+        return False
 
     def injectable(self, now: Snapshot) -> tuple[str, str, str]:
         """Status, reason and message of the condition Injectable."""
@@ -94,15 +110,131 @@ class KubeletBackend:
         if not self._reader.trouble:
             return ""
         return (
-            f"the kubelet's checkpoint {self._directory.checkpoint} cannot be used ({self._reader.trouble}); "
+            f"the kubelet's checkpoint {self.directory.checkpoint} cannot be used ({self._reader.trouble}); "
             "allocations are read from its pod resources alone, without init containers"
         )
 
     def _trouble_changed(self) -> None:
-        for resource_name in self._mirror.resources:
-            self._on_condition(resource_name)
+        for resource_name in self.mirror.resources:
+            self.on_condition(resource_name)
 
     async def _watch(self, watching: asyncio.Event) -> None:
-        with self._watcher:
+        with self.watcher:
             watching.set()
             await asyncio.Event().wait()
+
+
+class KubeletEndpoint:
+    """Serves one resource to the kubelet as a device plugin, registered while the resource is advertised.
+
+    run() until cancelled; advertise() whenever the resource may have changed.
+    """
+
+    def __init__(self, backend: KubeletBackend, resource_name: str) -> None:
+        self._backend = backend
+        self._resource_name = resource_name
+        self._grace: asyncio.TimerHandle | None = None
+        self._pace = Pace()
+        self._devices = DeviceList()
+        self._advertised: Advertised | None = None
+        # False also for a list that is too big
+        self._is_advertised = False
+        self._options = api_pb2.DevicePluginOptions()
+        self._changed = asyncio.Event()
+        self.registration = KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED)
+
+    def advertise(self, advertised: Advertised | None) -> None:
+        """Advertise this from now on; None: withdraw the resource."""
+        if advertised == self._advertised:
+            return
+        self._advertised = advertised
+        self._is_advertised = advertised is not None and self._publish(advertised)
+        if advertised is None:
+            self._set_state(KubeletRegistrationState.NOT_ADVERTISED)
+        elif advertised.options is not None:
+            self._options = api_pb2.DevicePluginOptions(
+                pre_start_required=advertised.options.pre_start_required,
+                # also without the plugin's: preferred devices respect cordons and NUMA nodes
+                get_preferred_allocation_available=True,
+            )
+        self._changed.set()
+
+    def _publish(self, advertised: Advertised) -> bool:
+        """Returns False for a list that the kubelet would not accept."""
+        devices = plugin_devices(advertised)
+        size = list_message(devices).ByteSize()
+        if size > MAX_LIST_BYTES:
+            self._set_state(
+                KubeletRegistrationState.LIST_TOO_BIG, f"{len(devices)} devices make a list of {size} bytes"
+            )
+            return False
+        self._devices.publish(devices)
+        return True
+
+    async def run(self) -> None:
+        pauses = Backoff(1.0, self._pace.rescan_seconds)
+        while True:
+            await self._until(lambda: self._is_advertised)
+            try:
+                await self._serve()
+                pauses.reset()
+            except (CannotServe, OSError) as exc:
+                extra = {"resource_name": self._resource_name, "error": str(exc)}
+                log.error("cannot serve the resource to the kubelet; retrying", extra=extra)
+                self._set_state(KubeletRegistrationState.CANNOT_SERVE, str(exc))
+                await asyncio.sleep(pauses.next())
+
+    async def _serve(self) -> None:
+        """Returns when the resource is withdrawn, or its options have changed: options are sent with a registration only."""
+        options, backend = self._options, self._backend
+        socket = RegisteredSocket(
+            self._resource_name,
+            endpoint_name(self._resource_name),
+            backend.directory.device_plugins,
+            backend.watcher,
+            self._pace,
+            make_service=partial(
+                ProxyService, self._resource_name, self._devices, options, backend.mirror, backend.host
+            ),
+            report=self._reported,
+        )
+        serving = asyncio.create_task(socket.run())
+        over = asyncio.create_task(self._until(lambda: not self._is_advertised or self._options != options))
+        try:
+            await asyncio.wait((serving, over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            serving.cancel()
+            ended = await asyncio.gather(serving, over, return_exceptions=True)
+        for result in ended:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _reported(self, state: RegistrationState, detail: str) -> None:
+        # a resource that is no longer advertised keeps the state that advertise() has set
+        if self._is_advertised:
+            self._set_state(_STATES[state], detail)
+
+    def _set_state(self, state: KubeletRegistrationState, detail: str = "") -> None:
+        """A registered resource becomes unreachable only when the grace period has passed."""
+        found = KubeletRegistration(state, detail)
+        was_registered = self.registration.state is KubeletRegistrationState.REGISTERED
+        if state is KubeletRegistrationState.UNREACHABLE and was_registered:
+            if self._grace is None:
+                loop = asyncio.get_running_loop()
+                self._grace = loop.call_later(self._backend.grace_seconds, self._set_registration, found)
+            return
+        self._set_registration(found)
+
+    def _set_registration(self, registration: KubeletRegistration) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+        if registration != self.registration:
+            self.registration = registration
+            self._backend.on_condition(self._resource_name)

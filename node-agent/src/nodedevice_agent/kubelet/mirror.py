@@ -4,7 +4,7 @@ Pods are remembered, and their allocations are read from the kubelet. The end of
 keeps the devices of finished pods until the next pod requests a device.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
@@ -84,7 +84,7 @@ class Mirror(DeviceManager):
     def pod_seen(self, pod: Pod, now: float) -> list[Effect]:
         """A pod bound to this node, new or changed."""
         if pod.has_ended:
-            return self._is_over(pod.uid)
+            return self.pod_gone(pod.uid, now)
         if self._pods.get(pod.uid) == pod:
             return []
         self._pods[pod.uid] = pod
@@ -94,8 +94,15 @@ class Mirror(DeviceManager):
         return self._attribute() + [Publish(name) for name in sorted(known)]
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
-        """The API no longer has the pod."""
-        return self._is_over(pod_uid)
+        """The pod has finished, or the API no longer has it."""
+        self._pods.pop(pod_uid, None)
+        entries = (self._state.entries if self._state else None) or ()
+        if pod_uid in self.book.by_pod or any(entry.pod_uid == pod_uid for entry in entries):
+            self._ended.add(pod_uid)
+        if pod_uid not in self.book.by_pod:
+            return []
+        self.is_outdated = True
+        return self._attribute()
 
     # -- restart ----------------------------------------------------------------------------------------------------------
 
@@ -112,16 +119,6 @@ class Mirror(DeviceManager):
 
     # -- internals -----------------------------------------------------------------------------------------------------
 
-    def _is_over(self, pod_uid: str) -> list[Effect]:
-        self._pods.pop(pod_uid, None)
-        entries = (self._state.entries if self._state else None) or ()
-        if pod_uid in self.book.by_pod or any(entry.pod_uid == pod_uid for entry in entries):
-            self._ended.add(pod_uid)
-        if pod_uid not in self.book.by_pod:
-            return []
-        self.is_outdated = True
-        return self._attribute()
-
     def _attribute(self) -> list[Effect]:
         """Update the book from the kubelet's state and the API's pods."""
         if self._state is None:
@@ -137,7 +134,7 @@ class Mirror(DeviceManager):
         changed = [
             uid
             for uid in self.book.by_pod.keys() | desired.keys()
-            if not _are_same(self.book.of_pod(uid), desired.get(uid, ()))
+            if _by_container(self.book.of_pod(uid)) != _by_container(desired.get(uid, ()))
         ]
         touched: set[str] = set()
         # released before any is added: a device may have passed from one pod to another
@@ -152,9 +149,5 @@ class Mirror(DeviceManager):
         return [SaveCheckpoint(durable=False), *(Publish(name) for name in sorted(touched))]
 
 
-def _are_same(held: Iterable[Allocation], desired: Collection[Allocation]) -> bool:
-    return {_key(a): a.ids_by_numa for a in held} == {_key(a): a.ids_by_numa for a in desired}
-
-
-def _key(allocation: Allocation) -> tuple[str, str]:
-    return allocation.container, allocation.resource_name
+def _by_container(allocations: Iterable[Allocation]) -> dict[tuple[str, str], Mapping[int, tuple[str, ...]]]:
+    return {(a.container, a.resource_name): a.ids_by_numa for a in allocations}

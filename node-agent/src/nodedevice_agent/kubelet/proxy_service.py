@@ -8,6 +8,7 @@ Source: kubelet deviceplugin v1beta1.
 
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import grpc
@@ -40,30 +41,23 @@ def list_message(devices: tuple[PluginDevice, ...]) -> api_pb2.ListAndWatchRespo
     return api_pb2.ListAndWatchResponse(devices=map(device_to_wire, devices))
 
 
+@dataclass(eq=False)
 class ProxyService(Service):
     """Serves one resource, in the event loop of mirror and host."""
 
-    def __init__(
-        self,
-        resource_name: str,
-        devices: DeviceList,
-        options: api_pb2.DevicePluginOptions,
-        mirror: Mirror,
-        host: PluginHost,
-    ) -> None:
-        self._resource_name = resource_name
-        self._devices = devices
-        self.options = options
-        self._mirror = mirror
-        self._host = host
-        self.streams = 0
+    resource_name: str
+    devices: DeviceList
+    options: api_pb2.DevicePluginOptions
+    mirror: Mirror
+    host: PluginHost
+    streams: int = 0
 
     async def ListAndWatch(
         self, request: api_pb2.Empty, context: _Context
     ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
         self.streams += 1
         try:
-            async for devices in self._devices.watch():
+            async for devices in self.devices.watch():
                 yield list_message(devices)
         finally:
             self.streams -= 1
@@ -74,10 +68,10 @@ class ProxyService(Service):
         """Never an error, because that would fail the pod: an invalid response of the plugin is ignored."""
         response = api_pb2.PreferredAllocationResponse()
         for wanted in request.container_requests:
-            resource = self._mirror.resources[self._resource_name]
+            resource = self.mirror.resources[self.resource_name]
             selection = select_preferred(
                 resource,
-                self._mirror.topology,
+                self.mirror.topology,
                 wanted.available_deviceIDs,
                 wanted.must_include_deviceIDs,
                 wanted.allocation_size,
@@ -92,15 +86,15 @@ class ProxyService(Service):
         response = api_pb2.AllocateResponse()
         for wanted in request.container_requests:
             try:
-                with metrics.ALLOCATE_SECONDS.labels(self._resource_name).time():
-                    connection = self._host.newest(self._resource_name, "Allocate")
+                with metrics.ALLOCATE_SECONDS.labels(self.resource_name).time():
+                    connection = self.host.newest(self.resource_name, "Allocate")
                     answer = await connection.allocate(tuple(sorted(wanted.devices_ids)))
             except PluginFailed as exc:
-                metrics.ALLOCATE_FAILED.labels(self._resource_name).inc()
+                metrics.ALLOCATE_FAILED.labels(self.resource_name).inc()
                 log.error("Allocate failed; the kubelet rejects the pod", extra=self._failed(exc))
                 await _abort(context, exc)
             response.container_responses.add().ParseFromString(answer.octets)
-            extra = {"resource_name": self._resource_name, "device_ids": list(wanted.devices_ids)[:16]}
+            extra = {"resource_name": self.resource_name, "device_ids": list(wanted.devices_ids)[:16]}
             log.info("devices allocated by the kubelet", extra=extra)
         return response
 
@@ -108,25 +102,25 @@ class ProxyService(Service):
         self, request: api_pb2.PreStartContainerRequest, context: _Context
     ) -> api_pb2.PreStartContainerResponse:
         try:
-            connection = self._host.newest(self._resource_name, "PreStartContainer")
-            with metrics.PRE_START_SECONDS.labels(self._resource_name).time():
+            connection = self.host.newest(self.resource_name, "PreStartContainer")
+            with metrics.PRE_START_SECONDS.labels(self.resource_name).time():
                 await connection.pre_start(tuple(sorted(request.devices_ids)))
         except PluginFailed as exc:
-            metrics.PRE_START_FAILED.labels(self._resource_name).inc()
+            metrics.PRE_START_FAILED.labels(self.resource_name).inc()
             log.error("PreStartContainer failed; the kubelet retries", extra=self._failed(exc))
             await _abort(context, exc)
         return api_pb2.PreStartContainerResponse()
 
     async def _preferred(self, selection: Selection) -> tuple[str, ...]:
         try:
-            connection = self._host.newest(self._resource_name, "GetPreferredAllocation")
+            connection = self.host.newest(self.resource_name, "GetPreferredAllocation")
             return await connection.preferred(selection.candidates(), selection.taken, selection.count)
         except PluginFailed as exc:
             log.warning("GetPreferredAllocation failed; ignoring it", extra=self._failed(exc))
             return ()
 
     def _failed(self, error: PluginFailed) -> dict[str, str]:
-        return {"resource_name": self._resource_name, "error": str(error)}
+        return {"resource_name": self.resource_name, "error": str(error)}
 
 
 async def _abort(context: _Context, error: PluginFailed) -> NoReturn:

@@ -1,7 +1,8 @@
 """Reads the kubelet's checkpoint and pod resources, when the checkpoint was written or a pod that held devices has finished.
 
 File changes trigger a read; nothing is polled while all is well. Each failure is logged once and retried with growing pauses.
-Source: kubelet pkg/kubelet/apis/podresources v1 @ 1.37; limits as upstream's own client has them.
+Source: kubelet pkg/kubelet/cm/devicemanager, where the plugin directory is a constant, and pkg/kubelet/apis/podresources v1 @ 1.37;
+limits as upstream's own client has them.
 """
 
 import asyncio
@@ -15,10 +16,12 @@ import grpc.aio
 from nodedevice_api.upstream.kubelet.podresources.v1 import api_pb2, api_pb2_grpc
 from nodedevice_common.pacing import Backoff
 
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, CheckpointCorrupt
+from nodedevice_agent.checkpoint.files import read_regular
+from nodedevice_agent.checkpoint.format import decode
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
 from nodedevice_agent.deviceplugin.host import PluginHost
+from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
-from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import SocketIdentity, grpc_target, socket_identity
@@ -40,8 +43,38 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-# A checkpoint's entries, unordered: the kubelet writes its maps in another order each time.
-_Entries = frozenset[tuple[str, str, str, tuple[str, ...]]]
+PLUGIN_DIR = "device-plugins"
+CHECKPOINT = "kubelet_internal_checkpoint"
+
+
+class KubeletDirectory:
+    """Paths below --kubelet-dir, as this process sees them. Only our own sockets are written there, see kubelet/backend.py."""
+
+    def __init__(self, path: Path, plugin_dir: Path) -> None:
+        """Raises AgentSettingsError where our own plugin directory is the kubelet's: each would remove the other's sockets."""
+        self.path = path
+        self.device_plugins = path / PLUGIN_DIR
+        self.checkpoint = self.device_plugins / CHECKPOINT
+        self.pod_resources = path / "pod-resources" / "kubelet.sock"
+        if plugin_dir.resolve() == self.device_plugins.resolve():
+            raise AgentSettingsError(
+                f"--plugin-dir {plugin_dir} is the kubelet's plugin directory, and --runtime kubelet needs another one: "
+                "set --plugin-dir to a directory of this agent and register the device plugins there"
+            )
+
+    def read_checkpoint(self) -> Checkpoint:
+        """Raises CheckpointCorrupt."""
+        return read_checkpoint(self.path)
+
+
+def read_checkpoint(kubelet_dir: Path) -> Checkpoint:
+    """The kubelet's checkpoint; empty where there is none yet. Raises CheckpointCorrupt."""
+    try:
+        return decode(read_regular(kubelet_dir / PLUGIN_DIR / CHECKPOINT))
+    except (FileNotFoundError, NotADirectoryError):
+        return Checkpoint()
+    except OSError as exc:
+        raise CheckpointCorrupt(f"cannot be read: {exc.strerror}") from exc
 
 
 class PodResourcesUnavailable(Exception):
@@ -69,9 +102,10 @@ class KubeletStateReader:
         self._changes = watcher.subscribe()
         self._pauses = Backoff(_FIRST_RETRY_SECONDS, _RESYNC_SECONDS)
         self._file: SocketIdentity | None = None
-        self._last_entries: _Entries | None = None
-        self._are_rows_known = False
-        self._list_error = ""
+        # unordered: the kubelet writes its maps in another order each time
+        self._last_entries: frozenset[tuple[str, str, str, tuple[str, ...]]] | None = None
+        # None before the first call
+        self._is_listed: bool | None = None
         self.trouble = ""
 
     def poke(self) -> None:
@@ -82,7 +116,7 @@ class KubeletStateReader:
     async def run(self) -> None:
         while True:
             self._changes.follow([self._directory.device_plugins])
-            is_failing = not self._are_rows_known or bool(self.trouble)
+            is_failing = not self._is_listed or bool(self.trouble)
             changed = await self._changes.wait(self._pauses.next() if is_failing else _RESYNC_SECONDS)
             if is_failing or self._mirror.is_outdated or self._is_written(changed):
                 await self.read()
@@ -99,15 +133,16 @@ class KubeletStateReader:
         entries = await self._read_checkpoint()
         if self.trouble != before:
             self._on_trouble()
-        unordered = None if entries is None else _unordered(entries)
-        is_same = entries is not None and unordered == self._last_entries
-        if is_same and self._are_rows_known and not self._mirror.is_outdated:
-            # only a device list was written
-            return
+        unordered = None
+        if entries is not None:
+            unordered = frozenset((a.pod_uid, a.container, a.resource_name, a.device_ids) for a in entries)
+            if unordered == self._last_entries and self._is_listed and not self._mirror.is_outdated:
+                # only a device list was written
+                return
         self._last_entries = unordered
         self._mirror.read_started()
         rows = await self._list_rows()
-        if not self.trouble and self._are_rows_known:
+        if not self.trouble and self._is_listed:
             self._pauses.reset()
         known_conflicts = self._mirror.conflicts
         self._host.do(self._mirror.mirrored(KubeletState(entries, rows), self._host.now()))
@@ -130,12 +165,12 @@ class KubeletStateReader:
         try:
             rows = await list_pod_resources(self._directory.pod_resources)
         except PodResourcesUnavailable as exc:
-            if self._are_rows_known or not self._list_error:
-                socket = str(self._directory.pod_resources)
-                log.warning("kubelet pod resources unreachable; retrying", extra={"socket": socket, "error": str(exc)})
-            self._are_rows_known, self._list_error = False, str(exc)
+            if self._is_listed is not False:
+                extra = {"socket": str(self._directory.pod_resources), "error": str(exc)}
+                log.warning("kubelet pod resources unreachable; retrying", extra=extra)
+            self._is_listed = False
             return None
-        self._are_rows_known, self._list_error = True, ""
+        self._is_listed = True
         return rows
 
     def _log_conflicts(self, known: tuple[Allocation, ...]) -> None:
@@ -147,10 +182,6 @@ class KubeletStateReader:
                     "device_ids": list(allocation.device_ids),
                 }
                 log.error("conflict: the kubelet allocated a device to two pods; omitting this one", extra=extra)
-
-
-def _unordered(entries: Iterable[Allocation]) -> _Entries:
-    return frozenset((a.pod_uid, a.container, a.resource_name, a.device_ids) for a in entries)
 
 
 async def list_pod_resources(socket: Path) -> tuple[PodResourcesRow, ...]:

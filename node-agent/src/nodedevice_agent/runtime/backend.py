@@ -24,9 +24,9 @@ from nodedevice_agent.devicemanager.runtime import (
     Sandbox,
     Validator,
 )
-from nodedevice_agent.devicemanager.snapshot import Snapshot, snapshot
+from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
-from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, read_checkpoint
+from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR, read_checkpoint
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
@@ -58,6 +58,7 @@ class NriBackend:
         on_change: Callable[[], None],
     ) -> None:
         self.events = ContainerEvents(host.manager)
+        self.not_injected = self.events.not_injected
         self._manager = host.manager
         self._host = host
         self._on_change = on_change
@@ -91,10 +92,6 @@ class NriBackend:
 
     def resource_changed(self, resource_name: str) -> None:
         """Nothing to do: the runtime calls when it creates a container."""
-
-    def snapshot(self, resource_name: str) -> Snapshot:
-        """With the containers that run without their devices."""
-        return snapshot(self._manager, resource_name, self.events.not_injected)
 
     def injectable(self, now: Snapshot) -> Injectable | None:
         """Logs each container once that runs without its devices, and each that uses released ones."""

@@ -1,10 +1,14 @@
-"""A StatusSource for tests of NodeDevice: the same status always, and no disk."""
+"""A Publisher for tests of its NodeDevices: the same status always, and no disk."""
 
 from typing import Any
 
+from nodedevice_agent.kube.client import KubeClient
+from nodedevice_agent.kube.nodedevice import Publisher
 
-class FixedStatus:
-    def __init__(self, **numbers: int) -> None:
+
+class FixedStatus(Publisher):
+    def __init__(self, cluster: KubeClient, **numbers: int) -> None:
+        super().__init__(cluster, "n1", "none")
         self.status: dict[str, Any] = {**numbers, "conditions": []}
 
     async def saved(self) -> None:

@@ -14,8 +14,7 @@ from nodedevice_agent.deviceplugin.registration_server import Rejections
 from nodedevice_agent.errors import ApiUnreachable
 from nodedevice_agent.kube import client as kube_client
 from nodedevice_agent.kube import lease
-from nodedevice_agent.kube.client import KubeClient, until_done
-from nodedevice_agent.kube.informer import ObjectInformer
+from nodedevice_agent.kube.client import KubeClient, inform, until_done
 from nodedevice_agent.kube.lease import LeaseKeeper
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodObject
@@ -91,10 +90,10 @@ async def every_request(cluster: KubeClient) -> None:
     """Every part of the agent that retries requests."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(until_done(lambda: cluster.node_uid("n1")))
-        tasks.create_task(ObjectInformer(cluster, PodObject, {}, IgnoredEvents()).run())
+        tasks.create_task(inform(cluster, PodObject, {}, IgnoredEvents()))
         tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Rejections(), AgentHealth()).run())
         for name in ("example.com/a", "example.com/b"):
-            tasks.create_task(NodeDeviceSync(cluster, "n1", name, FixedStatus()).run())
+            tasks.create_task(NodeDeviceSync(FixedStatus(cluster), name).run())
 
 
 async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_it_is_back(

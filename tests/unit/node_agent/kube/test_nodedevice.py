@@ -84,7 +84,7 @@ class FakeCluster:
 
 @asynccontextmanager
 async def published(cluster: FakeCluster) -> AsyncIterator[NodeDeviceSync]:
-    made = NodeDeviceSync(cast(KubeClient, cluster), "n1", GPU, FixedStatus(total=1))
+    made = NodeDeviceSync(FixedStatus(cast(KubeClient, cluster), total=1), GPU)
     running = asyncio.create_task(made.run())
     made.touch()
     try:

@@ -4,8 +4,13 @@ import pytest
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy
 from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS, PluginOptions, Resource
-from nodedevice_agent.kubelet.advertised import advertised, select_preferred
-from nodedevice_agent.kubelet.condition import KubeletRegistration, KubeletRegistrationState, injectable
+from nodedevice_agent.kubelet.advertised import (
+    KubeletRegistration,
+    KubeletRegistrationState,
+    advertised,
+    injectable,
+    select_preferred,
+)
 
 DEVICES = (Device("d0"), Device("d1", healthy=False), Device("d2", numa_nodes=(1,)), Device("d3"))
 

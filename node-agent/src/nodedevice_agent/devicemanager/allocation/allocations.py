@@ -188,3 +188,17 @@ def by_numa(device_ids: Iterable[str], numa_nodes: Mapping[str, tuple[int, ...]]
         for node in numa_nodes.get(device_id) or (NO_NUMA_NODE,):
             nodes.setdefault(node, []).append(device_id)
     return {node: tuple(nodes[node]) for node in sorted(nodes)}
+
+
+def each_device_once(allocations: Iterable[Allocation]) -> tuple[tuple[Allocation, ...], tuple[Allocation, ...]]:
+    """The allocations of which each device belongs to one pod, the first that has it; and those left out for that."""
+    holders: dict[tuple[str, str], str] = {}
+    kept, conflicts = [], []
+    for allocation in allocations:
+        keys = [(allocation.resource_name, device_id) for device_id in allocation.device_ids]
+        if any(holders.get(key, allocation.pod_uid) != allocation.pod_uid for key in keys):
+            conflicts.append(allocation)
+            continue
+        holders.update(dict.fromkeys(keys, allocation.pod_uid))
+        kept.append(allocation)
+    return tuple(kept), tuple(conflicts)

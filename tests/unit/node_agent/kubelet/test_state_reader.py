@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from nodedevice_agent.checkpoint import files
 from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint, CheckpointCorrupt
-from nodedevice_agent.kubelet.directory import CHECKPOINT, endpoint_name, read_checkpoint
+from nodedevice_agent.kubelet.backend import endpoint_name
+from nodedevice_agent.kubelet.state_reader import CHECKPOINT, read_checkpoint
 
 GOOD = (
     '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"nvidia.com/gpu":["GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0"]}},'

@@ -77,11 +77,8 @@ class DeviceManager:
 
     def connected(self, resource_name: str, endpoint: int, options: PluginOptions, now: float) -> list[Effect]:
         """A plugin registered and returned its options. Calls go to the newest connection of a resource."""
-        resource = self.resources.get(resource_name)
-        is_new = resource is None
-        if resource is None:
-            resource = self.resources[resource_name] = self._new_resource(resource_name)
-        resource.connect(endpoint, options)
+        is_new = resource_name not in self.resources
+        self._resource(resource_name).connect(endpoint, options)
         effects: list[Effect] = [Publish(resource_name)]
         if is_new:
             effects += [SaveCheckpoint(durable=False), *self._reconsider({resource_name}, now)]
@@ -262,15 +259,16 @@ class DeviceManager:
         allocations = tuple(allocations)
         names = dict.fromkeys(registered) | dict.fromkeys(a.resource_name for a in allocations)
         for name in names:
-            if name not in self.resources:
-                self.resources[name] = self._new_resource(name)
             # Also one whose plugin registered while the API was read: it may not have listed yet, or may register once more.
-            self.resources[name].restored(now, settles_at=now + SETTLE_SECONDS)
+            self._resource(name).restored(now, settles_at=now + SETTLE_SECONDS)
         for allocation in allocations:
             self.book.add(allocation)
 
-    def _new_resource(self, name: str) -> Resource:
-        return Resource(name, are_cordons_synced=not self._waits_for_cordons, flapping=self._flapping)
+    def _resource(self, name: str) -> Resource:
+        if name not in self.resources:
+            are_cordons_synced = not self._waits_for_cordons
+            self.resources[name] = Resource(name, are_cordons_synced=are_cordons_synced, flapping=self._flapping)
+        return self.resources[name]
 
     def _pending_calls(self, now: float) -> list[Effect]:
         """Calls about held devices: Allocate where its response was lost, and PreStartContainer."""

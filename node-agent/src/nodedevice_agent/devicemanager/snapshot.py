@@ -132,12 +132,7 @@ def snapshot(
         devices=tuple(_view(resource, device_id) for device_id in named),
         unhealthy=tuple(_view(resource, device_id) for device_id in unhealthy[:MAX_UNHEALTHY_NAMED]),
         held=tuple(
-            AllocationView(
-                a,
-                manager.pod(a.pod_uid),
-                a.pod_uid in ended,
-                not_injected(a.pod_uid, a.container, resource_name),
-            )
+            AllocationView(a, manager.pod(a.pod_uid), a.pod_uid in ended, not_injected(*a.key))
             for a in (manager.book.of_resource(resource_name) if holders else ())
         ),
         pending=tuple(

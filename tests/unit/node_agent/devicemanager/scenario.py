@@ -5,7 +5,7 @@ Answers of plugins are events too: the test gives them, in the order it wants, o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
 from nodedevice_agent.devicemanager.allocation.container_edits import (
@@ -81,6 +81,21 @@ class Scenario:
         self.now = 1000.0
         self.manager = DeviceManager(self.now, checkpoint, **options)
         self.effects: list[Effect] = []
+
+    @classmethod
+    def with_plugin(
+        cls,
+        devices: int | Sequence[str | Device],
+        nics: Sequence[str] = (),
+        options: PluginOptions | None = None,
+        **more: Any,
+    ) -> Self:
+        """With a plugin of so many GPUs or of these, and one of network cards if there are any. more: for the manager."""
+        scenario = cls(**more)
+        scenario.plugin(device_ids(devices) if isinstance(devices, int) else devices, options=options)
+        if nics:
+            scenario.plugin(nics, NIC, 2)
+        return scenario
 
     def happens(self, event: str, *args: Any) -> list[Effect]:
         """Any event of the manager by its name, now."""

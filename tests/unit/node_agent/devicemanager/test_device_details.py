@@ -24,8 +24,7 @@ def healthy_condition(scenario: Scenario) -> dict[str, str]:
 
 
 def test_attributes_and_reasons_of_devices() -> None:
-    scenario = Scenario()
-    scenario.plugin([WELL, BROKEN])
+    scenario = Scenario.with_plugin([WELL, BROKEN])
     devices = shown(scenario)["devices"]
     assert isinstance(devices, list)
     first, second = devices
@@ -36,8 +35,7 @@ def test_attributes_and_reasons_of_devices() -> None:
 
 
 def test_the_managers_own_reason_comes_before_the_plugins() -> None:
-    scenario = Scenario()
-    scenario.plugin([BROKEN])
+    scenario = Scenario.with_plugin([BROKEN])
     scenario.disconnect()
     (device,) = scenario.snapshot().devices
     assert device.reason == "EndpointStopped"
@@ -56,7 +54,6 @@ def test_the_plugins_message_is_in_the_condition() -> None:
 
 
 def test_a_message_that_changes_is_published() -> None:
-    scenario = Scenario()
-    scenario.plugin([BROKEN])
+    scenario = Scenario.with_plugin([BROKEN])
     assert scenario.lists([BROKEN]) == []
     assert scenario.lists([Device("b", False, (), "Xid48", "another")])

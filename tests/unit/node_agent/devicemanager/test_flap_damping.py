@@ -116,16 +116,14 @@ class TestInTheManager:
             scenario.lists([Device("d0", health), "d1"])
 
     def test_the_first_failure_and_recovery_take_effect_at_once(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"])
         self.flap(scenario, SICK)
         assert scenario.snapshot().available == 1
         self.flap(scenario, WELL)
         assert scenario.snapshot().available == 2
 
     def test_a_flapping_device_counts_as_unhealthy_whatever_is_reported(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"])
         for healths in ((SICK, WELL, SICK), (WELL,)):
             self.flap(scenario, *healths)
             seen = scenario.snapshot()
@@ -136,8 +134,7 @@ class TestInTheManager:
         assert calls(scenario.see(pod("p", gpu=1)))[0].device_ids == ("d1",)
 
     def test_it_is_allocated_again_after_damping(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL, SICK, WELL)
         scenario.run(pod("p", gpu=2))
         assert scenario.reasons() == {"p": "NotEnoughDevices"}
@@ -148,8 +145,7 @@ class TestInTheManager:
         assert scenario.snapshot().healthy == 2
 
     def test_an_unhealthy_device_is_just_unhealthy_after_damping(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL, SICK)
         scenario.passes(10)
         assert scenario.snapshot().devices[0].reason == "ReportedUnhealthy"
@@ -165,24 +161,21 @@ class TestInTheManager:
         assert scenario.snapshot().available == 2
 
     def test_a_disconnected_plugin_is_reported_before_flapping(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL, SICK)
         scenario.disconnect()
         assert {view.reason for view in scenario.snapshot().devices} == {"EndpointStopped"}
         assert scenario.snapshot().healthy == 0
 
     def test_a_held_device_stays_with_its_pod(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"])
         scenario.run(pod("p", gpu=1))
         self.flap(scenario, SICK, WELL, SICK, WELL)
         seen = scenario.snapshot()
         assert (scenario.held(), seen.allocated, seen.available, seen.healthy) == ({"p/main": ("d0",)}, 1, 1, 1)
 
     def test_a_device_that_starts_flapping_during_its_allocation_is_not_used(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL)
         (call,) = calls(scenario.see(pod("p", gpu=1)))
         self.flap(scenario, SICK, WELL)

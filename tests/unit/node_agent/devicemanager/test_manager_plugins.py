@@ -47,13 +47,11 @@ class TestRegistration:
         ],
     )
     def test_numbers_of_a_list(self, devices: list[str | Device], expected: tuple[int, int, int]) -> None:
-        scenario = Scenario()
-        scenario.plugin(devices)
+        scenario = Scenario.with_plugin(devices)
         assert numbers(scenario) == expected
 
     def test_each_list_replaces_the_one_before(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1", Device("d2", healthy=False)])
+        scenario = Scenario.with_plugin(["d0", "d1", Device("d2", healthy=False)])
         seen = []
         lists: list[list[str | Device]] = [["d0", "d1"], [Device("d0", healthy=False), "d1"], ["d1"], []]
         for devices in lists:
@@ -63,8 +61,7 @@ class TestRegistration:
 
     @pytest.mark.kubelet("behaviour 18")
     def test_the_same_list_again_changes_nothing(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         assert scenario.lists(device_ids(2)) == []
         assert scenario.lists(reversed(device_ids(2))) == []
 
@@ -79,9 +76,7 @@ class TestRegistration:
 
     @pytest.mark.kubelet("scenario 10")
     def test_resources_are_independent(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(3))
-        scenario.plugin(["d0"], NIC, 2)
+        scenario = Scenario.with_plugin(3, nics=["d0"])
         scenario.disconnect(NIC, 2)
         assert (numbers(scenario), numbers(scenario, NIC)) == ((3, 3, 3), (1, 0, 0))
 
@@ -102,8 +97,7 @@ class TestRegistration:
 
 class TestSecondRegistration:
     def test_the_old_list_stays_until_the_new_plugin_lists(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.connect(endpoint=2)
         assert numbers(scenario) == (2, 2, 2)
         scenario.lists(["d9"], endpoint=2)
@@ -111,8 +105,7 @@ class TestSecondRegistration:
 
     @pytest.mark.kubelet("scenario 4")
     def test_calls_go_to_the_newest_connection(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.plugin(device_ids(2), endpoint=2, options=WITH_PREFERENCES)
         (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
         (call,) = calls(scenario.prefer(query))
@@ -120,8 +113,7 @@ class TestSecondRegistration:
 
     @pytest.mark.kubelet("behaviour 13", "weak spot 7")
     def test_the_end_of_an_old_connection_changes_nothing(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.plugin(device_ids(2), endpoint=2)
         assert scenario.disconnect(endpoint=1) == []
         assert numbers(scenario) == (2, 2, 2)
@@ -129,15 +121,13 @@ class TestSecondRegistration:
 
     @pytest.mark.kubelet("behaviour 12")
     def test_an_old_connection_no_longer_changes_the_list(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.plugin(device_ids(2), endpoint=2)
         assert scenario.lists([], endpoint=1) == []
         assert numbers(scenario) == (2, 2, 2)
 
     def test_an_older_connection_takes_over_when_the_newest_ends(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.plugin(["d9"], endpoint=2, options=WITH_PREFERENCES)
         effects = scenario.disconnect(endpoint=2)
         assert published(effects) == {GPU}
@@ -146,23 +136,20 @@ class TestSecondRegistration:
         assert call.endpoint == 1
 
     def test_a_new_plugin_that_disconnects_before_it_lists_changes_nothing(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.connect(endpoint=2)
         scenario.disconnect(endpoint=2)
         assert numbers(scenario) == (2, 2, 2)
 
     def test_the_current_list_at_the_disconnect_is_kept(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["old"])
+        scenario = Scenario.with_plugin(["old"])
         scenario.plugin(["new-1", "new-2"], endpoint=2)
         scenario.disconnect(endpoint=2)
         scenario.disconnect(endpoint=1)
         assert [device.id for device in scenario.snapshot().devices] == ["old"]
 
     def test_held_devices_stay_with_their_pods(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.run(pod("p", gpu=1))
         scenario.plugin(device_ids(2), endpoint=2)
         scenario.disconnect(endpoint=1)
@@ -173,16 +160,14 @@ class TestSecondRegistration:
 class TestStop:
     @pytest.mark.kubelet("behaviour 14", "scenario 13", "scenario 40", "scenario 100")
     def test_all_devices_of_a_stopped_plugin_are_unhealthy_and_counted(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         effects = scenario.disconnect()
         assert (published(effects), is_saved(effects, durable=False)) == ({GPU}, True)
         assert (numbers(scenario), scenario.snapshot().state) == ((2, 0, 0), EndpointState.STOPPED)
 
     @pytest.mark.kubelet("behaviour 16", "scenario 12")
     def test_pods_are_pending_while_it_is_stopped_and_served_when_it_is_back(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.disconnect()
         assert calls(scenario.see(pod("p", gpu=1))) == []
         assert scenario.reasons() == {"p": "EndpointStopped"}
@@ -191,8 +176,7 @@ class TestStop:
 
     @pytest.mark.kubelet("behaviour 23", "scenario 11", "scenario 101")
     def test_grace_ends_after_five_minutes_as_an_event(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.disconnect()
         assert scenario.manager.next_deadline() == scenario.now + GRACE_SECONDS
         assert scenario.passes(GRACE_SECONDS - 1) == []
@@ -205,8 +189,7 @@ class TestStop:
 
     @pytest.mark.kubelet("scenario 40")
     def test_a_gone_resource_is_in_the_checkpoint_only_while_a_device_is_held(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.run(pod("p", gpu=1))
         scenario.disconnect()
         scenario.passes(GRACE_SECONDS)
@@ -216,8 +199,7 @@ class TestStop:
         assert set(scenario.manager.checkpoint().registered) == set()
 
     def test_a_plugin_that_is_back_in_time_ends_the_grace_period(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.disconnect()
         scenario.passes(GRACE_SECONDS - 1)
         scenario.plugin(["d0"], endpoint=2)
@@ -225,8 +207,7 @@ class TestStop:
         assert numbers(scenario) == (1, 1, 1)
 
     def test_a_gone_plugin_may_register_again(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.disconnect()
         scenario.passes(GRACE_SECONDS)
         scenario.connect(endpoint=2)
@@ -237,8 +218,7 @@ class TestStop:
 
     @pytest.mark.kubelet("weak spot 27")
     def test_a_connected_plugin_without_a_list_counts_nothing_as_healthy(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.disconnect()
         scenario.connect(endpoint=2)
         assert numbers(scenario) == (1, 0, 0)
@@ -248,8 +228,7 @@ class TestStop:
 
 class TestCordons:
     def test_a_free_device_leaves_at_once_and_a_held_one_with_its_pod(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(3))
+        scenario = Scenario.with_plugin(3)
         scenario.run(pod("p", gpu=1))
         assert published(scenario.happens("cordoned", GPU, ["d0", "d1"])) == {GPU}
         seen = scenario.snapshot()
@@ -259,8 +238,7 @@ class TestCordons:
         assert (seen.cordoned, seen.allocated, seen.available) == (2, 0, 1)
 
     def test_the_star_cordons_everything(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(3))
+        scenario = Scenario.with_plugin(3)
         scenario.run(pod("p", gpu=1))
         scenario.happens("cordoned", GPU, ["*"])
         seen = scenario.snapshot()
@@ -271,38 +249,33 @@ class TestCordons:
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
     def test_a_removed_cordon_serves_pending_pods(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.happens("cordoned", GPU, ["d0"])
         scenario.see(pod("p", gpu=1))
         scenario.answer_all(scenario.happens("cordoned", GPU, []))
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_the_same_cordons_again_change_nothing(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         assert scenario.happens("cordoned", GPU, []) == []
         scenario.happens("cordoned", GPU, ["d0"])
         assert scenario.happens("cordoned", GPU, ["d0"]) == []
 
     def test_cordons_of_unknown_devices_and_resources_are_harmless(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.happens("cordoned", GPU, ["ghost"])
         assert scenario.happens("cordoned", NIC, ["d0"]) == []
         assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (0, 1)
 
     def test_they_survive_the_plugins_restart(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.happens("cordoned", GPU, ["d0"])
         scenario.disconnect()
         scenario.plugin(["d0"], endpoint=2)
         assert (scenario.snapshot().cordoned, scenario.snapshot().available) == (1, 0)
 
     def test_nothing_is_allocated_before_they_are_synced(self) -> None:
-        scenario = Scenario(waits_for_cordons=True)
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"], waits_for_cordons=True)
         assert calls(scenario.see(pod("p", gpu=1))) == []
         assert scenario.reasons() == {"p": "CordonsNotSynced"}
         (call,) = calls(scenario.happens("cordoned", GPU, ["d0"]))
@@ -314,8 +287,7 @@ class TestCordonAll:
 
     @pytest.mark.parametrize("cordons", [["*"], ["all"], ["*", "all"], ["all", "d0"]], ids=",".join)
     def test_cordon_every_device_until_removed(self, cordons: list[str]) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0", "d1"])
+        scenario = Scenario.with_plugin(["d0", "d1"])
         scenario.happens("cordoned", GPU, cordons)
         seen = scenario.snapshot()
         assert (seen.total, seen.healthy, seen.cordoned, seen.available) == (2, 2, 2, 0)
@@ -324,14 +296,12 @@ class TestCordonAll:
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_the_same_again_changes_nothing(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         assert scenario.happens("cordoned", GPU, ["all"]) != []
         assert scenario.happens("cordoned", GPU, ["all"]) == []
 
     def test_a_device_of_that_name_is_cordoned_with_all_the_others(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([Device("all"), Device("d0")])
+        scenario = Scenario.with_plugin([Device("all"), Device("d0")])
         scenario.happens("cordoned", GPU, ["d0"])
         assert scenario.snapshot().available == 1
         scenario.happens("cordoned", GPU, ["all"])

@@ -1,7 +1,5 @@
 """Pods arrive, are served, and end; and events during a plugin call."""
 
-from typing import Any
-
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
@@ -20,12 +18,6 @@ from tests.unit.node_agent.devicemanager.scenario import (
 )
 
 
-def with_plugin(count: int = 2, **options: Any) -> Scenario:
-    scenario = Scenario(**options)
-    scenario.plugin(device_ids(count))
-    return scenario
-
-
 def asked(scenario: Scenario, uid: str = "p", gpu: int = 1) -> CallAllocate:
     """A pod arrives; the call that is made for it."""
     (call,) = calls(scenario.see(pod(uid, gpu=gpu)))
@@ -35,32 +27,31 @@ def asked(scenario: Scenario, uid: str = "p", gpu: int = 1) -> CallAllocate:
 class TestServed:
     @pytest.mark.kubelet("behaviour 50")
     def test_a_pod_is_saved_durably_before_anything_is_published(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         effects = scenario.answer(asked(scenario))
         assert effects == [SaveCheckpoint(durable=True), Publish(GPU)]
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_the_response_is_kept_unchanged(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         scenario.answer(asked(scenario), b"\x0a\x00anything")
         (kept,) = scenario.manager.book
         assert kept.response == b"\x0a\x00anything"
 
     def test_numa_nodes_are_those_at_the_time_of_the_response(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([Device("d0", numa_nodes=(1,)), Device("d1", numa_nodes=(0, 1))])
+        scenario = Scenario.with_plugin([Device("d0", numa_nodes=(1,)), Device("d1", numa_nodes=(0, 1))])
         scenario.run(pod("p", gpu=2))
         (kept,) = scenario.manager.book
         assert kept.ids_by_numa == {0: ("d1",), 1: ("d0", "d1")}
 
     def test_the_same_pod_again_changes_nothing(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         scenario.run(pod("p", gpu=1))
         assert scenario.see(pod("p", gpu=1)) == []
 
     @pytest.mark.kubelet("weak spot 3")
     def test_other_pods_are_served_during_a_call(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         hanging = asked(scenario)
         scenario.run(pod("q", gpu=1))
         assert scenario.held() == {"q/main": ("d1",)}
@@ -68,7 +59,7 @@ class TestServed:
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
     def test_a_pod_in_progress_is_no_longer_pending(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         scenario.run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
         (call,) = calls(effects := scenario.gone("p"))
@@ -77,7 +68,7 @@ class TestServed:
         assert scenario.reasons() == {"q": "AllocateFailed"}
 
     def test_a_device_in_flight_still_counts_as_available(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call = asked(scenario)
         assert (scenario.snapshot().allocated, scenario.snapshot().available) == (0, 2)
         scenario.answer(call)
@@ -94,7 +85,7 @@ class TestDuringACall:
         ],
     )
     def test_another_device_is_chosen(self, devices: list[str | Device]) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call = asked(scenario)
         scenario.lists(devices)
         (again,) = calls(scenario.answer(call))
@@ -103,14 +94,14 @@ class TestDuringACall:
         assert scenario.held() == {"p/main": ("d1",)}
 
     def test_a_device_that_was_cordoned_meanwhile_is_not_allocated(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call = asked(scenario)
         scenario.happens("cordoned", GPU, ["d0"])
         (again,) = calls(scenario.answer(call))
         assert again.device_ids == ("d1",)
 
     def test_a_device_that_was_removed_and_listed_again_is_allocated(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call = asked(scenario)
         scenario.lists(["d1"])
         scenario.lists(["d0", "d1"])
@@ -118,8 +109,7 @@ class TestDuringACall:
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_an_allocated_device_is_checked_again_until_the_pod_has_all(self) -> None:
-        scenario = with_plugin()
-        scenario.plugin(["n0"], NIC, 2)
+        scenario = Scenario.with_plugin(2, nics=["n0"])
         (first,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
         (second,) = calls(scenario.answer(first))
         scenario.lists(["d1"])
@@ -128,7 +118,7 @@ class TestDuringACall:
 
     @pytest.mark.kubelet("weak spot 25")
     def test_the_pod_is_pending_when_no_other_device_is_left(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         call = asked(scenario)
         scenario.lists([])
         assert calls(scenario.answer(call)) == []
@@ -137,14 +127,14 @@ class TestDuringACall:
 
     @pytest.mark.kubelet("behaviour 48")
     def test_the_plugin_disconnects(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call = asked(scenario)
         scenario.disconnect()
         assert calls(scenario.answer(call)) == []
         assert (scenario.held(), scenario.reasons()) == ({}, {"p": "EndpointStopped"})
 
     def test_the_pod_ends_and_its_device_is_allocated_to_the_next(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         call = asked(scenario)
         scenario.see(pod("q", gpu=1))
         (for_q,) = calls(scenario.gone("p"))
@@ -155,7 +145,7 @@ class TestDuringACall:
         assert scenario.held() == {"q/main": ("d0",)}
 
     def test_an_unexpected_response_is_ignored(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call = asked(scenario)
         scenario.answer(call)
         assert scenario.answer(call) == []
@@ -163,14 +153,14 @@ class TestDuringACall:
         assert scenario.happens("preferred", 4711, ()) == []
 
     def test_a_pod_that_is_terminating_keeps_its_call(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call = asked(scenario)
         assert calls(scenario.see(pod("p", gpu=1, is_terminating=True))) == []
         scenario.answer(call)
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_nothing_else_is_chosen_for_a_terminating_pod(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call = asked(scenario)
         scenario.see(pod("p", gpu=1, is_terminating=True))
         scenario.lists(["d1"])
@@ -181,7 +171,7 @@ class TestDuringACall:
 class TestAllocateFails:
     @pytest.mark.kubelet("behaviour 53")
     def test_backoff_grows_to_a_minute(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         call, pauses = asked(scenario), []
         for _ in range(9):
             began = scenario.now
@@ -193,13 +183,13 @@ class TestAllocateFails:
         assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
     def test_the_pending_message_has_the_plugins_error(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         assert published(scenario.fail(asked(scenario), "out of order")) == {GPU}
         (pending,) = scenario.manager.pending(GPU)
         assert (pending.reason, pending.message, pending.attempts) == ("AllocateFailed", "out of order", 1)
 
     def test_success_resets_the_backoff(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         scenario.fail(asked(scenario))
         (again,) = calls(scenario.passes(1))
         assert published(scenario.answer(again)) == {GPU}
@@ -207,13 +197,13 @@ class TestAllocateFails:
         assert scenario.manager.next_deadline() is None
 
     def test_a_change_of_the_resource_does_not_shorten_the_backoff(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         scenario.fail(asked(scenario))
         assert calls(scenario.lists(device_ids(3))) == []
         assert len(calls(scenario.passes(1))) == 1
 
     def test_other_pods_are_served_during_the_backoff(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         failing = asked(scenario)
         scenario.see(pod("q", gpu=1))
         scenario.answer_all(scenario.fail(failing))
@@ -222,7 +212,7 @@ class TestAllocateFails:
         assert scenario.reasons() == {"p": "NotEnoughDevices"}
 
     def test_a_terminating_pod_is_not_retried_and_has_no_deadline(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         scenario.fail(asked(scenario))
         assert published(scenario.see(pod("p", gpu=1, is_terminating=True))) == {GPU}
         assert scenario.manager.next_deadline() is None
@@ -230,7 +220,7 @@ class TestAllocateFails:
         assert scenario.reasons() == {}
 
     def test_a_pod_that_ended_is_not_retried(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         scenario.fail(asked(scenario))
         assert published(scenario.gone("p")) == {GPU}
         assert scenario.passes(60) == []
@@ -240,7 +230,7 @@ class TestEnd:
     @pytest.mark.kubelet("behaviour 66", "weak spot 17")
     @pytest.mark.parametrize("how", ["over", "gone", "not in a complete list"])
     def test_devices_are_free_at_once_and_that_is_saved(self, how: str) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         scenario.run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
         if how == "over":
@@ -255,32 +245,31 @@ class TestEnd:
         assert scenario.held() == {"q/main": ("d0",)}
 
     def test_a_terminating_pod_keeps_its_devices(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         scenario.run(pod("p", gpu=1))
         scenario.see(pod("p", gpu=1, is_terminating=True))
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_a_pod_that_was_terminating_when_first_seen_gets_nothing(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         assert calls(scenario.see(pod("p", gpu=1, is_terminating=True))) == []
         assert calls(scenario.lists(device_ids(3))) == []
         assert scenario.reasons() == {}
 
     @pytest.mark.kubelet("behaviour 70", "scenario 88")
     def test_a_pod_that_had_ended_when_first_seen_gets_nothing(self) -> None:
-        scenario = with_plugin()
+        scenario = Scenario.with_plugin(2)
         assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
 
     def test_the_end_of_a_pod_frees_all_its_resources(self) -> None:
-        scenario = with_plugin()
-        scenario.plugin(["n0"], NIC, 2)
+        scenario = Scenario.with_plugin(2, nics=["n0"])
         scenario.run(pod("p", container("a", gpu=1, nic=1)))
         assert published(scenario.gone("p")) == {GPU, NIC}
         assert (scenario.held(), scenario.held(NIC)) == ({}, {})
 
     @pytest.mark.kubelet("weak spot 23")
     def test_a_held_device_that_is_no_longer_listed_counts_until_the_end(self) -> None:
-        scenario = with_plugin(2)
+        scenario = Scenario.with_plugin(2)
         scenario.run(pod("p", gpu=1))
         scenario.lists(["d1"])
         seen = scenario.snapshot()
@@ -290,7 +279,7 @@ class TestEnd:
 
     @pytest.mark.kubelet("behaviour 40", "scenario 97")
     def test_an_unhealthy_held_device_keeps_its_pod(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         scenario.run(pod("p", gpu=1))
         scenario.lists([Device("d0", healthy=False)])
         seen = scenario.snapshot()
@@ -302,7 +291,7 @@ class TestReleasing:
     """With a runtime that reports the end of containers, the end of the pod in the API is not enough."""
 
     def test_devices_are_free_only_when_the_runtime_reports_the_end(self) -> None:
-        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
         scenario.gone("p")
@@ -315,14 +304,14 @@ class TestReleasing:
         assert (scenario.held(), scenario.snapshot().releasing) == ({"q/main": ("d0",)}, 0)
 
     def test_the_end_of_containers_of_a_running_pod_frees_nothing(self) -> None:
-        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
         assert scenario.happens("containers_ended", "p") == []
         assert scenario.happens("containers_ended", "stranger") == []
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_a_repeated_report_is_published_once(self) -> None:
-        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
         assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
         scenario.now += RELEASING_SETTLE_SECONDS / 2
@@ -332,14 +321,14 @@ class TestReleasing:
 
     def test_containers_that_end_with_their_pod_are_published_once(self) -> None:
         """The API often reports the end slightly earlier than the runtime: the state in between is not published."""
-        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1))
         assert published(scenario.gone("p")) == set()
         assert published(scenario.happens("containers_ended", "p")) == {GPU}
 
     def test_a_pod_that_requests_them_is_published_at_once(self) -> None:
         """The released devices become reserved: the Node's number does not change."""
-        scenario = with_plugin(2, waits_for_runtime=True)
+        scenario = Scenario.with_plugin(2, waits_for_runtime=True)
         scenario.run(pod("p", gpu=2))
         scenario.gone("p")
         assert published(scenario.see(pod("q", gpu=2))) == {GPU}
@@ -349,7 +338,7 @@ class TestReleasing:
         assert scenario.snapshot().reserved == 0
 
     def test_so_is_one_that_is_pending_for_another_resource(self) -> None:
-        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
         scenario.plugin([], NIC)
         scenario.run(pod("p", gpu=1))
         scenario.gone("p")
@@ -357,12 +346,12 @@ class TestReleasing:
         assert published(scenario.gone("q")) >= {GPU}
 
     def test_two_that_end_together_are_published_together(self) -> None:
-        scenario = with_plugin(2, waits_for_runtime=True)
+        scenario = Scenario.with_plugin(2, waits_for_runtime=True)
         scenario.run(pod("p", gpu=1), pod("q", gpu=1))
         assert scenario.gone("p") + scenario.gone("q") == []
         assert scenario.passes(RELEASING_SETTLE_SECONDS) == [Publish(GPU)]
 
     def test_a_pod_without_devices_releases_nothing(self) -> None:
-        scenario = with_plugin(1, waits_for_runtime=True)
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
         scenario.see(pod("p"))
         assert scenario.gone("p") == []

@@ -25,8 +25,7 @@ SETTLE_SECONDS = 10
 
 
 def restarted_with_one_pod(**options: Any) -> Scenario:
-    before = Scenario()
-    before.plugin(device_ids(3))
+    before = Scenario.with_plugin(3)
     before.run(pod("p", gpu=1))
     return before.restarted(**options)
 
@@ -58,8 +57,7 @@ class TestFromCheckpoint:
         assert (seen.total, seen.allocated, seen.healthy) == (1, 1, 0)
 
     def test_an_empty_list_after_a_restart_is_published(self) -> None:
-        before = Scenario()
-        before.plugin([])
+        before = Scenario.with_plugin([])
         scenario = before.restarted()
         assert published(scenario.plugin([])) == {GPU}
 
@@ -103,8 +101,7 @@ class TestFromCheckpoint:
 
     @pytest.mark.kubelet("behaviour 38", "scenario 93")
     def test_a_pending_pod_is_pending_again(self) -> None:
-        before = Scenario()
-        before.plugin(["d0"])
+        before = Scenario.with_plugin(["d0"])
         before.run(pod("p", gpu=1), pod("q", gpu=1))
         scenario = before.restarted()
         scenario.plugin(["d0"])
@@ -135,9 +132,7 @@ class TestFromCheckpoint:
         assert scenario.held() == {}
 
     def test_a_restart_without_events_gives_an_equal_checkpoint(self) -> None:
-        before = Scenario()
-        before.plugin(device_ids(3))
-        before.plugin(["n0"], NIC, 2)
+        before = Scenario.with_plugin(3, nics=["n0"])
         before.run(pod("p", gpu=1), pod("q", gpu=1, nic=1))
         after = before.restarted()
         assert after.manager.checkpoint().allocations == before.manager.checkpoint().allocations
@@ -336,8 +331,7 @@ class TestReconnect:
         assert not is_settling(scenario.manager, GPU)
 
     def test_also_after_a_lost_checkpoint(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.plugin(["a", "b"])
+        scenario = Scenario.with_plugin(["a", "b"], is_recovering=True)
         scenario.happens("recovered", Checkpoint(registered={GPU: ()}))
         assert not is_settling(scenario.manager, GPU)
         scenario.disconnect()

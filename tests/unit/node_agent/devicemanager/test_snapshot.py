@@ -15,8 +15,7 @@ def test_an_unknown_resource_is_an_error() -> None:
 
 @pytest.mark.kubelet("behaviour 19")
 def test_numbers_of_devices_in_every_state() -> None:
-    scenario = Scenario(waits_for_runtime=True)
-    scenario.plugin([*device_ids(6), Device("sick", healthy=False)])
+    scenario = Scenario.with_plugin([*device_ids(6), Device("sick", healthy=False)], waits_for_runtime=True)
     scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=1))
     scenario.gone("q")
     scenario.happens("cordoned", GPU, ["d2", "d3"])
@@ -59,8 +58,7 @@ def test_numbers_of_devices_in_every_state() -> None:
     ],
 )
 def test_releasing_devices_that_are_reserved(comes: list[Pod], reserved: int) -> None:
-    scenario = Scenario(waits_for_runtime=True)
-    scenario.plugin(device_ids(6))
+    scenario = Scenario.with_plugin(6, waits_for_runtime=True)
     scenario.run(pod("stays", gpu=2), pod("p", gpu=3))
     scenario.gone("p")
     scenario.run(*comes)
@@ -72,8 +70,7 @@ def test_releasing_devices_that_are_reserved(comes: list[Pod], reserved: int) ->
 
 
 def test_devices_that_will_not_be_free_are_not_reserved() -> None:
-    scenario = Scenario(waits_for_runtime=True)
-    scenario.plugin(device_ids(3))
+    scenario = Scenario.with_plugin(3, waits_for_runtime=True)
     scenario.run(pod("p", gpu=3))
     scenario.gone("p")
     scenario.run(pod("next", gpu=3))
@@ -85,8 +82,7 @@ def test_devices_that_will_not_be_free_are_not_reserved() -> None:
 
 @pytest.mark.kubelet("behaviour 69", "weak spot 12")
 def test_reason_of_the_devices_of_a_stopped_plugin() -> None:
-    scenario = Scenario()
-    scenario.plugin([Device("d0", numa_nodes=(1,))])
+    scenario = Scenario.with_plugin([Device("d0", numa_nodes=(1,))])
     scenario.disconnect()
     (view,) = scenario.snapshot().devices
     assert (view.healthy, view.present, view.reason, view.numa_nodes) == (False, True, "EndpointStopped", (1,))
@@ -101,8 +97,7 @@ def test_reason_of_the_devices_of_a_stopped_plugin() -> None:
     ],
 )
 def test_all_or_only_noteworthy_devices_are_shown(count: int, named: int) -> None:
-    scenario = Scenario()
-    scenario.plugin([Device(f"d{index:06}") for index in range(count)])
+    scenario = Scenario.with_plugin([Device(f"d{index:06}") for index in range(count)])
     scenario.run(pod("p", gpu=2))
     scenario.lists([Device(f"d{index:06}", healthy=index != 5) for index in range(1, count)])
     scenario.happens("cordoned", GPU, ["d000007"])
@@ -114,8 +109,7 @@ def test_all_or_only_noteworthy_devices_are_shown(count: int, named: int) -> Non
 
 
 def test_reading_changes_nothing() -> None:
-    scenario = Scenario()
-    scenario.plugin(device_ids(2))
+    scenario = Scenario.with_plugin(2)
     scenario.run(pod("p", gpu=1), pod("q", gpu=2))
     first = scenario.snapshot()
     scenario.manager.checkpoint()

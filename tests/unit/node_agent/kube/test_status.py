@@ -107,8 +107,7 @@ class TestStaticPods:
     """The runtime knows them by another UID than the API, and readers of the status use the API."""
 
     def test_are_shown_by_the_uid_of_the_api_and_sorted_by_it(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         scenario.run(pod("aaa", gpu=1, api_uid="zzz"), pod("mmm", gpu=1), pod("bbb", gpu=1, api_uid="yyy"))
         shown = status(scenario)
         assert [a["podUID"] for a in shown["allocations"]] == ["mmm", "zzz"]
@@ -123,8 +122,7 @@ def _of(uids: list[str]) -> DevicesNotInjected:
 
 class TestDevicesNotInjected:
     def test_not_injected_marks_allocations_and_waiting_containers(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(1))
+        scenario = Scenario.with_plugin(1)
         scenario.run(pod("p", gpu=1), pod("q", gpu=1))
         none: list[str] = []
         for uids in (none, ["p"], ["q"], ["p", "q"]):
@@ -137,8 +135,7 @@ class TestDevicesNotInjected:
 
 class TestSince:
     def test_equal_state_gives_an_equal_status(self) -> None:
-        scenario = Scenario(waits_for_runtime=True)
-        scenario.plugin([*device_ids(4), Device("sick", healthy=False)])
+        scenario = Scenario.with_plugin([*device_ids(4), Device("sick", healthy=False)], waits_for_runtime=True)
         scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=9))
         scenario.gone("q")
         scenario.happens("cordoned", GPU, ["d1"])
@@ -146,8 +143,7 @@ class TestSince:
         assert status(scenario, first, TUESDAY) == first
 
     def test_a_restart_gives_an_equal_status(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(4))
+        scenario = Scenario.with_plugin(4)
         pods = [pod("p", gpu=1), pod("q", gpu=9)]
         scenario.run(*pods)
         first = status(scenario)
@@ -157,16 +153,14 @@ class TestSince:
         assert status(again, first, TUESDAY) == first
 
     def test_of_a_device_moves_with_its_health_alone(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2))
+        scenario = Scenario.with_plugin(2)
         first = status(scenario)
         scenario.lists(["d0", Device("d1", healthy=False)])
         second = status(scenario, first, TUESDAY)
         assert [d["since"] for d in second["devices"]] == [MONDAY, TUESDAY]
 
     def test_the_time_of_a_cordon_stays_until_it_is_set_again(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.happens("cordoned", GPU, ["d0"])
         first = status(scenario)
         assert status(scenario, first, TUESDAY)["devices"][0]["cordonedSince"] == MONDAY
@@ -177,8 +171,7 @@ class TestSince:
         assert status(scenario, second, TUESDAY)["devices"][0]["cordonedSince"] == TUESDAY
 
     def test_of_the_endpoint_and_its_condition_move_with_the_state(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         first = status(scenario)
         scenario.disconnect()
         second = status(scenario, first, TUESDAY)
@@ -187,8 +180,7 @@ class TestSince:
         assert moved == {"Registered": TUESDAY, "Healthy": TUESDAY, "Injectable": MONDAY}
 
     def test_of_a_condition_stays_while_only_its_reason_changes(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(3))
+        scenario = Scenario.with_plugin(3)
         scenario.lists([Device("d0", healthy=False), "d1", "d2"])
         first = status(scenario)
         scenario.lists([Device(name, healthy=False) for name in device_ids(3)])
@@ -198,8 +190,7 @@ class TestSince:
         assert {c["lastTransitionTime"] for c in second["conditions"]} == {MONDAY}
 
     def test_of_a_waiting_pod_moves_with_its_reason(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.see(pod("p", gpu=2))
         first = status(scenario)
         scenario.lists([])
@@ -208,8 +199,7 @@ class TestSince:
         assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == TUESDAY
 
     def test_a_pod_that_the_api_forgot_keeps_its_name(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.run(pod("p", gpu=1))
         first = status(scenario)
         again = scenario.restarted()
@@ -217,8 +207,7 @@ class TestSince:
         assert status(again, first, TUESDAY) == first
 
     def test_conditions_of_other_writers_are_ignored(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         first = status(scenario)
         foreign = {"type": "Ready", "status": "True", "reason": "R", "lastTransitionTime": MONDAY}
         standing = {**first, "conditions": [foreign, *reversed(first["conditions"])]}
@@ -235,8 +224,7 @@ class TestSince:
         ],
     )
     def test_the_observed_status_may_be_anything(self, standing: Json) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         scenario.run(pod("p", gpu=1))
         assert status(scenario, standing)["total"] == 1
 
@@ -251,16 +239,14 @@ class TestBounds:
         ],
     )
     def test_devices_left_out_are_counted(self, count: int, omitted: int) -> None:
-        scenario = Scenario()
-        scenario.plugin([f"d{index:06}" for index in range(count)])
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(count)])
         scenario.run(pod("p", gpu=1))
         shown = status(scenario)
         assert (shown["total"], shown["available"], shown["devicesOmitted"]) == (count, count - 1, omitted)
         assert shown["devices"][0]["id"] == "d000000"
 
     def test_a_hundred_thousand_devices_of_a_stopped_plugin_fit(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([f"d{index:06}" for index in range(100_000)])
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(100_000)])
         scenario.disconnect()
         shown = status(scenario)
         assert (shown["total"], shown["healthy"]) == (100_000, 0)
@@ -277,16 +263,14 @@ class TestBounds:
         assert message == f"1 of {MAX_NAMED_DEVICES + 2} devices are unhealthy: e (ReportedUnhealthy)"
 
     def test_long_ids_that_are_not_ascii_fit(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([f"{index:03}" + "☃" * 125 for index in range(256)])
+        scenario = Scenario.with_plugin([f"{index:03}" + "☃" * 125 for index in range(256)])
         shown = status(scenario)
         assert len(json.dumps(shown["devices"]).encode()) <= MAX_LIST_BYTES + 3 * 256
         assert shown["devicesOmitted"] + len(shown["devices"]) == 256
 
     @pytest.mark.kubelet("weak spot 28")
     def test_one_pod_with_a_hundred_thousand_devices_fits(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([f"d{index:06}" for index in range(100_000)])
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(100_000)])
         scenario.run(pod("p", gpu=100_000))
         shown = status(scenario)
         assert (shown["allocated"], shown["available"]) == (100_000, 0)
@@ -294,8 +278,7 @@ class TestBounds:
         assert (len(held["deviceIDs"]), held["deviceIDsOmitted"]) == (MAX_IDS, 100_000 - MAX_IDS)
 
     def test_two_thousand_pods_with_one_device_each_fit(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([f"d{index:06}" for index in range(2_000)])
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(2_000)])
         scenario.run(*(pod(f"{index:036}", gpu=1) for index in range(2_000)))
         shown = status(scenario)
         assert shown["allocated"] == 2_000
@@ -303,14 +286,12 @@ class TestBounds:
         assert shown["allocationsOmitted"] + len(shown["allocations"]) == 2_000
 
     def test_the_longest_ids_and_the_most_of_them_fit(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([f"{index:05}" + "☃" * 123 for index in range(3_000)])
+        scenario = Scenario.with_plugin([f"{index:05}" + "☃" * 123 for index in range(3_000)])
         scenario.run(*(pod(f"{index:036}", gpu=1_000) for index in range(3)))
         assert status(scenario)["allocated"] == 3_000
 
     def test_waiting_pods_are_bounded_in_number_and_words(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         for index in range(MAX_WAITING + 10):
             scenario.see(pod(f"p{index:03}", gpu=1))
         scenario.fail(scenario.calls_so_far()[0], "☃" * 10_000)
@@ -319,8 +300,7 @@ class TestBounds:
         assert max(len(w["message"]) for w in shown["waiting"]) == 1024
 
     def test_notes_are_bounded(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         assert condition(status(scenario, notes="the checkpoint could not be read"), "Registered")[1:] == (
             "CheckpointUnreadable",
             "the checkpoint could not be read",
@@ -338,13 +318,11 @@ class TestConditions:
         ],
     )
     def test_healthy(self, devices: list[str | Device], expected: tuple[str, str]) -> None:
-        scenario = Scenario()
-        scenario.plugin(devices)
+        scenario = Scenario.with_plugin(devices)
         assert condition(status(scenario), "Healthy")[:2] == expected
 
     def test_healthy_names_a_few_of_the_broken(self) -> None:
-        scenario = Scenario()
-        scenario.plugin([Device(name, healthy=False) for name in device_ids(5)])
+        scenario = Scenario.with_plugin([Device(name, healthy=False) for name in device_ids(5)])
         named = ", ".join(f"{name} (ReportedUnhealthy)" for name in ("d0", "d1", "d2"))
         assert condition(status(scenario), "Healthy")[2] == f"5 of 5 devices are unhealthy: {named}, …"
 
@@ -370,6 +348,5 @@ class TestConditions:
         ]
 
     def test_injectable_is_unknown_without_a_runtime(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"])
+        scenario = Scenario.with_plugin(["d0"])
         assert condition(status(scenario), "Injectable")[:2] == ("Unknown", "RuntimeNone")

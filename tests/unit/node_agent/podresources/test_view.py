@@ -31,8 +31,7 @@ def test_pods_without_devices_are_listed_with_their_containers() -> None:
 
 
 def test_one_entry_per_resource_device_and_numa_node() -> None:
-    scenario = Scenario()
-    scenario.plugin([Device("g0", numa_nodes=(0, 1)), Device("g1", numa_nodes=(1,))])
+    scenario = Scenario.with_plugin([Device("g0", numa_nodes=(0, 1)), Device("g1", numa_nodes=(1,))])
     scenario.plugin(["n0"], name=NIC, endpoint=2)
     scenario.run(pod("p", gpu=2, nic=1))
     assert view_of(scenario, "p") == PodDevices(
@@ -55,8 +54,7 @@ def test_one_entry_per_resource_device_and_numa_node() -> None:
 
 @pytest.mark.kubelet("behaviour 72", "scenario 73")
 def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
-    scenario = Scenario()
-    scenario.plugin(["g0", "g1", "g2"])
+    scenario = Scenario.with_plugin(["g0", "g1", "g2"])
     scenario.run(pod("p", init("first"), sidecar("proxy"), container("app", gpu=1)))
     found = view_of(scenario, "p")
     assert found is not None
@@ -66,8 +64,7 @@ def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
 @pytest.mark.kubelet("behaviour 73")
 @pytest.mark.parametrize("event", ["over", "gone", "missing from the next list"])
 def test_a_pod_that_ended_is_unknown(event: str) -> None:
-    scenario = Scenario()
-    scenario.plugin(["g0"])
+    scenario = Scenario.with_plugin(["g0"])
     scenario.run(pod("p", gpu=1))
     if event == "over":
         scenario.see(pod("p", gpu=1, has_ended=True))
@@ -98,8 +95,7 @@ def test_a_pod_is_found_by_namespace_and_name() -> None:
     ],
 )
 def test_allocatable(listed: list[str | Device], cordoned: list[str], expected: list[str]) -> None:
-    scenario = Scenario()
-    scenario.plugin(listed)
+    scenario = Scenario.with_plugin(listed)
     scenario.run(pod("p", gpu=1))
     scenario.happens("cordoned", GPU, cordoned)
     assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, device_id) for device_id in expected]
@@ -118,8 +114,7 @@ def test_allocatable_lists_each_numa_node_of_each_resource() -> None:
 
 @pytest.mark.kubelet("scenario 16")
 def test_a_device_that_recovers_is_allocatable_again() -> None:
-    scenario = Scenario()
-    scenario.plugin([Device("g0", healthy=False)])
+    scenario = Scenario.with_plugin([Device("g0", healthy=False)])
     assert pod_resources.allocatable(scenario.manager) == []
     scenario.lists(["g0"])
     assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, "g0")]

@@ -4,7 +4,7 @@ from nodedevice_agent.devicemanager.runtime import ContainerInstance, Validator
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, injectable
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
-from tests.unit.node_agent.devicemanager.scenario import device_ids, pod
+from tests.unit.node_agent.devicemanager.scenario import pod
 
 
 def test_there_is_no_condition_before_the_state_is_known() -> None:
@@ -58,8 +58,7 @@ def test_a_longer_disconnection_has_its_latest_reason() -> None:
 
 
 def test_pods_without_their_devices_are_named() -> None:
-    scenario = RuntimeScenario()
-    scenario.plugin(device_ids(4))
+    scenario = RuntimeScenario.with_plugin(4)
     scenario.sync(*((uid, container(uid)) for uid in ("a", "b", "c", "d")))
     status = ConnectionStatus(0.0, 10.0)
     status.connected("containerd", "v2.4.2")
@@ -73,8 +72,7 @@ def test_pods_without_their_devices_are_named() -> None:
 
 
 def test_containers_that_use_released_devices_are_named_first() -> None:
-    scenario = RuntimeScenario()
-    scenario.plugin(device_ids(1))
+    scenario = RuntimeScenario.with_plugin(1)
     scenario.sync(*((uid, container(uid)) for uid in ("a", "b", "c", "d")))
     scenario.run(pod("a", gpu=1))
     now = scenario.snapshot_with_runtime()
@@ -89,8 +87,7 @@ def test_containers_that_use_released_devices_are_named_first() -> None:
 
 
 def test_a_disconnected_runtime_comes_before_everything_else() -> None:
-    scenario = RuntimeScenario()
-    scenario.plugin(device_ids(1))
+    scenario = RuntimeScenario.with_plugin(1)
     scenario.sync(("p", container("p")))
     scenario.run(pod("p", gpu=1))
     away = ("False", "RuntimeDisconnected", "away")

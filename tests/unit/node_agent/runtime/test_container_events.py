@@ -17,8 +17,7 @@ from tests.unit.node_agent.devicemanager.scenario import container as asking
 
 
 def connected(count: int = 1) -> RuntimeScenario:
-    scenario = RuntimeScenario()
-    scenario.plugin(device_ids(count))
+    scenario = RuntimeScenario.with_plugin(count)
     scenario.sync()
     return scenario
 
@@ -122,8 +121,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("message", ["", "cannot reset"], ids=["answered", "failed"])
     def test_a_call_in_flight_delays_the_release(self, message: str) -> None:
-        scenario = RuntimeScenario()
-        scenario.plugin(["d0"], options=PluginOptions(pre_start_required=True))
+        scenario = RuntimeScenario.with_plugin(["d0"], options=PluginOptions(pre_start_required=True))
         scenario.sync()
         scenario.run(pod("p", gpu=1), pod("next", gpu=1))
         scenario.prepare(scenario.effects)
@@ -203,8 +201,7 @@ class TestNeverStarted:
     def test_a_running_container_of_a_pod_that_the_api_has_forgotten(self) -> None:
         """The checkpoint is lost, and allocations are recovered from the API: until then none are known."""
         made = self.found().create("p")
-        after = RuntimeScenario(is_recovering=True)
-        after.plugin(device_ids(1))
+        after = RuntimeScenario.with_plugin(1, is_recovering=True)
         after.sync(("p", made))
         assert after.runtime.using_released(GPU) == ()
         after.happens("recovered", Checkpoint(()))
@@ -213,8 +210,7 @@ class TestNeverStarted:
     @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.RUNNING])
     def test_the_next_instance_replaces_it(self, state: ContainerState) -> None:
         """Devices are prepared again when that has ended, whatever happens to the one that never ran."""
-        scenario = RuntimeScenario()
-        scenario.plugin(device_ids(1), options=PluginOptions(pre_start_required=True))
+        scenario = RuntimeScenario.with_plugin(1, options=PluginOptions(pre_start_required=True))
         scenario.sync()
         scenario.run(pod("p", gpu=1))
         scenario.prepare(scenario.effects)
@@ -270,8 +266,7 @@ class TestDevicesNotInjected:
 
     def found(self, *, allocated: bool = True, **shown: Any) -> RuntimeScenario:
         """A container that runs when the agent comes."""
-        scenario = RuntimeScenario()
-        scenario.plugin(device_ids(2 if allocated else 0))
+        scenario = RuntimeScenario.with_plugin(device_ids(2 if allocated else 0))
         scenario.sync(("p", container("p", **shown)))
         scenario.run(pod("p", gpu=1))
         return scenario
@@ -313,8 +308,7 @@ class TestDevicesNotInjected:
     @pytest.mark.parametrize("has_device", [True, False])
     def test_settings_of_the_pod_prove_nothing(self, value: str, answer: bytes, has_device: bool) -> None:
         """Neither that it has its devices nor that it lacks them; where nothing else was answered, it lacks nothing."""
-        scenario = RuntimeScenario()
-        scenario.plugin(device_ids(1))
+        scenario = RuntimeScenario.with_plugin(1)
         shown = {"env": (f"ANSWER={value}",)} | ({"devices": shows("ok")["devices"]} if has_device else {})
         scenario.sync(("p", container("p", **shown)))
         own = ContainerSettings(envs=frozenset({"ANSWER"}))
@@ -324,8 +318,7 @@ class TestDevicesNotInjected:
 
     def test_a_response_that_the_runtime_does_not_show(self) -> None:
         """That is no proof that it has them."""
-        scenario = RuntimeScenario()
-        scenario.plugin(device_ids(1))
+        scenario = RuntimeScenario.with_plugin(1)
         scenario.sync(("p", container("p")))
         (call,) = calls(scenario.see(pod("p", gpu=1)))
         scenario.answer(call, b"mount /data")

@@ -19,9 +19,7 @@ KEY = "required-plugins.noderesource.dev"
 
 
 def with_plugin(count: int = 2, **options: bool) -> RuntimeScenario:
-    scenario = RuntimeScenario()
-    scenario.plugin(device_ids(count), options=PluginOptions(**options))
-    return scenario
+    return RuntimeScenario.with_plugin(count, options=PluginOptions(**options))
 
 
 def static_refusal(uid: str, config_hash: str) -> Refusal:
@@ -217,8 +215,7 @@ class TestRefused:
         self.refused(scenario, "is over")
 
     def test_while_allocations_are_being_recovered(self) -> None:
-        scenario = RuntimeScenario(is_recovering=True)
-        scenario.plugin(device_ids(1))
+        scenario = RuntimeScenario.with_plugin(1, is_recovering=True)
         scenario.see(pod("p", gpu=1))
         self.refused(scenario, "checkpoint was lost")
 

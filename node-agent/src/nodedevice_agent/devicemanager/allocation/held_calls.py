@@ -13,6 +13,7 @@ Source: kubelet device manager, PreStartContainer.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from nodedevice_api.names import Reason
 
@@ -23,12 +24,13 @@ from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart, E
 
 
 class _RetriedCalls:
-    """Calls that are in flight, or failed and to be retried. reason: of the failed ones."""
+    """Calls that are in flight, or failed and to be retried."""
 
-    def __init__(self, book: AllocationBook, tickets: Iterator[int], reason: str) -> None:
+    _REASON: ClassVar[str]
+
+    def __init__(self, book: AllocationBook, tickets: Iterator[int]) -> None:
         self._book = book
         self._tickets = tickets
-        self._reason = reason
         self.in_flight: dict[int, AllocationKey] = {}
         self.failures: dict[AllocationKey, PendingAllocation] = {}
 
@@ -40,7 +42,7 @@ class _RetriedCalls:
         key = self.in_flight.pop(ticket, None)
         if key is None:
             return []
-        failure = PendingAllocation(*key, self._reason, message)
+        failure = PendingAllocation(*key, self._REASON, message)
         self.failures[key] = failure.retried_after(self.failures.get(key), now)
         return [Publish(key[2])]
 
@@ -77,8 +79,7 @@ class Reallocations(_RetriedCalls):
     The devices stay held meanwhile; only the response (what the container needs to use them) is missing.
     """
 
-    def __init__(self, book: AllocationBook, tickets: Iterator[int]) -> None:
-        super().__init__(book, tickets, Reason.ALLOCATE_FAILED)
+    _REASON = Reason.ALLOCATE_FAILED
 
     def due(self, now: float) -> list[Effect]:
         """A call for every allocation without a response whose plugin lists its devices again."""
@@ -120,8 +121,10 @@ class PendingPreStart:
 class PreStartCalls(_RetriedCalls):
     """The calls of PreStartContainer that are pending, in flight, or failed and to be retried."""
 
+    _REASON = Reason.PRE_START_FAILED
+
     def __init__(self, book: AllocationBook, tickets: Iterator[int]) -> None:
-        super().__init__(book, tickets, Reason.PRE_START_FAILED)
+        super().__init__(book, tickets)
         # by pod UID, in order; includes calls in flight and failed ones
         self.required: dict[str, list[AllocationKey]] = {}
         # required if the plugin requires the call, which is known once it is connected

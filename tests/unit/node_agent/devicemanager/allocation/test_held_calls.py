@@ -9,7 +9,6 @@ from nodedevice_agent.devicemanager.resource import PluginOptions
 
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
-    NIC,
     Scenario,
     calls,
     container,
@@ -28,10 +27,7 @@ def pre_starts(effects: Iterable[Effect]) -> list[CallPreStart]:
 
 def asking(devices: int = 4) -> Scenario:
     """GPUs of a plugin that requires the call, network cards of one that does not."""
-    scenario = Scenario()
-    scenario.plugin([f"d{i}" for i in range(devices)], options=ASKING)
-    scenario.plugin(["n0", "n1"], NIC, 2)
-    return scenario
+    return Scenario.with_plugin([f"d{i}" for i in range(devices)], options=ASKING, nics=["n0", "n1"])
 
 
 def allocated(scenario: Scenario, *wanted: object) -> list[CallPreStart]:

@@ -3,8 +3,6 @@
 Rows follow the kubelet's own table, where it has one; the intended difference is that a pod stays pending.
 """
 
-from typing import Any
-
 import pytest
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import Container, Pod
@@ -24,12 +22,6 @@ from tests.unit.node_agent.devicemanager.scenario import (
     published,
     sidecar,
 )
-
-
-def with_plugin(count: int = 4, **options: Any) -> Scenario:
-    scenario = Scenario(**options)
-    scenario.plugin(device_ids(count))
-    return scenario
 
 
 @pytest.mark.kubelet("behaviour 31", "behaviour 32")
@@ -71,7 +63,7 @@ def with_plugin(count: int = 4, **options: Any) -> Scenario:
     ],
 )
 def test_init_sidecar_and_app_containers(containers: list[Container], held: dict[str, list[str]]) -> None:
-    scenario = with_plugin(4)
+    scenario = Scenario.with_plugin(4)
     scenario.run(pod("p", *containers))
     assert scenario.held() == {f"p/{name}": tuple(ids) for name, ids in held.items()}
     assert scenario.reasons() == {}
@@ -79,7 +71,7 @@ def test_init_sidecar_and_app_containers(containers: list[Container], held: dict
 
 @pytest.mark.kubelet("behaviour 35")
 def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None:
-    scenario = with_plugin(4)
+    scenario = Scenario.with_plugin(4)
     scenario.run(pod("p", init("i", 4), container("a", gpu=1)), pod("q", gpu=1))
     assert scenario.reasons() == {"q": "NotEnoughDevices"}
     scenario.answer_all(scenario.gone("p"))
@@ -88,8 +80,7 @@ def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None
 
 @pytest.mark.kubelet("behaviour 29")
 def test_resources_are_allocated_in_the_kubelets_order() -> None:
-    scenario = with_plugin()
-    scenario.plugin(["n0", "n1"], NIC, 2)
+    scenario = Scenario.with_plugin(4, nics=["n0", "n1"])
     effects = scenario.see(pod("p", init("i", 1), container("a", gpu=1, nic=1)))
     asked = []
     while found := calls(effects):
@@ -100,13 +91,13 @@ def test_resources_are_allocated_in_the_kubelets_order() -> None:
 
 
 def test_a_pod_without_devices_is_ignored() -> None:
-    scenario = with_plugin()
+    scenario = Scenario.with_plugin(4)
     assert scenario.see(pod("p")) == []
     assert scenario.gone("p") == []
 
 
 def test_an_init_containers_device_that_became_unhealthy_is_not_reused() -> None:
-    scenario = with_plugin(3)
+    scenario = Scenario.with_plugin(3)
     (call,) = calls(scenario.see(pod("p", init("i", 2), container("a", gpu=1))))
     (second,) = calls(scenario.answer(call))
     assert second.device_ids == ("d0",)
@@ -134,8 +125,7 @@ class TestPreferred:
         ],
     )
     def test_valid_devices_are_taken_first(self, preferred: list[str], chosen: tuple[str, ...]) -> None:
-        scenario = Scenario()
-        scenario.plugin(["taken"])
+        scenario = Scenario.with_plugin(["taken"])
         scenario.run(pod("other", gpu=1))
         scenario.lists(["taken", *device_ids(4), Device("sick", healthy=False)])
         scenario.connect(endpoint=2, options=WITH_PREFERENCES)
@@ -145,8 +135,7 @@ class TestPreferred:
 
     @pytest.mark.kubelet("behaviour 44")
     def test_the_call_has_free_devices_required_devices_and_the_whole_size(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(4), options=WITH_PREFERENCES)
+        scenario = Scenario.with_plugin(4, options=WITH_PREFERENCES)
         (query,) = preferred_calls(scenario.see(pod("p", init("i", 1), container("a", gpu=3))))
         assert (query.available, query.must_include, query.size) == (("d0", "d1", "d2", "d3"), (), 1)
         (call,) = calls(scenario.prefer(query, "d2"))
@@ -156,8 +145,7 @@ class TestPreferred:
         assert call.device_ids == ("d1", "d2", "d3")
 
     def test_no_call_where_nothing_is_to_be_chosen(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2), options=WITH_PREFERENCES)
+        scenario = Scenario.with_plugin(2, options=WITH_PREFERENCES)
         (query,) = preferred_calls(scenario.see(pod("p", init("i", 1), container("a", gpu=1))))
         (call,) = calls(scenario.prefer(query))
         # the app container reuses exactly the init container's devices
@@ -166,8 +154,7 @@ class TestPreferred:
 
     @pytest.mark.kubelet("scenario 26", "weak spot 1")
     def test_a_device_taken_during_the_call_is_not_allocated_twice(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(2), options=WITH_PREFERENCES)
+        scenario = Scenario.with_plugin(2, options=WITH_PREFERENCES)
         (first,) = preferred_calls(scenario.see(pod("p", gpu=1)))
         (second,) = preferred_calls(scenario.see(pod("q", gpu=1)))
         (for_p,) = calls(scenario.prefer(first, "d1"))
@@ -176,15 +163,13 @@ class TestPreferred:
 
     @pytest.mark.kubelet("scenario 26", "weak spot 22")
     def test_a_pod_that_ended_during_the_call_is_forgotten(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(1), options=WITH_PREFERENCES)
+        scenario = Scenario.with_plugin(1, options=WITH_PREFERENCES)
         (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
         scenario.gone("p")
         assert scenario.prefer(query, "d0") == []
 
     def test_the_pod_is_pending_if_the_plugin_disconnects_during_the_call(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(device_ids(1), options=WITH_PREFERENCES)
+        scenario = Scenario.with_plugin(1, options=WITH_PREFERENCES)
         (query,) = preferred_calls(scenario.see(pod("p", gpu=1)))
         scenario.disconnect()
         assert calls(scenario.prefer(query, "d0")) == []
@@ -193,7 +178,7 @@ class TestPreferred:
 
 class TestShortage:
     def test_a_pod_is_pending_until_a_device_is_free(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         scenario.run(pod("p", gpu=1))
         effects = scenario.see(pod("q", gpu=1))
         assert published(effects) == {GPU}
@@ -205,7 +190,7 @@ class TestShortage:
         assert scenario.manager.pending(GPU) == []
 
     def test_no_call_for_a_pod_that_cannot_be_served_completely(self) -> None:
-        scenario = with_plugin(2)
+        scenario = Scenario.with_plugin(2)
         scenario.plugin([], NIC, 2)
         assert calls(scenario.see(pod("p", gpu=1, nic=1))) == []
         assert (scenario.reasons(), scenario.reasons(NIC)) == ({}, {"p": "NotEnoughDevices"})
@@ -221,14 +206,14 @@ class TestShortage:
         ],
     )
     def test_the_sum_over_containers_decides(self, late: Pod) -> None:
-        scenario = with_plugin(2)
+        scenario = Scenario.with_plugin(2)
         assert calls(scenario.see(late)) == []
         assert scenario.reasons() == {"p": "NotEnoughDevices"}
         scenario.answer_all(scenario.lists(device_ids(3)))
         assert scenario.reasons() == {}
 
     def test_first_come_first_served(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         scenario.run(pod("z", gpu=1))
         scenario.run(pod("y", gpu=1), pod("x", gpu=1))
         scenario.answer_all(scenario.gone("z"))
@@ -236,8 +221,7 @@ class TestShortage:
 
     @pytest.mark.kubelet("behaviour 47", "weak spot 1")
     def test_a_failing_pod_releases_exactly_its_reservations(self) -> None:
-        scenario = with_plugin(3)
-        scenario.plugin(["n0"], NIC, 2)
+        scenario = Scenario.with_plugin(3, nics=["n0"])
         (first,) = calls(scenario.see(pod("p", gpu=2, nic=1)))
         (other,) = calls(scenario.see(pod("q", gpu=1)))
         (second,) = calls(scenario.answer(first))
@@ -248,8 +232,7 @@ class TestShortage:
         assert scenario.held() == {"q/main": ("d2",)}
 
     def test_two_pods_that_request_the_same_pair_never_block_each_other(self) -> None:
-        scenario = with_plugin(1)
-        scenario.plugin(["n0"], NIC, 2)
+        scenario = Scenario.with_plugin(1, nics=["n0"])
         one = pod("p", container("a", gpu=1), container("b", nic=1))
         two = pod("q", container("a", nic=1), container("b", gpu=1))
         todo = [*scenario.see(one), *scenario.see(two)]
@@ -265,8 +248,7 @@ class TestShortage:
 
     @pytest.mark.kubelet("weak spot 26")
     def test_two_pods_that_request_the_same_pair_of_plugins_with_preferences_never_block_each_other(self) -> None:
-        scenario = Scenario()
-        scenario.plugin(["d0"], options=WITH_PREFERENCES)
+        scenario = Scenario.with_plugin(["d0"], options=WITH_PREFERENCES)
         scenario.plugin(["n0"], NIC, 2, options=WITH_PREFERENCES)
         one, two = pod("p", container("a", gpu=1), container("b", nic=1)), pod("q", container("a", nic=1, gpu=1))
         for seen in (one, two):
@@ -288,8 +270,7 @@ class TestShortage:
         assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
 
     def test_reservations_of_a_failed_pod_serve_a_pending_one(self) -> None:
-        scenario = with_plugin(1)
-        scenario.plugin(["n0"], NIC, 2)
+        scenario = Scenario.with_plugin(1, nics=["n0"])
         (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", nic=1))))
         (second,) = calls(scenario.answer(first))
         scenario.see(pod("q", gpu=1))
@@ -299,7 +280,7 @@ class TestShortage:
         assert (scenario.held(), scenario.reasons(NIC)) == ({"q/main": ("d0",)}, {"p": "NotEnoughDevices"})
 
     def test_so_do_reservations_of_the_resource_that_it_lacks(self) -> None:
-        scenario = with_plugin(2)
+        scenario = Scenario.with_plugin(2)
         (first,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=1))))
         scenario.lists(["d0"])
         scenario.see(pod("q", gpu=1))
@@ -311,7 +292,7 @@ class TestShortage:
 
 class TestPartlyAllocated:
     def test_a_container_that_has_its_devices_is_skipped(self) -> None:
-        scenario = with_plugin(2)
+        scenario = Scenario.with_plugin(2)
         scenario.run(pod("p", gpu=1))
         again = scenario.restarted()
         again.plugin(device_ids(2))
@@ -322,7 +303,7 @@ class TestPartlyAllocated:
 
     @pytest.mark.kubelet("behaviour 37")
     def test_a_changed_request_is_rejected_and_reported(self) -> None:
-        scenario = with_plugin(4)
+        scenario = Scenario.with_plugin(4)
         scenario.run(pod("p", gpu=1))
         effects = scenario.see(pod("p", gpu=3))
         assert calls(effects) == []
@@ -333,7 +314,7 @@ class TestPartlyAllocated:
 
     @pytest.mark.kubelet("behaviour 34")
     def test_only_containers_without_devices_are_allocated(self) -> None:
-        scenario = with_plugin(3)
+        scenario = Scenario.with_plugin(3)
         scenario.run(pod("p", init("i", 2)))
         whole = pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2))
         again = scenario.restarted()
@@ -342,7 +323,7 @@ class TestPartlyAllocated:
         assert again.held() == {"p/i": ("d0", "d1"), "p/a": ("d0",), "p/b": ("d1", "d2")}
 
     def test_a_resource_that_registers_later_completes_a_pod(self) -> None:
-        scenario = with_plugin(1)
+        scenario = Scenario.with_plugin(1)
         scenario.run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})
         scenario.answer_all(scenario.plugin(["n0"], NIC, 2))
@@ -350,8 +331,7 @@ class TestPartlyAllocated:
 
 
 def in_progress() -> Scenario:
-    scenario = Scenario()
-    scenario.plugin(device_ids(2))
+    scenario = Scenario.with_plugin(2)
     scenario.see(pod("p", gpu=1, nic=1))
     return scenario
 

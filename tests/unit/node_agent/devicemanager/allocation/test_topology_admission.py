@@ -39,8 +39,11 @@ def machine(
     is_advising: bool = False,
 ) -> Scenario:
     """GPUs d0, d1, ... and network cards d0, d1, ... on these nodes of a machine of two."""
-    scenario = Scenario(topology=Topology(policy, scope, TWO))
-    scenario.plugin(list(on(*gpus).values()), options=WITH_PREFERENCES if is_advising else None)
+    scenario = Scenario.with_plugin(
+        list(on(*gpus).values()),
+        options=WITH_PREFERENCES if is_advising else None,
+        topology=Topology(policy, scope, TWO),
+    )
     if nics:
         scenario.plugin(list(on(*nics).values()), NIC, 2)
     return scenario
@@ -212,8 +215,11 @@ class TestPreferred:
 
     def test_is_ignored_where_it_leaves_another_container_without_near_devices(self) -> None:
         spread = {"d0": (0, 1), "d1": (0,), "d2": (1,)}
-        scenario = Scenario(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=TWO))
-        scenario.plugin([Device(i, numa_nodes=nodes) for i, nodes in spread.items()], options=WITH_PREFERENCES)
+        scenario = Scenario.with_plugin(
+            [Device(i, numa_nodes=nodes) for i, nodes in spread.items()],
+            options=WITH_PREFERENCES,
+            topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=TWO),
+        )
         wanted = pod("p", container("a", gpu=1), container("b", gpu=2))
         (query,) = preferred_calls(scenario.see(wanted))
         (first,) = calls(scenario.prefer(query, "d0"))

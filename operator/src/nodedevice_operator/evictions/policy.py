@@ -99,18 +99,9 @@ def candidates(records: Iterable[NodeDeviceRecord], policies: Mapping[str, Polic
 def _why(record: NodeDeviceRecord, entry: AllocationRecord | Waiting) -> str | None:
     if entry.not_injected:
         return f"container {entry.container} runs without its devices of {record.resource}"
-    if isinstance(entry, Waiting) or entry.is_releasing:
+    # an absent plugin reports nothing about its devices; a missing one is not unhealthy
+    if isinstance(entry, Waiting) or entry.is_releasing or record.endpoint != "Running":
         return None
-    return _unhealthy(record, entry.device_ids)
-
-
-def _unhealthy(record: NodeDeviceRecord, device_ids: tuple[str, ...]) -> str | None:
-    """What is wrong with these devices. An absent plugin reports nothing about its devices; a missing one is not unhealthy."""
-    if record.endpoint != "Running":
-        return None
-    bad = [
-        device_id
-        for device_id in device_ids
-        if (device := record.devices.get(device_id)) and device.health == "Unhealthy" and not device.is_missing
-    ]
+    found = ((device_id, record.devices.get(device_id)) for device_id in entry.device_ids)
+    bad = [i for i, device in found if device and device.health == "Unhealthy" and not device.is_missing]
     return f"{some(bad)} of {record.resource} unhealthy" if bad else None

@@ -14,8 +14,8 @@ class PodDeviceSpec(Schema):
     pod_uid: str = msgspec.field(name="podUID", default="")
 
 
-class HeldDevice(Value, frozen=True):
-    """A device in a PodDevice; `health` is Unknown where the plugin no longer lists it."""
+class HeldDevice(Value, frozen=True, omit_defaults=True):
+    """A device in a PodDevice; `health` is Unknown where the plugin no longer lists it. No NUMA nodes, no such field."""
 
     id: str
     health: str = ""

@@ -19,10 +19,10 @@ from nodedevice_operator.kube.client import OWN, Requests, path_segment
 from nodedevice_operator.kube.decode import decode_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.objects.poddevice import (
-    Content,
-    HeldDevice,
     PodDeviceRecord,
     PodDeviceSchema,
+    PodDeviceSpec,
+    PodDeviceStatus,
     pod_device_record,
 )
 from nodedevice_operator.poddevices import plan as pod_devices
@@ -66,44 +66,19 @@ class PodDevicesApi(Requests):
 
 def encode(wanted: DesiredPodDevice, uid: str | None) -> dict[str, Any]:
     """The body of an apply. uid: the object must have it; None where there must be no object yet."""
-    metadata = {
-        "name": wanted.name,
-        "namespace": wanted.namespace,
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": wanted.name, "uid": wanted.pod_uid}],
-    }
-    if uid is not None:
-        metadata["uid"] = uid
+    content = wanted.content
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.POD_DEVICE,
-        "metadata": metadata,
-        "spec": {"nodeName": wanted.content.node, "podUID": wanted.pod_uid},
-        "status": _status(wanted.content),
+        "metadata": {
+            "name": wanted.name,
+            "namespace": wanted.namespace,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": wanted.name, "uid": wanted.pod_uid}],
+            **({"uid": uid} if uid is not None else {}),
+        },
+        "spec": PodDeviceSpec(content.node, wanted.pod_uid),
+        "status": PodDeviceStatus(content.resources, content.devices, content.health, content.containers),
     }
-
-
-def _status(content: Content) -> dict[str, Any]:
-    return {
-        "resources": content.resources,
-        "devices": content.devices,
-        "health": content.health,
-        "containers": [
-            {
-                "name": container.name,
-                "resources": [
-                    {"resourceName": resource.name, "devices": [_device(device) for device in resource.devices]}
-                    for resource in container.resources
-                ],
-            }
-            for container in content.containers
-        ],
-    }
-
-
-def _device(device: HeldDevice) -> dict[str, Any]:
-    # without NUMA nodes the field is left out, not an empty list
-    numa_nodes = {"numaNodes": list(device.numa_nodes)} if device.numa_nodes else {}
-    return {"id": device.id, "health": device.health, **numa_nodes}
 
 
 def _path(namespace: str, name: str) -> str:

@@ -176,7 +176,8 @@ def _merged() -> str:
     value = "variables.before[?k].orValue('')"
 
     def matches(pattern: str) -> str:
-        return f"{value}.matches({_literal(pattern)})"
+        # a string literal of CEL: JSON's escapes are CEL's too
+        return f"{value}.matches({json.dumps(pattern)})"
 
     return (
         f"{matches(_FLOW)} ? ({matches(_OURS_IN_FLOW)} ? {value} : {value}.replace(']', ', {PLUGIN} ]')) : "
@@ -184,8 +185,3 @@ def _merged() -> str:
         f"{value} + ({value}.endsWith('\\n') ? '' : '\\n') + '- {PLUGIN}\\n') : "
         f"'[ {PLUGIN} ]'"
     )
-
-
-def _literal(pattern: str) -> str:
-    """A CEL string literal; JSON's escapes are CEL's too."""
-    return json.dumps(pattern)

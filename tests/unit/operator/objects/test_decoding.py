@@ -210,7 +210,7 @@ def test_anything_else_is_refused_by_one_kind_of_error(body: dict[str, Any]) -> 
 def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
     allocation = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
     (want,) = desired_pod_devices("node-a", [node_device(allocations=(allocation,))])
-    body = encode(want, "pd-1")
+    body = msgspec.to_builtins(encode(want, "pd-1"))
     body["metadata"] |= {"resourceVersion": "3", "labels": {"anything": "else"}}
     record = pod_device_record(msgspec.convert(body, PodDeviceSchema))
     assert record.fingerprint == want.content.fingerprint()

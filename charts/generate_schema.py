@@ -16,7 +16,7 @@ import yaml
 from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES
 from nodedevice_agent.plugins.settings import CDI_KIND, ENV_NAME, ID_PREFIX, LIBRARY_DIR, MAX_PATH
 from nodedevice_agent.settings import AgentSettings
-from nodedevice_api import resource_names
+from nodedevice_api import extended_resources
 from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
 from nodedevice_operator.settings import OperatorSettings
 
@@ -61,8 +61,8 @@ def _whole(*patterns: "re.Pattern[str]", between: str = "") -> str:
 
 
 _RESOURCE_NAME: dict[str, Any] = {
-    "pattern": _whole(resource_names.DOMAIN, resource_names.NAME, between="/"),
-    "allOf": [{"pattern": f"^[^/]{{1,{resource_names.MAX_DOMAIN}}}/"}],
+    "pattern": _whole(extended_resources.DOMAIN, extended_resources.NAME, between="/"),
+    "allOf": [{"pattern": f"^[^/]{{1,{extended_resources.MAX_DOMAIN}}}/"}],
 }
 # What the programs check in code of their own, beside the types; by definition and key.
 _CHECKED_IN_CODE: dict[str, dict[str, dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""The node agent: a device manager of its own on every node. Read __main__ first, then agent, core, edges."""
+"""The node agent: a device manager of its own on every node. Read __main__ first, then agent, and the folders by their names."""
 
 __version__ = "0.1.0"
 

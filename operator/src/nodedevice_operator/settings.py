@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 from nodedevice_api import names
-from nodedevice_api.resource_names import resource_name_problem
+from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_common import settings_loader
 from nodedevice_common.observability import LogFormat, LogLevel, parse_address
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
-from nodedevice_api.resource_names import resource_name_problem
+from nodedevice_api.extended_resources import resource_name_problem
 
 from nodedevice_agent.devicemanager.allocation.allocations import (
     NO_NUMA_NODE,

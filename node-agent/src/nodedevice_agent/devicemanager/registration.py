@@ -6,7 +6,7 @@ one point: an endpoint is a file name inside the plugin directory; the kubelet f
 
 from collections.abc import Collection
 
-from nodedevice_api.resource_names import resource_name_problem
+from nodedevice_api.extended_resources import resource_name_problem
 
 SUPPORTED_VERSIONS = ("v1beta1",)
 # Of all plugins together: far more than a node has, and few enough for a process's limit of open files.

@@ -9,8 +9,7 @@ import re
 
 import msgspec
 from lightkube.core import resource as res
-from nodedevice_api.resource_names import is_extended_resource
-from nodedevice_common import quantity as quantities
+from nodedevice_api import extended_resources
 
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, by_numa, each_device_once
 from nodedevice_agent.devicemanager.allocation.container_edits import normalized
@@ -163,7 +162,7 @@ def _container(spec: ContainerSpec, by_claim: frozenset[tuple[str, str]], *, is_
         kind = ContainerKind.SIDECAR if spec.restartPolicy == "Always" else ContainerKind.INIT
     limits = {}
     for name, quantity in (spec.resources.limits or {}).items():
-        is_ours = is_extended_resource(name) and (spec.name, name) not in by_claim
+        is_ours = extended_resources.is_extended_resource(name) and (spec.name, name) not in by_claim
         count = _count(quantity) if is_ours else 0
         if count > 0:
             limits[name] = count
@@ -187,7 +186,7 @@ def _may_be_missing(env: EnvVar) -> bool:
 
 def _count(quantity: str | int) -> int:
     """A whole number of devices; the API server admits nothing else for an extended resource."""
-    number = quantities.count(str(quantity))
+    number = extended_resources.count(str(quantity))
     if number is None:
         log.warning("limit is not a whole number; counting it as zero", extra={"limit": str(quantity)[:64]})
     return number or 0

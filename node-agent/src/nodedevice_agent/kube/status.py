@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from nodedevice_api.extended_resources import resource_name_problem
 from nodedevice_api.names import AGENT_CONDITIONS, Condition, Reason
-from nodedevice_api.resource_names import resource_name_problem
 
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resource import EndpointState

@@ -9,7 +9,6 @@ import errno
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from inotify_simple import INotify, flags
@@ -51,9 +50,7 @@ class FileWatcher:
             asyncio.get_running_loop().add_reader(self._inotify.fileno(), self.dispatch)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._inotify is not None:
             asyncio.get_running_loop().remove_reader(self._inotify.fileno())
             self._inotify.close()

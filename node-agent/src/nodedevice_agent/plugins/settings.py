@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
-from nodedevice_api.resource_names import resource_name_problem
+from nodedevice_api.extended_resources import resource_name_problem
 
 from nodedevice_agent.plugins.nvml.health import APPLICATION_XIDS, HealthRules
 from nodedevice_agent.plugins.simulated.devices import MAX_SIMULATED

@@ -7,8 +7,8 @@ from sys import intern
 from typing import Any, Final
 
 import msgspec
+from nodedevice_api.extended_resources import count
 from nodedevice_api.names import GROUP
-from nodedevice_common.quantity import count
 
 from nodedevice_operator.objects.meta import MOST_SHARED, OURS, STATUS, ObjectMetadata, Schema
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from nodedevice_api.extended_resources import count
 from nodedevice_api.names import Condition, Reason, node_device_name
-from nodedevice_common.quantity import count
 from nodedevice_operator.capacity.decide import decide
 from nodedevice_operator.capacity.ownership import LOST_GRACE_SECONDS
 from nodedevice_operator.objects.meta import OURS

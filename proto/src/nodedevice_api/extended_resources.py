@@ -1,4 +1,5 @@
-"""Whole numbers as the API server spells them. Pure.
+"""Extended resources by the API server's own rules: which names they may have (the CRD's CEL says the same), and how it spells
+their whole numbers. Pure.
 
 The server rewrites what it is given: 1000 comes back as "1k". Extended resources are whole numbers, so only those are read.
 Whoever may write a Node or a pod may write any exponent, 1e3000000 too: no number may fail or take long because of its size.
@@ -10,6 +11,12 @@ Source: k8s.io/apimachinery pkg/api/resource, the canonical form of a Quantity.
 import re
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Final
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+DOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+# `requests.<name>` must stay a valid name for quotas, and a domain has at most 253 characters
+MAX_DOMAIN = 253 - len("requests.")
 
 # The greatest Quantity by definition; a greater number counts as this one.
 MOST: Final = 2**63 - 1
@@ -25,12 +32,33 @@ _SCALE: Final = {
     **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }
-
-
 # Without traps a number that is too great becomes infinite and raises nothing; with the widest exponents hardly any does.
 _CONTEXT: Final = Context(prec=28, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 # All exponents beyond this mean the same: far too many, or next to nothing.
 _MAX_EXPONENT: Final = Decimal(10**8)
+
+
+def resource_name_problem(resource_name: str) -> str:
+    """What is wrong with an extended resource's name, as a sentence that says what to do; empty when nothing is."""
+    domain, slash, name = resource_name.partition("/")
+    if not slash:
+        return "must be domain/name, such as vendor.com/gpu"
+    if "kubernetes.io/" in resource_name:
+        return "names in kubernetes.io are reserved by Kubernetes; use a domain of your own, such as vendor.com/gpu"
+    if resource_name.startswith("requests."):
+        return "a name that begins with requests. is read by Kubernetes as a quota; use another domain"
+    if len(domain) > MAX_DOMAIN:
+        return f"the domain may have at most {MAX_DOMAIN} characters"
+    if not DOMAIN.fullmatch(domain):
+        return "the part before the slash must be a lower-case DNS name, such as vendor.com"
+    if not NAME.fullmatch(name):
+        return "the part after the slash must be 1 to 63 of letters, digits, - _ . and begin and end with a letter or digit"
+    return ""
+
+
+def is_extended_resource(resource_name: str) -> bool:
+    """Whether a name in a container's limits is an extended resource: what the API server takes for one."""
+    return "/" in resource_name and "kubernetes.io/" not in resource_name and not resource_name.startswith("requests.")
 
 
 def count(quantity: str) -> int | None:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from nodedevice_api.names import Condition, Reason
@@ -68,43 +69,36 @@ class AgentsApi(Requests):
             query = {"limit": PAGE, "continue": page.metadata.continue_}
 
 
+@dataclass(eq=False)
 class AgentMonitor:
     """The table of Leases, and the task that keeps it current."""
 
-    def __init__(
-        self,
-        api: AgentsApi,
-        cache: Cache,
-        queue: WorkQueue,
-        metrics: Metrics,
-        recorder: EventRecorder,
-        grace_seconds: float = GRACE_SECONDS,
-        interval_seconds: float = INTERVAL_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._clock = clock
-        self._interval_seconds = interval_seconds
-        self._api = api
-        self._cache = cache
-        self._queue = queue
-        self._metrics = metrics
-        self._recorder = recorder
-        self._table = LeaseTable(grace_seconds)
-        # by node without a Lease: after how many polls
-        self._missing: dict[str, int] = {}
-        # by node, where there are any: the refusals on its agent's Lease at the last poll
-        self._refusals: dict[str, frozenset[str]] = {}
-        self._poll_soon = asyncio.Event()
-        # whether a list was tried: capacity need not wait until one succeeds
-        self.has_listed = False
+    api: AgentsApi
+    cache: Cache
+    queue: WorkQueue
+    metrics: Metrics
+    recorder: EventRecorder
+    grace_seconds: float = GRACE_SECONDS
+    interval_seconds: float = INTERVAL_SECONDS
+    clock: Callable[[], float] = time.monotonic
+    # whether a list was tried: capacity need not wait until one succeeds
+    has_listed: bool = field(default=False, init=False)
+    # by node without a Lease: after how many polls
+    _missing: dict[str, int] = field(default_factory=dict, init=False)
+    # by node, where there are any: the refusals on its agent's Lease at the last poll
+    _refusals: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
+    _poll_soon: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._table = LeaseTable(self.grace_seconds)
 
     def state(self, node: str) -> AgentState:
         """State of that node's agent; where no Lease is known, the next poll comes soon."""
-        return self._state(node, self._cache.node_devices.of_node(node))
+        return self._state(node, self.cache.node_devices.of_node(node))
 
     def state_for(self, record: NodeDeviceRecord) -> AgentState:
         """The same for one NodeDevice. Where only stored conditions are known of the agent, its own conditions count."""
-        own = [record] if Condition.AGENT_READY in record.conditions else self._cache.node_devices.of_node(record.node)
+        own = [record] if Condition.AGENT_READY in record.conditions else self.cache.node_devices.of_node(record.node)
         return self._state(record.node, own)
 
     def on_update(self, node: str, _: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
@@ -114,7 +108,7 @@ class AgentMonitor:
 
     async def work(self) -> None:
         """Poll, wait, and so on, for ever."""
-        await self._cache.synced.wait()
+        await self.cache.synced.wait()
         while True:
             try:
                 await self._poll()
@@ -128,31 +122,31 @@ class AgentMonitor:
 
     async def _poll(self) -> None:
         """Raises ApiError; then nothing is concluded."""
-        found = await self._api.list_leases()
-        nodes = self._cache.node_devices.nodes()
+        found = await self.api.list_leases()
+        nodes = self.cache.node_devices.nodes()
         before = self._table
         never_seen = [node for node in nodes if not before.knows(node)]
-        stored = stored_agents(record for node in never_seen for record in self._cache.node_devices.of_node(node))
-        self._table = before.updated(found, self._clock(), nodes, stored)
+        stored = stored_agents(record for node in never_seen for record in self.cache.node_devices.of_node(node))
+        self._table = before.updated(found, self.clock(), nodes, stored)
         self._report_agents(before, nodes)
         self._report_refusals(found, is_first=before.listed_at is None)
         if before.listed_at is None:
             self._begin()
         else:
             for node in self._table.changes_since(before) & nodes:
-                self._queue.enqueue(node)
+                self.queue.enqueue(node)
         self._count_missing(nodes)
 
     def _begin(self) -> None:
         """Enqueue every node: until now none was reconciled, and from now on what is stored counts, or what was listed."""
         self.has_listed = True
-        for node in self._cache.names_of_nodes():
-            self._queue.enqueue(node)
+        for node in self.cache.names_of_nodes():
+            self.queue.enqueue(node)
 
     def _interval(self) -> float:
         """How long to wait for the next poll, in seconds."""
         is_close = self._table.listed_at is None or any(polls < _CLOSE_POLLS for polls in self._missing.values())
-        return min(_CLOSE_INTERVAL_SECONDS, self._interval_seconds) if is_close else self._interval_seconds
+        return min(_CLOSE_INTERVAL_SECONDS, self.interval_seconds) if is_close else self.interval_seconds
 
     def _retry_seconds(self, error: ApiError) -> float:
         retry_after = error.retry_after_seconds if isinstance(error, Unavailable) else None
@@ -166,7 +160,7 @@ class AgentMonitor:
             return stored or ALIVE
         if stored is not None and stored.reason != Reason.LEASE_MISSING:
             return stored  # written by another operator since our last poll: the next one shows
-        if node not in self._missing and self._cache.node_devices.is_about(node):
+        if node not in self._missing and self.cache.node_devices.is_about(node):
             self._missing[node] = 0
             self._poll_soon.set()
         return MISSING
@@ -175,11 +169,11 @@ class AgentMonitor:
         """Count the agents, and report when too many fall silent together, and when that is over."""
         counts = Counter(_metric_state(self._table.state(node)) for node in nodes)
         for state in ("alive", "silent", "withdrawn", "missing"):
-            self._metrics.agents.labels(state=state).set(counts[state])
-        self._metrics.agent_outage.set(len(self._table.outage))
+            self.metrics.agents.labels(state=state).set(counts[state])
+        self.metrics.agent_outage.set(len(self._table.outage))
         if bool(self._table.outage) == bool(before.outage):
             return
-        about = About("v1", "Namespace", "", self._api.leases_namespace, "")
+        about = About("v1", "Namespace", "", self.api.leases_namespace, "")
         if self._table.outage:
             numbers = f"{len(self._table.outage)} of {len(nodes)} agents"
             log.error("many agent Leases expired together; withdrawing nothing", extra={"agents": numbers})
@@ -187,24 +181,24 @@ class AgentMonitor:
                 f"{numbers} stopped renewing their Leases at about the same time; no devices are withdrawn: "
                 "check the API server and the network"
             )
-            self._recorder.post(Event(about, WARNING, _OUTAGE, message))
+            self.recorder.post(Event(about, WARNING, _OUTAGE, message))
         else:
             log.info("agent lease outage resolved", extra={"silent": counts["silent"]})
             message = f"{counts['alive']} of {len(nodes)} agents renew their Leases"
-            self._recorder.post(Event(about, NORMAL, _OUTAGE_ENDED, message))
+            self.recorder.post(Event(about, NORMAL, _OUTAGE_ENDED, message))
 
     def _report_refusals(self, found: Mapping[str, LeaseRecord], *, is_first: bool) -> None:
         """Report new refusals. Those of before the first poll have been reported."""
         known = self._refusals
         self._refusals = {}
         for name, lease in found.items():
-            node = self._cache.nodes.get(name) if lease.refusals else None
+            node = self.cache.nodes.get(name) if lease.refusals else None
             if node is None:
                 continue
             self._refusals[name] = frozenset(lease.refusals)
             for refusal in sorted(self._refusals[name] - known.get(name, frozenset())) if not is_first else ():
                 message = f"a device plugin's registration was refused: {refusal}"
-                self._recorder.post(Event(about_node(node), WARNING, EventReason.REGISTRATION_REFUSED, message))
+                self.recorder.post(Event(about_node(node), WARNING, EventReason.REGISTRATION_REFUSED, message))
 
     def _count_missing(self, nodes: frozenset[str]) -> None:
         self._missing = {

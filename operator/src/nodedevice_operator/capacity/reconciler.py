@@ -104,31 +104,23 @@ class CapacityApi(Requests):
         return decode_record("PATCH", "nodes", data, NodeSchema, node_record)
 
 
+@dataclass(eq=False, slots=True)
 class CapacityReconciler:
     """Capacity and allocatable of one Node at a time."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        api: CapacityApi,
-        recorder: EventRecorder,
-        metrics: Metrics,
-        required_plugins: RequiredPluginsController,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._clock = clock
-        self._required_plugins = required_plugins
-        self._cache = cache
-        self._api = api
-        self._recorder = recorder
-        self._metrics = metrics
-        # by node: since when it is behind a NodeDevice that changed (monotonic seconds)
-        self._changed_at: dict[str, float] = {}
+    cache: Cache
+    api: CapacityApi
+    recorder: EventRecorder
+    metrics: Metrics
+    required_plugins: RequiredPluginsController
+    clock: Callable[[], float] = time.monotonic
+    # by node: since when it is behind a NodeDevice that changed (monotonic seconds)
+    _changed_at: dict[str, float] = field(default_factory=dict, init=False)
 
     def on_update(self, node: str, _: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
         """A NodeDevice changed: from now on its Node may be behind it."""
-        if now is not None and self._cache.nodes.get(node) is not None:
-            self._changed_at.setdefault(node, self._clock())
+        if now is not None and self.cache.nodes.get(node) is not None:
+            self._changed_at.setdefault(node, self.clock())
 
     def forget_changes(self) -> None:
         """This operator begins to lead: changes under another leader are no delay of ours."""
@@ -150,7 +142,7 @@ class CapacityReconciler:
             raise
         memory.rejections = 0
         if changed_at is not None and outcome.has_written:
-            self._metrics.change_to_node_seconds.observe(self._clock() - changed_at)
+            self.metrics.change_to_node_seconds.observe(self.clock() - changed_at)
         return outcome
 
     def rejected(self, name: str, memory: CapacityMemory, agent: AgentState, error: ApiError) -> CapacityOutcome:
@@ -159,7 +151,7 @@ class CapacityReconciler:
         After several failures a name that others own is reported like one found when all can be written: it is theirs all the same.
         """
         memory.rejections += 1
-        node = self._cache.nodes.get(name)
+        node = self.cache.nodes.get(name)
         if node is None:
             return _NOTHING
         records = self._records(name)
@@ -182,17 +174,17 @@ class CapacityReconciler:
                 log.warning("NodeDevice contradicts itself", extra={"nodedevice": record.name, "error": problem})
                 message = f"{record.resource} on {record.node}: {problem}"
                 about = about_node_device(record)
-                self._recorder.post(Event(about, WARNING, EventReason.CONTRADICTION, message, is_ongoing=True))
+                self.recorder.post(Event(about, WARNING, EventReason.CONTRADICTION, message, is_ongoing=True))
         memory.contradictions = found
 
     def _records(self, node: str) -> list[NodeDeviceRecord]:
-        return [record for record in self._cache.node_devices.of_node(node) if is_real(record)]
+        return [record for record in self.cache.node_devices.of_node(node) if is_real(record)]
 
     async def _apply_rounds(self, name: str, memory: CapacityMemory, agent: AgentState) -> CapacityOutcome:
         rejection: Conflict | None = None
         has_written = False
         for _ in range(_MOST_ROUNDS):
-            node = self._cache.nodes.get(name)
+            node = self.cache.nodes.get(name)
             if node is None:
                 return _NOTHING
             decision = self._decide(node, memory.history, agent)
@@ -207,43 +199,43 @@ class CapacityReconciler:
                 has_written = True
             memory.history = decision.history
             for cause in decision.repairs:
-                self._metrics.drift_repairs.labels(cause=cause).inc()
+                self.metrics.drift_repairs.labels(cause=cause).inc()
             self._report(name, decision.events)
             if decision.apply is None:
                 return CapacityOutcome(decision.statuses, decision.due_at, has_written)
         raise rejection or Conflict("patch", "nodes/status", "the Node changes faster than it is written")
 
     def _decide(self, node: NodeRecord, history: NodeHistory | None, agent: AgentState) -> CapacityDecision:
-        records = [as_before_rejection(record) for record in self._cache.node_devices.of_node(node.name)]
-        return decide(node, records, history, self._clock(), agent, self._required_plugins.unguarded(records))
+        records = [as_before_rejection(record) for record in self.cache.node_devices.of_node(node.name)]
+        return decide(node, records, history, self.clock(), agent, self.required_plugins.unguarded(records))
 
     async def _write(self, node: NodeRecord, apply: Apply) -> bool:
         """Apply; False when the Node is gone or is another one. Raises Conflict when others own what must change."""
         try:
-            written = await self._api.apply_capacity(node, apply.numbers, force=apply.is_forced)
+            written = await self.api.apply_capacity(node, apply.numbers, force=apply.is_forced)
         except NotFound:
             return False
         except Invalid:
             # The uid: this name belongs to a new Node. Or a number is invalid. The Node as it is now shows which.
             await self._read_again(node)
-            again = self._cache.nodes.get(node.name)
+            again = self.cache.nodes.get(node.name)
             if again is not None and again.uid == node.uid:
                 raise
             return False
-        self._cache.nodes.put(written)
+        self.cache.nodes.put(written)
         fields = {"node": node.name, "numbers": dict(sorted(apply.numbers.items())), "forced": apply.is_forced}
         log.info("capacity written", extra=fields)
         return True
 
     async def _read_again(self, node: NodeRecord) -> None:
         try:
-            self._cache.nodes.put(await self._api.read_node(node.name))
+            self.cache.nodes.put(await self.api.read_node(node.name))
         except NotFound:
-            self._cache.nodes.remove(node.name, node.uid)
+            self.cache.nodes.remove(node.name, node.uid)
 
     def _report(self, name: str, events: Iterable[Event]) -> None:
         for event in events:
             # each is on the Node and on the NodeDevice
             if event.about.kind == "Node":
                 log.warning(_LOGGED[event.reason], extra={"node": name, "detail": event.message})
-            self._recorder.post(event)
+            self.recorder.post(event)

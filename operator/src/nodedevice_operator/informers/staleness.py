@@ -34,30 +34,23 @@ class _Undelivered:
     version: int
 
 
+@dataclass(eq=False, slots=True)
 class Watchdog:
-    """Compares the stores with the API server from time to time."""
+    """Compares the stores with the API server from time to time. interval_seconds: 0 for never."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        cluster: Cluster,
-        health: ApiHealth,
-        interval_seconds: float,
-        patience_seconds: float = PATIENCE_SECONDS,
-    ) -> None:
-        self._cluster = cluster
-        self._cache = cache
-        self._health = health
-        self._interval_seconds = interval_seconds
-        self._patience_seconds = patience_seconds
+    cache: Cache
+    cluster: Cluster
+    health: ApiHealth
+    interval_seconds: float
+    patience_seconds: float = PATIENCE_SECONDS
 
     async def work(self) -> None:
         """Check, for ever. Raises StaleWatch."""
-        if not self._interval_seconds:
+        if not self.interval_seconds:
             await asyncio.Event().wait()
-        await self._cache.synced.wait()
+        await self.cache.synced.wait()
         while True:
-            await asyncio.sleep(self._interval_seconds)
+            await asyncio.sleep(self.interval_seconds)
             try:
                 await self._check()
             except ApiError as error:
@@ -69,25 +62,25 @@ class Watchdog:
         undelivered = [found for kind in KINDS for found in await self._undelivered(kind)]
         if not undelivered:
             return
-        await asyncio.sleep(self._patience_seconds)
+        await asyncio.sleep(self.patience_seconds)
         late = [found for found in undelivered if self._is_undelivered(found)]
-        if not late or self._health.seconds_since_outage() < time.monotonic() - began + _RECOVERY_SECONDS:
+        if not late or self.health.seconds_since_outage() < time.monotonic() - began + _RECOVERY_SECONDS:
             return
         for found in late:
             if await self._is_still_there(found):
                 name = "/".join(found.key) if isinstance(found.key, tuple) else str(found.key)
                 log.error("watch is stale", extra={"kind": found.kind.name, "object": name, "objects": len(late)})
-                raise StaleWatch(found.kind.name, name, found.version, self._patience_seconds)
+                raise StaleWatch(found.kind.name, name, found.version, self.patience_seconds)
 
     async def _undelivered(self, kind: Kind[Any]) -> list[_Undelivered]:
         found: list[_Undelivered] = []
-        async for page in self._cluster.list_versions(kind):
+        async for page in self.cluster.list_versions(kind):
             listed = (_Undelivered(kind, key, uid, version) for key, (uid, version) in page.items())
             found += [item for item in listed if self._is_undelivered(item)]
         return found
 
     def _is_undelivered(self, item: _Undelivered) -> bool:
-        store = self._cache.stores[item.kind.name]
+        store = self.cache.stores[item.kind.name]
         if store.is_gone(item.uid) or store.is_invalid(item.key):
             return False
         held = store.get(item.key)
@@ -96,4 +89,4 @@ class Watchdog:
     async def _is_still_there(self, item: _Undelivered) -> bool:
         """Whether that object exists and can be decoded: one that cannot is logged elsewhere, and never stored."""
         namespace, name = item.key if isinstance(item.key, tuple) else ("", str(item.key))
-        return item.uid in await self._cluster.find(item.kind, namespace, name)
+        return item.uid in await self.cluster.find(item.kind, namespace, name)

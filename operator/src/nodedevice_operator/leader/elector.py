@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nodedevice_api import names
@@ -96,6 +97,7 @@ def _from_wire(verb: str, data: bytes) -> LeaderLease:
     )
 
 
+@dataclass(eq=False)
 class Election:
     """One candidate of the election.
 
@@ -103,27 +105,21 @@ class Election:
     nobody has (by the clock).
     """
 
-    def __init__(
-        self,
-        leases: LeaderLeases,
-        fence: WriteFence,
-        timing: Timing,
-        name: str,
-        on_lead: Callable[[bool, float], None],
-        clock: Callable[[], float] = boot_seconds,
-    ) -> None:
-        self._leases = leases
-        self._fence = fence
-        self._timing = timing
-        self._candidate = Candidate(name, timing)
-        self._on_lead = on_lead
-        self._clock = clock
-        self._is_current = False
-        self._logged: str | None = None
-        self._led = False
-        self._deadline = 0.0
-        self._has_ended = False
-        self._round_lock = asyncio.Lock()
+    leases: LeaderLeases
+    fence: WriteFence
+    timing: Timing
+    name: str
+    on_lead: Callable[[bool, float], None]
+    clock: Callable[[], float] = boot_seconds
+    _is_current: bool = field(default=False, init=False)
+    _logged: str | None = field(default=None, init=False)
+    _led: bool = field(default=False, init=False)
+    _deadline: float = field(default=0.0, init=False)
+    _has_ended: bool = field(default=False, init=False)
+    _round_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._candidate = Candidate(self.name, self.timing)
 
     async def work(self) -> None:
         """Take part until cancelled, or until `end`."""
@@ -138,14 +134,14 @@ class Election:
         until_quiet: waits a moment for pending writes; whether there are none.
         """
         self._has_ended = True
-        self._fence.close()
+        self.fence.close()
         is_quiet = await until_quiet()
         async with self._round_lock:
-            self._fence.close()
+            self.fence.close()
             if not is_quiet or not self._candidate.holds:
                 return
             try:
-                await self._leases.write(self._candidate.release(now_text()))
+                await self.leases.write(self._candidate.release(now_text()))
             except ApiError as error:
                 log.debug("could not release the Lease", extra={"error": str(error)})
 
@@ -153,14 +149,14 @@ class Election:
         """Read the Lease, and write it if allowed; in how many seconds the next round is due."""
         self._log_if_over()
         # after the deadline the known version of the Lease is not even tried
-        self._is_current = self._is_current and self._fence.is_open
+        self._is_current = self._is_current and self.fence.is_open
         try:
             if not self._is_current:
-                self._candidate = self._candidate.saw(await self._leases.read(), self._clock())
-            wait = self._candidate.wait_seconds(self._clock())
+                self._candidate = self._candidate.saw(await self.leases.read(), self.clock())
+            wait = self._candidate.wait_seconds(self.clock())
             if wait > 0:
                 self._stand_by()
-                return min(wait, self._timing.retry_seconds)
+                return min(wait, self.timing.retry_seconds)
             return await self._claim()
         except (Conflict, Invalid, NotFound):
             self._is_current = False
@@ -169,30 +165,30 @@ class Election:
             # it is not known whether a write was done: the next round reads
             self._is_current = False
             log.debug("Lease update failed; retrying", extra={"error": str(error)})
-            return self._timing.retry_seconds
+            return self.timing.retry_seconds
 
     async def _claim(self) -> float:
-        sent_at = self._clock()
+        sent_at = self.clock()
         before, goes_on = self._candidate, self._candidate.holds and self._led
-        written = await self._leases.write(self._candidate.claim(now_text()))
-        self._candidate = self._candidate.saw(written, self._clock())
+        written = await self.leases.write(self._candidate.claim(now_text()))
+        self._candidate = self._candidate.saw(written, self.clock())
         self._is_current = True
         if self._has_ended:
             return 0.0
-        begins = not self._fence.is_open
+        begins = not self.fence.is_open
         nobody_since = self._deadline if goes_on else before.last_sign_of_life
-        self._deadline = sent_at + self._timing.deadline_seconds
-        self._fence.open_until(self._deadline)
+        self._deadline = sent_at + self.timing.deadline_seconds
+        self.fence.open_until(self._deadline)
         self._logged = None
         if begins:
             log.info("leading", extra={"identity": self._candidate.identity, "transitions": written.transitions})
-            self._on_lead(not goes_on, nobody_since)
+            self.on_lead(not goes_on, nobody_since)
         self._led = True
-        return max(0.0, sent_at + self._timing.renew_seconds - self._clock())
+        return max(0.0, sent_at + self.timing.renew_seconds - self.clock())
 
     def _stand_by(self) -> None:
         """Another candidate holds the Lease."""
-        self._fence.close()
+        self.fence.close()
         self._led = self._is_current = False
         assert self._candidate.seen is not None
         holder = self._candidate.seen.holder
@@ -201,6 +197,6 @@ class Election:
             self._logged = holder
 
     def _log_if_over(self) -> None:
-        if self._led and not self._fence.is_open and self._logged is None:
+        if self._led and not self.fence.is_open and self._logged is None:
             log.warning("Lease was not renewed in time; writes are blocked until it is")
             self._logged = ""

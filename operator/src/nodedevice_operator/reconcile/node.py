@@ -33,31 +33,21 @@ class NodeMemory:
     conditions: ConditionsMemory = field(default_factory=ConditionsMemory)
 
 
+@dataclass(eq=False, slots=True)
 class NodeReconciler:
     """The work queue calls `reconcile` with the name of a node."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        agents: AgentMonitor,
-        capacity: CapacityReconciler,
-        pod_devices: PodDeviceReconciler,
-        conditions: ConditionsReconciler,
-        queue: WorkQueue,
-        fence: WriteFence,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cache = cache
-        self._agents = agents
-        self._capacity = capacity
-        self._pod_devices = pod_devices
-        self._conditions = conditions
-        self._queue = queue
-        self._fence = fence
-        self._clock = clock
-        self._memories: dict[str, NodeMemory] = {}
-        # the newest nodes that changed while another operator led, each with when (by the fence's clock)
-        self._skipped: dict[str, float] = {}
+    cache: Cache
+    agents: AgentMonitor
+    capacity: CapacityReconciler
+    pod_devices: PodDeviceReconciler
+    conditions: ConditionsReconciler
+    queue: WorkQueue
+    fence: WriteFence
+    clock: Callable[[], float] = time.monotonic
+    _memories: dict[str, NodeMemory] = field(default_factory=dict, init=False)
+    # the newest nodes that changed while another operator led, each with when (by the fence's clock)
+    _skipped: dict[str, float] = field(default_factory=dict, init=False)
 
     def take_over(self, another_wrote: bool, nobody_since: float) -> None:
         """Begin to lead, for the first time or again: enqueue every node, first those that changed while nobody led.
@@ -69,59 +59,59 @@ class NodeReconciler:
             self._memories.clear()
         for node, moment in self._skipped.items():
             if moment >= nobody_since:
-                self._queue.enqueue(node)
+                self.queue.enqueue(node)
         self._skipped.clear()
-        self._queue.enqueue_all(self._cache.names_of_nodes())
+        self.queue.enqueue_all(self.cache.names_of_nodes())
 
     async def reconcile(self, node: str) -> float | None:
         """Bring one node to the state that its NodeDevices ask for; return in how many seconds to reconcile it again, if so.
 
         Raises ApiError when something could not be done; what was done until then stays, and what is due later is enqueued.
         """
-        if not self._fence.is_open:
+        if not self.fence.is_open:
             # without the lead only the cache is kept; what is too old, or too much, is forgotten: a new leader reconciles all nodes
             self._skipped.pop(node, None)
-            self._skipped[node] = self._fence.now()
+            self._skipped[node] = self.fence.now()
             if len(self._skipped) > _MOST_SKIPPED:
                 del self._skipped[next(iter(self._skipped))]
             return None
-        is_ready = self._cache.is_complete and self._agents.has_listed
-        if not is_ready or self._cache.nodes.is_invalid(node):
+        is_ready = self.cache.is_complete and self.agents.has_listed
+        if not is_ready or self.cache.nodes.is_invalid(node):
             return None
-        if not self._cache.knows(node):
+        if not self.cache.knows(node):
             self._memories.pop(node, None)
             return None
         memory = self._memories.setdefault(node, NodeMemory())
         failures: list[ApiError] = []
         capacity = await self._reconcile_capacity(node, memory, failures)
-        if capacity.has_written and self._queue.is_crowded:
+        if capacity.has_written and self.queue.is_crowded:
             # other nodes wait for their capacity, thousands of them after a cold start: the rest comes when all have theirs
             return 0.0
-        self._capacity.report_contradictions(node, memory.capacity)
+        self.capacity.report_contradictions(node, memory.capacity)
         try:
-            await self._pod_devices.reconcile(node, memory.pod_devices)
+            await self.pod_devices.reconcile(node, memory.pod_devices)
         except ApiError as error:
             failures.append(error)  # the conditions do not depend on PodDevices
-        waits = [self._conditions.node_missing_wait(node, memory.conditions)]
-        failures += await self._conditions.reconcile(node, memory.conditions, capacity)
+        waits = [self.conditions.node_missing_wait(node, memory.conditions)]
+        failures += await self.conditions.reconcile(node, memory.conditions, capacity)
         if capacity.due_at is not None:
-            waits.append(capacity.due_at - self._clock())
+            waits.append(capacity.due_at - self.clock())
         return self._finish(node, min((seconds for seconds in waits if seconds is not None), default=None), failures)
 
     async def _reconcile_capacity(self, node: str, memory: NodeMemory, failures: list[ApiError]) -> CapacityOutcome:
-        agent = self._agents.state(node)
+        agent = self.agents.state(node)
         try:
-            return await self._capacity.reconcile(node, memory.capacity, agent)
+            return await self.capacity.reconcile(node, memory.capacity, agent)
         except ApiError as error:
             if concerns_all_requests(error):
                 raise
             failures.append(error)
-            return self._capacity.rejected(node, memory.capacity, agent, error)
+            return self.capacity.rejected(node, memory.capacity, agent, error)
 
     def _finish(self, node: str, seconds: float | None, failures: list[ApiError]) -> float | None:
         if not failures:
             return seconds
         # failures are retried with growing delays; what is due at a time does not wait for that
         if seconds is not None:
-            self._queue.enqueue_after(node, seconds)
+            self.queue.enqueue_after(node, seconds)
         raise failures[0]

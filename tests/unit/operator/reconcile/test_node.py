@@ -195,7 +195,7 @@ class TestAgents:
         await bench.see(record)
         await bench.reconcile()
         bench.agents._table = LeaseTable(0).updated(bench.cluster.leases, 0, frozenset({"node-a"}))
-        bench.agents._clock = lambda: 61.0
+        bench.agents.clock = lambda: 61.0
         bench.agents._table = replace(bench.agents._table, listed_at=50.0)
         await bench.agents._poll()
         assert await bench.reconcile() == [f"apply {{'{GPU}': 0}}", f"conditions {record.name}"]

@@ -266,6 +266,6 @@ async def rejected_reconcile(bench: Bench, problem: str = "this Node is frozen")
 async def fall_silent(bench: Bench) -> None:
     """Let the agent's Lease run out; nothing is withdrawn yet."""
     bench.agents._table = LeaseTable().updated(bench.cluster.leases, 0, frozenset({"node-a"}))
-    bench.agents._clock = lambda: 61.0
+    bench.agents.clock = lambda: 61.0
     bench.agents._table = replace(bench.agents._table, listed_at=50.0)
     await bench.agents._poll()

@@ -46,6 +46,11 @@ class Bench:
         self.cache.node_devices.replace(node_devices.records, node_devices.version)
         self.cache.pod_devices.replace(pod_devices.records, pod_devices.version)
 
+    async def settle(self, *records: NodeDeviceRecord) -> None:
+        """The same, and reconcile once."""
+        await self.see(*records)
+        await self.reconcile()
+
     def restart(self) -> None:
         """Go on as a process that has just started, or leads after another."""
         self.reconciler.take_over(another_wrote=True, nobody_since=math.inf)

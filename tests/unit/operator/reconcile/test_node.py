@@ -44,8 +44,7 @@ async def test_in_a_crowd_capacity_comes_first_for_everybody(bench: Bench) -> No
 async def test_nothing_is_done_before_every_list_is_complete(bench: Bench, missing: str) -> None:
     record = node_device(available=4)
     with_pod(bench)
-    await bench.see(node_device(NIC, available=1, allocated=1, allocations=(held("a"),)), record)
-    await bench.reconcile()
+    await bench.settle(node_device(NIC, available=1, allocated=1, allocations=(held("a"),)), record)
     assert bench.cluster.node.seen(NIC).capacity == 2
 
     # the same cluster, seen by a process that has just started and got a part of each kind by its watch
@@ -84,8 +83,7 @@ async def test_a_node_that_keeps_refusing_is_tried_later(bench: Bench) -> None:
 
 
 async def test_a_failed_write_is_neither_reported_nor_counted(bench: Bench) -> None:
-    await bench.see(node_device(available=4))
-    await bench.reconcile()
+    await bench.settle(node_device(available=4))
     bench.cluster.node.update("kubelet", GPU, 0)
     await bench.see()
     bench.cluster.failures["apply_capacity"] = [Unavailable("patch", "nodes/status", "later", 503)]
@@ -170,8 +168,7 @@ class TestWithoutItsAgent:
 
     async def test_what_was_reported_of_one_goes_with_what_is_so(self, bench: Bench) -> None:
         made = node_device(owner_uid=None, has_status=False, endpoint=None, conditions={})
-        await bench.see(made)
-        await bench.reconcile()
+        await bench.settle(made)
         bench.now[0] += NODE_MISSING_GRACE_SECONDS
         await bench.reconcile()
         await bench.see(replace(made, owner_uid="uid-1"))
@@ -192,8 +189,7 @@ class TestAgents:
 
     async def test_a_withdrawal_and_its_end_are_one_write_each_to_the_node(self, bench: Bench) -> None:
         record = node_device(available=4)
-        await bench.see(record)
-        await bench.reconcile()
+        await bench.settle(record)
         bench.agents._table = LeaseTable(0).updated(bench.cluster.leases, 0, frozenset({"node-a"}))
         bench.agents.clock = lambda: 61.0
         bench.agents._table = replace(bench.agents._table, listed_at=50.0)
@@ -206,8 +202,7 @@ class TestAgents:
 
     async def test_without_the_leases_numbers_go_on_and_no_agent_is_doubted(self, bench: Bench) -> None:
         record = node_device(available=4)
-        await bench.see(record)
-        await bench.reconcile()
+        await bench.settle(record)
         # as after a restart, where the first listing fails
         bench.agents._table = LeaseTable()
         bench.restart()
@@ -218,8 +213,7 @@ class TestAgents:
 
     async def test_who_begins_to_lead_after_another_writes_nothing_that_is_right(self, bench: Bench) -> None:
         with_pod(bench)
-        await bench.see(node_device(available=3, allocated=1, allocations=(held("gpu-0"),)))
-        await bench.reconcile()
+        await bench.settle(node_device(available=3, allocated=1, allocations=(held("gpu-0"),)))
         reported = bench.recorder.reasons()
         bench.restart()
         assert await bench.reconcile() == []

@@ -33,8 +33,7 @@ class TestPodDevices:
     async def test_refused_once_and_without_harm_to_the_neighbour(self, bench: Bench) -> None:
         with_pod(bench, node="node-b", name="stolen", uid="pod-uid-b")
         with_pod(bench)
-        await bench.see(node_device(available=1))
-        await bench.reconcile()
+        await bench.settle(node_device(available=1))
         claims = (held("gpu-1", uid="pod-uid-b", name="stolen"), held("gpu-0"))
         await bench.see(node_device(allocated=2, allocations=claims))
         assert "poddevice pod-a gpu-0" in await bench.reconcile()
@@ -44,8 +43,7 @@ class TestPodDevices:
 
     async def test_what_came_while_no_operator_ran_is_refused_as_well(self, bench: Bench) -> None:
         with_pod(bench, node="node-b")
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        await bench.reconcile()
+        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
         assert bench.recorder.reasons() == ["AllocationRefused"]
         # the next process reports the same, and then there is such an Event already
         bench.restart()
@@ -59,8 +57,7 @@ class TestPodDevices:
     ) -> None:
         with_pod(bench, node="")
         for healthy in range(4):
-            await bench.see(node_device(healthy=healthy, allocated=1, allocations=(held("gpu-0"),)))
-            await bench.reconcile()
+            await bench.settle(node_device(healthy=healthy, allocated=1, allocations=(held("gpu-0"),)))
         assert bench.recorder.reasons() == ["AllocationRefused"]
         assert [record.message for record in caplog.records].count("allocation refused") == 1
         with_pod(bench)
@@ -69,25 +66,21 @@ class TestPodDevices:
     async def test_a_pod_that_is_refused_to_a_node_again_is_reported_again(self, bench: Bench) -> None:
         with_pod(bench, node="")
         for allocations in ((held("gpu-0"),), (), (held("gpu-0"),)):
-            await bench.see(node_device(allocations=allocations))
-            await bench.reconcile()
+            await bench.settle(node_device(allocations=allocations))
         assert bench.recorder.reasons() == ["AllocationRefused"] * 2
 
     @pytest.mark.parametrize("pod", [None, PodRecord("another-uid", "node-a"), PodRecord("another-uid", "node-b")])
     async def test_a_pod_that_is_gone_is_passed_over_in_silence(self, bench: Bench, pod: PodRecord | None) -> None:
         if pod is not None:
             bench.cluster.pods["default", "pod-a"] = pod
-        await bench.see(node_device(allocated=1))
-        await bench.reconcile()
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        await bench.reconcile()
+        await bench.settle(node_device(allocated=1))
+        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
         assert bench.cluster.pod_devices == {}
         assert bench.recorder.reasons() == []
 
     async def test_the_next_pod_of_that_name_replaces_the_object(self, bench: Bench) -> None:
         with_pod(bench)
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        await bench.reconcile()
+        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
         with_pod(bench, uid="pod-uid-new")
         await bench.see(node_device(allocated=1, allocations=(held("gpu-1", uid="pod-uid-new"),)))
         writes = await bench.reconcile()
@@ -95,8 +88,7 @@ class TestPodDevices:
 
     async def test_one_that_vanished_is_made_again_without_a_second_event(self, bench: Bench) -> None:
         with_pod(bench)
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        await bench.reconcile()
+        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
         bench.cluster.pod_devices.clear()
         changed = node_device(allocated=2, allocations=(held("gpu-0", "gpu-1"),))
         bench.cache.node_devices.put(replace(changed, resource_version=9999))
@@ -123,8 +115,7 @@ class TestPodDevices:
     async def test_a_namespace_that_goes_away_is_no_failure(self, bench: Bench) -> None:
         with_pod(bench)
         bench.cluster.failures["apply_pod_device"] = [NotFound("patch", "poddevices", "terminating", 403)]
-        await bench.see(node_device(allocated=1, allocations=(held("gpu-0"),)))
-        await bench.reconcile()
+        await bench.settle(node_device(allocated=1, allocations=(held("gpu-0"),)))
         assert bench.cluster.pod_devices == {}
 
     async def test_a_refused_poddevice_does_not_hold_up_the_conditions(self, bench: Bench) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
@@ -29,37 +28,33 @@ class TestRejectedWrites:
 
     async def test_a_dead_agent_is_reported_although_its_node_is_frozen(self, bench: Bench) -> None:
         record = node_device(available=4)
-        await bench.see(record)
-        await bench.reconcile()
-        before = stored_conditions(bench, record)[Condition.ADVERTISED]
+        await bench.settle(record)
+        before = stored(bench, record, Condition.ADVERTISED)
         await bench.see(node_device(available=1))
         await fall_silent(bench)
-        for _ in range(2):
-            await rejected_reconcile(bench)
-        assert stored_conditions(bench, record)[Condition.AGENT_READY].reason == Reason.LEASE_EXPIRED
-        assert stored_conditions(bench, record)[Condition.READY].reason == Reason.LEASE_EXPIRED
+        await rejected_reconcile(bench, times=2)
+        assert stored(bench, record, Condition.AGENT_READY).reason == Reason.LEASE_EXPIRED
+        assert stored(bench, record, Condition.READY).reason == Reason.LEASE_EXPIRED
         assert bench.recorder.reasons() == [Reason.LEASE_EXPIRED]
         # what the next reconcile may settle is no news
-        assert stored_conditions(bench, record)[Condition.ADVERTISED] == before
+        assert stored(bench, record, Condition.ADVERTISED) == before
 
     async def test_what_the_node_does_not_show_is_reported_until_it_does(self, bench: Bench) -> None:
         gpu, nic = node_device(available=4), node_device(NIC, available=1)
-        await bench.see(gpu, nic)
-        await bench.reconcile()
+        await bench.settle(gpu, nic)
         await bench.see(node_device(available=1))
-        for _ in range(3):
-            await rejected_reconcile(bench)
-        advertised = stored_conditions(bench, gpu)[Condition.ADVERTISED]
+        await rejected_reconcile(bench, times=3)
+        advertised = stored(bench, gpu, Condition.ADVERTISED)
         assert (advertised.status, advertised.reason) == ("False", Reason.UPDATE_REFUSED)
         assert advertised.message.endswith("retried: this Node is frozen")
-        assert stored_conditions(bench, gpu)[Condition.READY].reason == Reason.UPDATE_REFUSED
-        assert stored_conditions(bench, nic)[Condition.ADVERTISED].status == "True"
-        assert stored_conditions(bench, nic)[Condition.READY].status == "True"
+        assert stored(bench, gpu, Condition.READY).reason == Reason.UPDATE_REFUSED
+        assert stored(bench, nic, Condition.ADVERTISED).status == "True"
+        assert stored(bench, nic, Condition.READY).status == "True"
         # reported once, and no more of it is written
         assert await rejected_reconcile(bench) == []
         assert await bench.reconcile() == [f"apply {{'{GPU}': 1, '{NIC}': 1}}", f"conditions {gpu.name}"]
-        assert stored_conditions(bench, gpu)[Condition.ADVERTISED].status == "True"
-        assert stored_conditions(bench, gpu)[Condition.READY].status == "True"
+        assert stored(bench, gpu, Condition.ADVERTISED).status == "True"
+        assert stored(bench, gpu, Condition.READY).status == "True"
 
     async def test_a_name_that_never_was_there_is_reported_so(self, bench: Bench) -> None:
         record = node_device(available=4)
@@ -67,34 +62,30 @@ class TestRejectedWrites:
         for _ in range(2):
             assert await rejected_reconcile(bench) == []
         assert await rejected_reconcile(bench) == [f"conditions {record.name}"]
-        assert stored_conditions(bench, record)[Condition.ADVERTISED].reason == Reason.WRITE_REFUSED
-        assert stored_conditions(bench, record)[Condition.AGENT_READY].status == "True"
+        assert stored(bench, record, Condition.ADVERTISED).reason == Reason.WRITE_REFUSED
+        assert stored(bench, record, Condition.AGENT_READY).status == "True"
 
     async def test_failures_that_are_not_in_a_row_are_not_reported(self, bench: Bench) -> None:
         record = node_device(available=1)
-        await bench.see(record)
-        await bench.reconcile()
-        before = stored_conditions(bench, record)
+        await bench.settle(record)
+        before = bench.cluster.node_devices[record.name].conditions
         for number in (2, 3, 4):
             await bench.see(node_device(available=number))
             await rejected_reconcile(bench)
             await rejected_reconcile(bench)
             assert await bench.reconcile() == [f"apply {{'{GPU}': {number}}}"]
-        assert stored_conditions(bench, record) == before
+        assert bench.cluster.node_devices[record.name].conditions == before
 
     async def test_its_pods_are_reported_what_they_hold(self, bench: Bench) -> None:
         with_pod(bench)
-        await bench.see(node_device(available=4))
-        await bench.reconcile()
+        await bench.settle(node_device(available=4))
         await bench.see(node_device(available=1, allocated=1, allocations=(held("gpu-0"),)))
         assert "poddevice pod-a gpu-0" in await rejected_reconcile(bench)
 
     async def test_after_a_restart_a_name_is_still_ours(self, bench: Bench) -> None:
-        await bench.see(node_device(available=4))
-        await bench.reconcile()
+        await bench.settle(node_device(available=4))
         await bench.see(node_device(available=1))
-        for _ in range(3):
-            await rejected_reconcile(bench)
+        await rejected_reconcile(bench, times=3)
         bench.cluster.node.update("kubelet", GPU, 0)
         bench.restart()
         await bench.see()
@@ -111,19 +102,17 @@ class TestRejectedWrites:
     )
     async def test_nothing_else_is_asked_of_an_api_server_that_is_away(self, bench: Bench, error: ApiError) -> None:
         record = node_device(available=4)
-        await bench.see(record)
-        await bench.reconcile()
+        await bench.settle(record)
         await bench.see(node_device(available=1))
         await fall_silent(bench)
         bench.cluster.failures["apply_capacity"] = [error]
         with pytest.raises(type(error)):
             await bench.reconcile()
-        assert stored_conditions(bench, record)[Condition.AGENT_READY].status == "True"
+        assert stored(bench, record, Condition.AGENT_READY).status == "True"
 
     async def test_words_that_are_others_each_time_are_written_once(self, bench: Bench) -> None:
         record = node_device(available=4)
-        await bench.see(record)
-        await bench.reconcile()
+        await bench.settle(record)
         await bench.see(node_device(available=1))
         for port in range(40001, 40004):
             await rejected_reconcile(
@@ -133,20 +122,17 @@ class TestRejectedWrites:
             await rejected_reconcile(bench, "failed calling webhook: read tcp 10.0.0.6:9: connection reset by peer")
             == []
         )
-        assert stored_conditions(bench, record)[Condition.ADVERTISED].message.endswith(
-            "10.0.0.5:40003: connection reset by peer"
-        )
+        assert stored(bench, record, Condition.ADVERTISED).message.endswith("10.0.0.5:40003: connection reset by peer")
         assert await rejected_reconcile(bench, "this Node is frozen") == [f"conditions {record.name}"]
-        assert stored_conditions(bench, record)[Condition.ADVERTISED].message.endswith("retried: this Node is frozen")
+        assert stored(bench, record, Condition.ADVERTISED).message.endswith("retried: this Node is frozen")
 
     async def test_the_name_of_a_node_before_is_no_claim_on_this_one(self, bench: Bench) -> None:
         record = node_device(available=4)
         before = Stored("True", Reason.ADVERTISED, "", "2020-01-01T00:00:00Z", 1)
         bench.cluster.node.made = "2021-01-01T00:00:00Z"
         await bench.see(replace(record, conditions={**record.conditions, Condition.ADVERTISED: before}))
-        for _ in range(3):
-            await rejected_reconcile(bench)
-        assert stored_conditions(bench, record)[Condition.ADVERTISED].reason == Reason.WRITE_REFUSED
+        await rejected_reconcile(bench, times=3)
+        assert stored(bench, record, Condition.ADVERTISED).reason == Reason.WRITE_REFUSED
         bench.cluster.node.update("another-operator", GPU, 9)
         bench.restart()
         await bench.see()
@@ -166,8 +152,7 @@ class TestRejectedWrites:
 
     async def test_what_is_due_at_a_time_waits_for_no_conditions(self, bench: Bench) -> None:
         lost = node_device(NIC, available=1)
-        await bench.see(node_device(available=4), lost)
-        await bench.reconcile()
+        await bench.settle(node_device(available=4), lost)
         del bench.cluster.node_devices[lost.name]
         await bench.see(node_device(available=4, generation=2))
         bench.cluster.failures["apply_conditions"] = [Invalid("patch", "nodedevices/status", "Too many: 36", 422)]
@@ -180,33 +165,27 @@ class TestConflicts:
     """Names that others hold on a Node that the API server will not have written."""
 
     async def test_a_conflict_is_reported_once_and_a_repair_when_it_is_made(self, bench: Bench) -> None:
-        await bench.see(node_device(available=4))
-        await bench.reconcile()
+        await bench.settle(node_device(available=4))
         bench.cluster.node.update("kubelet", GPU, 0)
         bench.cluster.node.update("another-operator", NIC, 9)
         await bench.see(node_device(NIC, available=1))
-        for _ in range(2):
-            await rejected_reconcile(bench)
+        await rejected_reconcile(bench, times=2)
         assert bench.recorder.reasons() == []
-        for _ in range(2):
-            await rejected_reconcile(bench)
+        await rejected_reconcile(bench, times=2)
         assert bench.recorder.reasons() == ["CapacityConflict"] * 2
         assert await bench.reconcile() == [f"force {{'{GPU}': 4}}", f"conditions {node_device().name}"]
         assert bench.recorder.reasons() == ["CapacityConflict"] * 2 + ["CapacityRepaired"] * 2
 
     async def test_whoever_is_at_odds_with_us_stays_known_and_the_pause_ends(self, bench: Bench) -> None:
         record = node_device(available=4)
-        await bench.see(record)
-        await bench.reconcile()
+        await bench.settle(record)
         for number in (9, 8):
             bench.cluster.node.update("rogue", GPU, number)
-            await bench.see()
-            await bench.reconcile()
+            await bench.settle()
         bench.cluster.node.update("rogue", GPU, 7)
         await bench.see(node_device(NIC, available=1))
-        for _ in range(5):
-            await rejected_reconcile(bench)
-        conflict = stored_conditions(bench, record)[Condition.CONFLICT]
+        await rejected_reconcile(bench, times=5)
+        conflict = stored(bench, record, Condition.CONFLICT)
         assert (conflict.reason, conflict.message.split()[0]) == (Reason.CHANGED_REPEATEDLY, "rogue")
         assert bench.recorder.reasons()[4:] == ["CapacityConflict"] * 2
         bench.now[0] += FIRST_BACKOFF_SECONDS
@@ -214,24 +193,20 @@ class TestConflicts:
 
     async def test_after_a_restart_a_contested_name_is_still_ours(self, bench: Bench) -> None:
         record = node_device(available=4)
-        await bench.see(record)
-        await bench.reconcile()
+        await bench.settle(record)
         for number in (9, 8, 7):
             bench.cluster.node.update("rogue", GPU, number)
-            await bench.see()
-            await bench.reconcile()
+            await bench.settle()
         bench.now[0] += FIRST_BACKOFF_SECONDS
-        for _ in range(3):
-            await rejected_reconcile(bench)
-        assert stored_conditions(bench, record)[Condition.ADVERTISED].reason == Reason.UPDATE_REFUSED
+        await rejected_reconcile(bench, times=3)
+        assert stored(bench, record, Condition.ADVERTISED).reason == Reason.UPDATE_REFUSED
         bench.restart()
         assert (await bench.reconcile())[0] == f"force {{'{GPU}': 4}}"
 
     async def test_a_contest_is_counted_though_the_last_round_is_refused(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        await bench.see(node_device(available=4))
-        await bench.reconcile()
+        await bench.settle(node_device(available=4))
         await bench.see(node_device(NIC, available=1))
         apply = bench.cluster.apply_capacity
 
@@ -249,17 +224,18 @@ class TestConflicts:
         assert bench.recorder.reasons() == ["CapacityRepaired"] * 4 + ["CapacityConflict"] * 2
 
 
-def stored_conditions(bench: Bench, record: NodeDeviceRecord) -> dict[str, Any]:
-    """The conditions that are stored."""
-    return dict(bench.cluster.node_devices[record.name].conditions)
+def stored(bench: Bench, record: NodeDeviceRecord, kind: str) -> Stored:
+    """The condition that is stored."""
+    return bench.cluster.node_devices[record.name].conditions[kind]
 
 
-async def rejected_reconcile(bench: Bench, problem: str = "this Node is frozen") -> list[str]:
-    """Look once while the Node cannot be written; what was written."""
+async def rejected_reconcile(bench: Bench, problem: str = "this Node is frozen", times: int = 1) -> list[str]:
+    """Reconcile so often while the Node cannot be written; what was written."""
     first = len(bench.cluster.writes)
-    bench.cluster.failures["apply_capacity"] = [Denied("PATCH", "nodes/status", problem, 403)]
-    with pytest.raises(Denied):
-        await bench.reconcile()
+    bench.cluster.failures["apply_capacity"] = [Denied("PATCH", "nodes/status", problem, 403)] * times
+    for _ in range(times):
+        with pytest.raises(Denied):
+            await bench.reconcile()
     return bench.cluster.writes[first:]
 
 

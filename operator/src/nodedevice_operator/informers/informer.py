@@ -10,7 +10,6 @@ import gc
 import logging
 import random
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -28,29 +27,14 @@ log = logging.getLogger(__name__)
 
 _BUSY: Final = 429
 # the version is too old, or the kind itself went away, with all objects
-_EXPIRED: Final = frozenset({404, 410})
+_GONE: Final = 410
+_EXPIRED: Final = frozenset({404, _GONE})
 _LONGEST_LIST_DELAY_SECONDS: Final = 15.0
 _list_delay: Final = wait_random_exponential(0.2, _LONGEST_LIST_DELAY_SECONDS)
 # After an outage nobody knows what changed until a watch is open again, and one attempt a second costs an API server nothing.
 _FIRST_WATCH_DELAY_SECONDS: Final = 0.1
 LONGEST_WATCH_DELAY_SECONDS: Final = 1.0
 _SPREAD: Final = 0.2
-
-
-class _Expired(Exception):
-    """The API server cannot go on from the version that is known."""
-
-
-@dataclass(slots=True)
-class _Position:
-    """Up to which version everything is known (None: a list is due), and how long the next delay is."""
-
-    version: int | None = None
-    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_WATCH_DELAY_SECONDS, LONGEST_WATCH_DELAY_SECONDS))
-
-    def delay_seconds(self, at_least_seconds: float = 0.0) -> float:
-        """How long to wait before the next attempt; at_least_seconds: as long as the API server asks for."""
-        return max(jittered(self.backoff.next(), _SPREAD, random.random()), at_least_seconds)
 
 
 class Informer:
@@ -62,23 +46,23 @@ class Informer:
         self._cluster = cluster
         self._client = client
         self._store = cache.stores[kind.name]
+        # up to which version everything is known; None: a list is due
+        self._version: int | None = None
+        self._backoff = Backoff(_FIRST_WATCH_DELAY_SECONDS, LONGEST_WATCH_DELAY_SECONDS)
 
     async def work(self) -> None:
         """List and follow, for ever."""
-        position = _Position()
         while True:
-            if position.version is None:
-                position.version = await self.list_all()
-            await asyncio.sleep(await self._follow(position))
+            if self._version is None:
+                self._version = await self.list_all()
+            await asyncio.sleep(await self._follow())
 
     async def list_all(self) -> int:
         """Store all objects, and notify of what has changed; the version of the list. Retries until it is done."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(ApiError), wait=_delay_seconds, before_sleep=self._log_failed_list
-        ):
-            with attempt:
-                return await self._list()
-        raise AssertionError("a retry without end has ended")
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(ApiError), wait=_list_delay_seconds, before_sleep=self._log_failed_list
+        )
+        return await retrying(self._list)
 
     async def _list(self) -> int:
         was_complete = self._cache.is_complete
@@ -108,39 +92,41 @@ class Informer:
         else:
             log.warning("list failed; retrying", extra={"kind": self._kind.name, "error": str(failure)})
 
-    async def _follow(self, position: _Position) -> float:
+    async def _follow(self) -> float:
         """One watch, until it ends; how long to wait before the next, in seconds."""
-        assert position.version is not None
-        query = {"resourceVersion": str(position.version)}
         has_brought = False
         try:
+            query = {"resourceVersion": str(self._version)}
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
-                    position.version = self._take(line)
-                    if not has_brought:
-                        position.backoff.reset()
-                        has_brought = True
-        except InvalidResponse as error:
-            # the same line again would be no better
-            position.version = None
-            seconds = position.delay_seconds()
-            self._log_relist(logging.WARNING, "invalid watch event; relisting", seconds, error=error.problem)
-            return seconds
-        except (_Expired, ApiError) as error:
-            if isinstance(error, _Expired) or error.status in _EXPIRED:
-                position.version = None
-                seconds = position.delay_seconds()
-                self._log_relist(logging.INFO, "watch expired; relisting", seconds)
-                return seconds
-            log.debug("watch failed; reconnecting", extra={"kind": self._kind.name, "error": error.problem})
-            return position.delay_seconds(_asked_seconds(error))
-        return 0.0 if has_brought else position.delay_seconds()
+                    self._version = self._take(line)
+                    self._backoff.reset()
+                    has_brought = True
+        except ApiError as error:
+            return self._after_failure(error)
+        return 0.0 if has_brought else self._delay_seconds()
 
-    def _log_relist(self, level: int, message: str, seconds: float, **fields: str) -> None:
-        log.log(level, message, extra={"kind": self._kind.name, "retry_in_seconds": round(seconds, 3), **fields})
+    def _after_failure(self, error: ApiError) -> float:
+        """How long to wait after a watch that failed, in seconds; and whether the next begins with a list."""
+        fields: dict[str, Any] = {"kind": self._kind.name, "error": error.problem}
+        if not isinstance(error, InvalidResponse) and error.status not in _EXPIRED:
+            log.debug("watch failed; reconnecting", extra=fields)
+            return self._delay_seconds(_asked_seconds(error))
+        self._version = None
+        fields["retry_in_seconds"] = seconds = round(self._delay_seconds(), 3)
+        if isinstance(error, InvalidResponse):
+            # the same line again would be no better
+            log.warning("invalid watch event; relisting", extra=fields)
+        else:
+            log.info("watch expired; relisting", extra=fields)
+        return seconds
+
+    def _delay_seconds(self, at_least_seconds: float = 0.0) -> float:
+        """How long to wait before the next watch; at_least_seconds: as long as the API server asks for."""
+        return max(jittered(self._backoff.next(), _SPREAD, random.random()), at_least_seconds)
 
     def _take(self, line: bytes) -> int:
-        """Store what a line of the watch says; its version. Raises InvalidResponse or _Expired."""
+        """Store what a line of the watch says; its version. Raises InvalidResponse, or ApiError where a list is due."""
         try:
             event = self._kind.events.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -173,7 +159,7 @@ class Informer:
     def _checked_version(self, event_type: str, version: str) -> int:
         if event_type == "ERROR":
             # its version is too old, or something that another attempt from there would not change
-            raise _Expired
+            raise ApiError("watch", self._kind.name, "the API server cannot go on from that version", _GONE)
         if not version.isdecimal():
             raise InvalidResponse("watch", self._kind.name, f"an object has the resource version {version!r}")
         return int(version)
@@ -207,7 +193,7 @@ class Informer:
             log_undecodable(self._kind.name, metadata.name, problem)
 
 
-def _delay_seconds(state: RetryCallState) -> float:
+def _list_delay_seconds(state: RetryCallState) -> float:
     """Seconds until the next attempt at a list: as long as the API server asks for, where that is longer."""
     failure = state.outcome.exception() if state.outcome else None
     asked = failure.retry_after_seconds if isinstance(failure, Unavailable) else None

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from nodedevice_api import names
 from nodedevice_operator.errors import CredentialsError, InvalidResponse
-from nodedevice_operator.informers.informer import Informer, _Position
+from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
@@ -205,13 +205,13 @@ async def test_the_more_watches_brought_nothing_the_longer_the_pause_and_never_l
 ) -> None:
     pauses: list[float] = []
 
-    delay_seconds = _Position.delay_seconds
+    delay_seconds = Informer._delay_seconds
 
-    def delay(self: _Position, at_least_seconds: float = 0.0) -> float:
+    def delay(self: Informer, at_least_seconds: float = 0.0) -> float:
         pauses.append(delay_seconds(self, at_least_seconds))
         return 0.0
 
-    monkeypatch.setattr(_Position, "delay_seconds", delay)
+    monkeypatch.setattr(Informer, "_delay_seconds", delay)
     monkeypatch.setattr("random.random", lambda: 0.5)
     # one that ends in order, with nothing in it, is no better than one that is refused; one that is busy is waited for as it asks
     watched.server.answers = [503, 410, [ERROR], [], 503, 429, [event(205, 1)], 503, [LAST]]

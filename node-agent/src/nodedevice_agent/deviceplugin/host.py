@@ -154,22 +154,23 @@ class PluginHost:
         socket = self.directory.path / socket_name
         await self._connect(resource_name, socket, self.directory.reachable(socket_name))
 
-    async def connect(self, resource_name: str, socket: Path) -> int:
-        """A plugin that serves on this socket registers. Returns its endpoint. Raises PluginFailed."""
+    async def connect(self, resource_name: str, socket: Path) -> PluginConnection:
+        """A plugin that serves on this socket registers; closing its connection ends that. Raises PluginFailed."""
         try:
             return await self._connect(resource_name, socket, socket.name)
         except RegistrationRejected as exc:
             # the limit may be free again later: unlike an invalid name, this is worth a retry
             raise PluginFailed(resource_name, "Register", str(exc)) from exc
 
-    async def _connect(self, resource_name: str, socket: Path, socket_name: str) -> int:
+    async def _connect(self, resource_name: str, socket: Path, socket_name: str) -> PluginConnection:
         connection = await self._open(resource_name, socket, socket_name)
         if self._is_ending:
             await connection.aclose()
             raise PluginFailed(resource_name, "Register", "this device manager is stopping; register with the next one")
         metrics.REGISTRATIONS.labels(resource_name).inc()
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
-        return self._adopt(connection, socket_name)
+        self._adopt(connection, socket_name)
+        return connection
 
     async def _open(self, resource_name: str, socket: Path, socket_name: str) -> PluginConnection:
         """Raises PluginFailed or RegistrationRejected."""
@@ -182,13 +183,7 @@ class PluginHost:
         finally:
             self._opening.remove(plugin)
 
-    async def disconnect(self, endpoint: int) -> None:
-        """Close a plugin's connection, unless it has ended already."""
-        found = self._connections.get(endpoint)
-        if found is not None:
-            await found.aclose()
-
-    def _adopt(self, connection: PluginConnection, socket_name: str) -> int:
+    def _adopt(self, connection: PluginConnection, socket_name: str) -> None:
         resource_name = connection.resource_name
         metrics.begin(resource_name, pre_start_required=connection.options.pre_start_required)
         endpoint = next(self._endpoints)
@@ -198,7 +193,6 @@ class PluginHost:
             self._save()
         self.do(self.manager.connected(resource_name, endpoint, connection.options, self.now()))
         self._tasks.create_task(self._follow_plugin(endpoint, connection))
-        return endpoint
 
     async def _follow_plugin(self, endpoint: int, connection: PluginConnection) -> None:
         extra = {"resource_name": connection.resource_name, "socket": connection.socket.name}

@@ -24,7 +24,7 @@ from nodedevice_api.upstream.kubelet.pluginregistration.v1 import api_pb2, api_p
 from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.devicemanager.registration import RegistrationRejected, check_plugin_info
-from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
+from nodedevice_agent.deviceplugin.connection import PluginConnection, open_channel, rpc_error_text
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.file_watcher import FileWatcher
@@ -81,13 +81,6 @@ class PluginWatcher:
         del self._sockets[path]
 
 
-@dataclass(frozen=True, slots=True)
-class _RegisteredPlugin:
-    resource_name: str
-    socket: Path
-    endpoint: int
-
-
 class _RegistrySocket:
     """One socket path: the file there, the registered plugin, and the one operation that reconciles them."""
 
@@ -106,7 +99,7 @@ class _RegistrySocket:
 
     async def run(self) -> None:
         """Until the socket has been removed and its plugin disconnected."""
-        plugin: _RegisteredPlugin | None = None
+        plugin: PluginConnection | None = None
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while self._identity is not None:
             self._changed.clear()
@@ -125,7 +118,7 @@ class _RegistrySocket:
                 backoff.reset()
         await self._disconnect(plugin, None)
 
-    async def _register(self) -> _RegisteredPlugin | None:
+    async def _register(self) -> PluginConnection | None:
         """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed."""
         async with PluginRegistrationClient.open(self._path) as client:
             info = await client.info()
@@ -135,19 +128,19 @@ class _RegistrySocket:
             try:
                 check_plugin_info(info.name, info.supported_versions)
                 socket = _serving_socket(self._path, info.endpoint, self._allowed)
-                endpoint = await self._host.connect(info.name, socket)
+                plugin = await self._host.connect(info.name, socket)
             except (RegistrationRejected, PluginFailed) as exc:
                 await client.notify(str(exc))
                 raise
             await client.notify("")
-        return _RegisteredPlugin(info.name, socket, endpoint)
+        return plugin
 
-    async def _disconnect(self, before: _RegisteredPlugin | None, now: _RegisteredPlugin | None) -> None:
+    async def _disconnect(self, before: PluginConnection | None, now: PluginConnection | None) -> None:
         """The earlier plugin, unless it is the same: the host itself replaces a plugin at the same socket, without a gap."""
         if before is not None and (
             now is None or (before.resource_name, before.socket) != (now.resource_name, now.socket)
         ):
-            await self._host.disconnect(before.endpoint)
+            await before.aclose()
 
     async def _has_changed_within(self, pause: float | None) -> bool:
         with suppress(TimeoutError):

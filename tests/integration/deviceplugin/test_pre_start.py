@@ -25,15 +25,20 @@ def reasons(manager: HostedManager) -> list[str]:
     return [waiting.reason for waiting in manager.manager.pending(RESOURCE)]
 
 
+async def failed_call(manager: HostedManager, plugin: FakePlugin) -> None:
+    """The plugin registers, and POD's call fails."""
+    await plugin.start(manager.plugin_dir)
+    await plugin.register()
+    await manager.until(lambda: manager.available(RESOURCE) == 2)
+    plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "cannot reset")
+    manager.pods(POD)
+    await manager.until(lambda: reasons(manager) == ["PreStartFailed"])
+
+
 @pytest.mark.kubelet("behaviour 57")
 async def test_is_retried_until_it_succeeds(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
-        await manager.until(lambda: manager.available(RESOURCE) == 2)
-        plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "cannot reset")
-        manager.pods(POD)
-        await manager.until(lambda: reasons(manager) == ["PreStartFailed"])
+        await failed_call(manager, plugin)
         (waiting,) = manager.manager.pending(RESOURCE)
         assert "cannot reset" in waiting.message
         plugin.knobs.pre_start_error = None
@@ -55,12 +60,7 @@ async def test_is_retried_until_it_succeeds(tmp_path: Path, plugin: FakePlugin) 
 
 async def test_an_agent_that_ended_meanwhile_calls_again(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
-        await manager.until(lambda: manager.available(RESOURCE) == 2)
-        plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "cannot reset")
-        manager.pods(POD)
-        await manager.until(lambda: reasons(manager) == ["PreStartFailed"])
+        await failed_call(manager, plugin)
     plugin.knobs.pre_start_error = None
     failed = len(plugin.calls_of("PreStartContainer"))
     await plugin.wait_for_streams(0)

@@ -69,7 +69,7 @@ class HostDeviceStat:
         read = _Read(paths)
         self._reads.add(read)
         try:
-            read.start()
+            threading.Thread(target=read.run, name="host-devices", daemon=True).start()
             return await read.result
         finally:
             read.is_cancelled = True
@@ -100,10 +100,7 @@ class _Read:
         self._loop = asyncio.get_running_loop()
         self.result: asyncio.Future[HostDevices] = self._loop.create_future()
 
-    def start(self) -> None:
-        threading.Thread(target=self._run, name="host-devices", daemon=True).start()
-
-    def _run(self) -> None:
+    def run(self) -> None:
         found: dict[str, tuple[HostDevice, ...]] = {}
         error: Exception | None = None
         try:

@@ -63,9 +63,9 @@ class NriPlugin:
             await session.run(self._socket)
         except SessionEnded as exc:
             self._rejections = self._rejections + 1 if session.is_rejected else 0
-            if session.is_synchronized and time.monotonic() - started > LONGEST_PAUSE_SECONDS:
+            if session.synchronized.is_set() and time.monotonic() - started > LONGEST_PAUSE_SECONDS:
                 self._backoff.reset()
-            self._report(str(exc), session.is_synchronized)
+            self._report(str(exc), session.synchronized.is_set())
 
     def _report(self, reason: str, was_connected: bool) -> None:
         """Once for each reason; and only if the next attempt fails by it too, unless a connection was lost: a socket exists for

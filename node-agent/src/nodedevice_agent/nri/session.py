@@ -98,8 +98,8 @@ class Session:
     def __init__(
         self, handler: RuntimeHandler, index: str, host_devices: HostDeviceStat, *, validates: bool = True
     ) -> None:
-        # whether the runtime has registered the plugin and sent its state: some close the connection in between
-        self.is_synchronized = False
+        # set once the runtime has registered the plugin and sent its state: some close the connection in between
+        self.synchronized = asyncio.Event()
         # the runtime closed the connection after Configure
         self.is_rejected = False
         self._handler = handler
@@ -108,7 +108,6 @@ class Session:
         self._mux = Mux(_RUNTIME)
         self._server = TtrpcServer(partial(self._mux.write, PLUGIN_STREAM), self._methods())
         self._client = TtrpcClient(partial(self._mux.write, RUNTIME_STREAM))
-        self._is_ready = asyncio.Event()
         self._answer_seconds = ANSWER_SECONDS
         self._is_configured = False
         self._runtime = ("", "")
@@ -133,7 +132,7 @@ class Session:
         finally:
             self._mux.abort("the agent ended the connection")
             self._server.close()
-        self.is_rejected = reason == _CLOSED and self._is_configured and not self.is_synchronized
+        self.is_rejected = reason == _CLOSED and self._is_configured and not self.synchronized.is_set()
         if self.is_rejected:
             reason = f"{reason} before it sent its containers; its log has the reason"
         raise SessionEnded(reason)
@@ -146,7 +145,7 @@ class Session:
                 RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString(), timeout_seconds=REGISTER_SECONDS
             )
             async with asyncio.timeout(SYNCHRONIZE_SECONDS):
-                await self._is_ready.wait()
+                await self.synchronized.wait()
         except CallFailed as exc:
             self._mux.abort(f"the container runtime did not register the plugin {self._index}-{NAME}: {exc}")
         except TimeoutError:
@@ -210,16 +209,15 @@ class Session:
 
     def _accepted(self) -> None:
         """Only after Synchronize: a runtime may still reject a plugin after Configure."""
-        if self.is_synchronized:
+        if self.synchronized.is_set():
             return
-        self.is_synchronized = True
         name, version = self._runtime
         log.info(
             "container runtime connected",
             extra={"runtime": name, "version": version, "nri_version": self._nri_version},
         )
         self._handler.runtime_connected(name, version, Validator.NOT_SEEN if self._validates else Validator.MISSING)
-        self._is_ready.set()
+        self.synchronized.set()
 
     def _shutdown(self, request: object) -> None:
         asyncio.get_running_loop().call_soon(self._mux.close, "the container runtime is shutting down its plugins")

@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import grpc
 import pytest
@@ -37,24 +37,24 @@ async def connection(plugin: FakePlugin) -> AsyncIterator[PluginConnection]:
         yield connection
 
 
-async def next_list(lists: AsyncIterator[ListedDevices]) -> ListedDevices:
-    return await anext(lists)
+def device_lists(connection: PluginConnection) -> aclosing[AsyncGenerator[ListedDevices]]:
+    return aclosing(cast("AsyncGenerator[ListedDevices]", connection.device_lists()))
 
 
 async def first_list(connection: PluginConnection) -> ListedDevices:
-    async with aclosing(cast("Any", connection.device_lists())) as lists:
-        return await next_list(lists)
+    async with device_lists(connection) as lists:
+        return await anext(lists)
 
 
 class TestDeviceLists:
     @pytest.mark.kubelet("scenario 44")
     async def test_come_whole_and_in_order(self, plugin: FakePlugin, connection: PluginConnection) -> None:
-        async with aclosing(cast("Any", connection.device_lists())) as lists:
-            seen = [(await next_list(lists)).devices]
+        async with device_lists(connection) as lists:
+            seen = [(await anext(lists)).devices]
             await plugin.set_health("d0", healthy=False)
-            seen.append((await next_list(lists)).devices)
+            seen.append((await anext(lists)).devices)
             await plugin.update({})
-            seen.append((await next_list(lists)).devices)
+            seen.append((await anext(lists)).devices)
         d1 = Device("d1", healthy=False, numa_nodes=(0, 1))
         assert seen == [{"d0": Device("d0"), "d1": d1}, {"d0": Device("d0", healthy=False), "d1": d1}, {}]
 
@@ -103,21 +103,21 @@ class TestDeviceLists:
         device_list = codec.device_list
         monkeypatch.setattr(codec, "device_list", read)
         lengths = []
-        async with aclosing(cast("Any", connection.device_lists())) as lists:
-            lengths.append(len((await next_list(lists)).devices))
+        async with device_lists(connection) as lists:
+            lengths.append(len((await anext(lists)).devices))
             for count in (10_000, 1):
                 await plugin.update({f"device-{index:032}": FakeDevice() for index in range(count)})
-                lengths.append(len((await next_list(lists)).devices))
+                lengths.append(len((await anext(lists)).devices))
         assert lengths == [2, 10_000, 1]
         assert [reader is threading.main_thread() for reader in readers] == [True, False, True]
 
     async def test_an_equal_list_is_the_same_object(self, plugin: FakePlugin, connection: PluginConnection) -> None:
-        async with aclosing(cast("Any", connection.device_lists())) as lists:
-            first = await next_list(lists)
+        async with device_lists(connection) as lists:
+            first = await anext(lists)
             await plugin.update(dict(plugin.devices))
-            assert await next_list(lists) is first
+            assert await anext(lists) is first
             await plugin.update({**plugin.devices, "new": FakeDevice()})
-            more = await next_list(lists)
+            more = await anext(lists)
         assert more.devices.keys() == {*first.devices, "new"}
         assert all(more.devices[name] is device for name, device in first.devices.items())
 
@@ -155,11 +155,11 @@ class TestDeviceLists:
 
     @pytest.mark.kubelet("scenario 100")
     async def test_fail_when_the_process_has_ended(self, plugin: FakePlugin, connection: PluginConnection) -> None:
-        async with aclosing(cast("Any", connection.device_lists())) as lists:
-            await next_list(lists)
+        async with device_lists(connection) as lists:
+            await anext(lists)
             await plugin.stop()
             with pytest.raises(PluginFailed, match="ListAndWatch"):
-                await next_list(lists)
+                await anext(lists)
 
     async def test_end_when_the_connection_is_closed_and_the_reader_continues(
         self, plugin: FakePlugin, connection: PluginConnection

@@ -204,6 +204,12 @@ class Caller:
     def call(self, seconds: float = 30) -> Coroutine[None, None, bytes]:
         return self.client.call("s", "m", b"in", seconds)
 
+    async def sent_call(self) -> asyncio.Task[bytes]:
+        """One that waits for its response."""
+        task = asyncio.create_task(self.call())
+        await self.sent.get()
+        return task
+
     def answer(self, number: int, payload: bytes = b"", code: int = 0, kind: int = RESPONSE) -> None:
         status = ttrpc_pb2.Status(code=code, message="why") if code else None
         response = ttrpc_pb2.Response(status=status, payload=payload).SerializeToString()
@@ -231,8 +237,7 @@ async def test_a_call_and_its_response() -> None:
 
 async def test_an_error_is_raised_with_its_code() -> None:
     caller = Caller()
-    call = asyncio.create_task(caller.call())
-    await caller.sent.get()
+    call = await caller.sent_call()
     caller.answer(1, code=77)
     with pytest.raises(CallFailed, match="why") as caught:
         await call
@@ -241,8 +246,7 @@ async def test_an_error_is_raised_with_its_code() -> None:
 
 async def test_an_invalid_response_fails_the_call() -> None:
     caller = Caller()
-    call = asyncio.create_task(caller.call())
-    await caller.sent.get()
+    call = await caller.sent_call()
     caller.client.receive(encode(Message(1, RESPONSE, b"\xff")))
     with pytest.raises(CallFailed, match="invalid ttrpc response"):
         await call
@@ -258,8 +262,7 @@ async def test_a_response_that_times_out() -> None:
 
 async def test_the_end_of_the_connection_fails_all_calls() -> None:
     caller = Caller()
-    call = asyncio.create_task(caller.call())
-    await caller.sent.get()
+    call = await caller.sent_call()
     caller.client.close("gone")
     for waited in call, caller.call():
         with pytest.raises(CallFailed, match="gone") as caught:

@@ -144,7 +144,6 @@ class Resource:
         self.settle_until: float | None = None
         self._settles_at: float | None = None
         self._connections: list[_Connection] = []
-        self._last_listed = NO_DEVICES
         # Derived from the connections whenever they change; read many times by every allocation.
         # the newest connection, to which calls go
         self.endpoint: int | None = None
@@ -170,7 +169,6 @@ class Resource:
         before, was_live, was_settling = self.listed, self.is_live, self.settle_until is not None
         connection.listed = listed
         self._derive()
-        self._last_listed = self.listed
         self.settle_until = None
         if before != self.listed:
             self.flap_damping.record(before, self.listed, now)
@@ -183,7 +181,6 @@ class Resource:
         if connection is None:
             return False
         before = (self.endpoint, self.listed, self.is_live)
-        self._last_listed = self.listed
         self._connections.remove(connection)
         self._derive()
         if not self._connections:
@@ -196,7 +193,7 @@ class Resource:
     def expire(self) -> None:
         """The grace period has ended: forget the devices (held ones are shown as missing)."""
         self.state, self.grace_ends_at = EndpointState.GONE, None
-        self._last_listed = NO_DEVICES
+        self.listed = NO_DEVICES
         self._derive()
 
     def restored(self, now: float, settles_at: float) -> None:
@@ -264,7 +261,7 @@ class Resource:
         self.endpoint, self.options = newest.endpoint, newest.options
         lists = [connection.listed for connection in self._connections if connection.listed is not None]
         self.is_live = bool(lists)
-        self.listed = lists[-1] if lists else self._last_listed
+        self.listed = lists[-1] if lists else self.listed
         self.devices = self.listed.devices
 
     def _find(self, endpoint: int) -> _Connection | None:

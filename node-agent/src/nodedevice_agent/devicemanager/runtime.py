@@ -198,9 +198,6 @@ class RuntimeContainers:
     def of_pod(self, pod_uid: str) -> tuple[ContainerInstance, ...]:
         return tuple(self.by_pod.get(pod_uid, {}).values())
 
-    def is_running(self, pod_uid: str, container: str) -> bool:
-        return bool(self.instances(pod_uid, container))
-
     def instances(self, pod_uid: str, container: str) -> tuple[ContainerInstance, ...]:
         return tuple(a for a in self.of_pod(pod_uid) if a.container == container)
 

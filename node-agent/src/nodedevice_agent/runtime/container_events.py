@@ -191,7 +191,7 @@ class ContainerEvents:
         used again). They are prepared together, while none of them runs: never a device in use.
         """
         sharers = self._book.sharers(pod_uid, container)
-        is_in_use = any(self._containers.is_running(pod_uid, a.container) for a in sharers)
+        is_in_use = any(self._containers.instances(pod_uid, a.container) for a in sharers)
         if is_in_use or pod_uid in self._book.releasing:
             return []
         self._manager.pre_starts.require_if_supported(a.key for a in sharers)

@@ -123,9 +123,10 @@ class Scenario:
     def see(self, *pods: Pod) -> list[Effect]:
         return [effect for seen in pods for effect in self.happens("pod_seen", seen)]
 
-    def run(self, *pods: Pod) -> None:
+    def run(self, *pods: Pod) -> Self:
         """These pods arrive, and every plugin call succeeds."""
         self.answer_all(self.see(*pods))
+        return self
 
     def gone(self, uid: str) -> list[Effect]:
         return self.happens("pod_gone", uid)

@@ -168,8 +168,7 @@ class TestInTheManager:
         assert scenario.snapshot().healthy == 0
 
     def test_a_held_device_stays_with_its_pod(self) -> None:
-        scenario = Scenario.with_plugin(["d0", "d1"])
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(["d0", "d1"]).run(pod("p", gpu=1))
         self.flap(scenario, SICK, WELL, SICK, WELL)
         seen = scenario.snapshot()
         assert (scenario.held(), seen.allocated, seen.available, seen.healthy) == ({"p/main": ("d0",)}, 1, 1, 1)

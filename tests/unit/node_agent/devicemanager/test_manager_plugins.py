@@ -149,8 +149,7 @@ class TestSecondRegistration:
         assert [device.id for device in scenario.snapshot().devices] == ["old"]
 
     def test_held_devices_stay_with_their_pods(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
         scenario.plugin(device_ids(2), endpoint=2)
         scenario.disconnect(endpoint=1)
         assert scenario.held() == {"p/main": ("d0",)}
@@ -189,8 +188,7 @@ class TestStop:
 
     @pytest.mark.kubelet("scenario 40")
     def test_a_gone_resource_is_in_the_checkpoint_only_while_a_device_is_held(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1))
         scenario.disconnect()
         scenario.passes(GRACE_SECONDS)
         assert (scenario.snapshot().total, scenario.snapshot().allocated) == (1, 1)
@@ -228,8 +226,7 @@ class TestStop:
 
 class TestCordons:
     def test_a_free_device_leaves_at_once_and_a_held_one_with_its_pod(self) -> None:
-        scenario = Scenario.with_plugin(3)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(3).run(pod("p", gpu=1))
         assert published(scenario.happens("cordoned", GPU, ["d0", "d1"])) == {GPU}
         seen = scenario.snapshot()
         assert (seen.cordoned, seen.allocated, seen.available, seen.healthy) == (2, 1, 1, 3)
@@ -238,8 +235,7 @@ class TestCordons:
         assert (seen.cordoned, seen.allocated, seen.available) == (2, 0, 1)
 
     def test_the_star_cordons_everything(self) -> None:
-        scenario = Scenario.with_plugin(3)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(3).run(pod("p", gpu=1))
         scenario.happens("cordoned", GPU, ["*"])
         seen = scenario.snapshot()
         assert (seen.cordoned, seen.allocated, seen.available) == (3, 1, 0)

@@ -18,23 +18,24 @@ from tests.unit.node_agent.devicemanager.scenario import (
 )
 
 
-def asked(scenario: Scenario, uid: str = "p", gpu: int = 1) -> CallAllocate:
-    """A pod arrives; the call that is made for it."""
-    (call,) = calls(scenario.see(pod(uid, gpu=gpu)))
-    return call
+def asked(count: int = 2) -> tuple[Scenario, CallAllocate]:
+    """A pod arrives at so many devices; the call that is made for it."""
+    scenario = Scenario.with_plugin(count)
+    (call,) = calls(scenario.see(pod("p", gpu=1)))
+    return scenario, call
 
 
 class TestServed:
     @pytest.mark.kubelet("behaviour 50")
     def test_a_pod_is_saved_durably_before_anything_is_published(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        effects = scenario.answer(asked(scenario))
+        scenario, call = asked()
+        effects = scenario.answer(call)
         assert effects == [SaveCheckpoint(durable=True), Publish(GPU)]
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_the_response_is_kept_unchanged(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.answer(asked(scenario), b"\x0a\x00anything")
+        scenario, call = asked()
+        scenario.answer(call, b"\x0a\x00anything")
         (kept,) = scenario.manager.book
         assert kept.response == b"\x0a\x00anything"
 
@@ -45,22 +46,19 @@ class TestServed:
         assert kept.ids_by_numa == {0: ("d1",), 1: ("d0", "d1")}
 
     def test_the_same_pod_again_changes_nothing(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
         assert scenario.see(pod("p", gpu=1)) == []
 
     @pytest.mark.kubelet("weak spot 3")
     def test_other_pods_are_served_during_a_call(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        hanging = asked(scenario)
+        scenario, hanging = asked()
         scenario.run(pod("q", gpu=1))
         assert scenario.held() == {"q/main": ("d1",)}
         scenario.answer(hanging)
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
     def test_a_pod_in_progress_is_no_longer_pending(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
         (call,) = calls(effects := scenario.gone("p"))
         assert (published(effects), scenario.reasons()) == ({GPU}, {})
@@ -68,8 +66,7 @@ class TestServed:
         assert scenario.reasons() == {"q": "AllocateFailed"}
 
     def test_a_device_in_flight_still_counts_as_available(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        call = asked(scenario)
+        scenario, call = asked()
         assert (scenario.snapshot().allocated, scenario.snapshot().available) == (0, 2)
         scenario.answer(call)
         assert (scenario.snapshot().allocated, scenario.snapshot().available) == (1, 1)
@@ -85,8 +82,7 @@ class TestDuringACall:
         ],
     )
     def test_another_device_is_chosen(self, devices: list[str | Device]) -> None:
-        scenario = Scenario.with_plugin(2)
-        call = asked(scenario)
+        scenario, call = asked()
         scenario.lists(devices)
         (again,) = calls(scenario.answer(call))
         assert again.device_ids == ("d1",)
@@ -94,15 +90,13 @@ class TestDuringACall:
         assert scenario.held() == {"p/main": ("d1",)}
 
     def test_a_device_that_was_cordoned_meanwhile_is_not_allocated(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        call = asked(scenario)
+        scenario, call = asked()
         scenario.happens("cordoned", GPU, ["d0"])
         (again,) = calls(scenario.answer(call))
         assert again.device_ids == ("d1",)
 
     def test_a_device_that_was_removed_and_listed_again_is_allocated(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        call = asked(scenario)
+        scenario, call = asked()
         scenario.lists(["d1"])
         scenario.lists(["d0", "d1"])
         scenario.answer(call)
@@ -118,8 +112,7 @@ class TestDuringACall:
 
     @pytest.mark.kubelet("weak spot 25")
     def test_the_pod_is_pending_when_no_other_device_is_left(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        call = asked(scenario)
+        scenario, call = asked(1)
         scenario.lists([])
         assert calls(scenario.answer(call)) == []
         assert (scenario.held(), scenario.reasons()) == ({}, {"p": "NotEnoughDevices"})
@@ -127,15 +120,13 @@ class TestDuringACall:
 
     @pytest.mark.kubelet("behaviour 48")
     def test_the_plugin_disconnects(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        call = asked(scenario)
+        scenario, call = asked()
         scenario.disconnect()
         assert calls(scenario.answer(call)) == []
         assert (scenario.held(), scenario.reasons()) == ({}, {"p": "EndpointStopped"})
 
     def test_the_pod_ends_and_its_device_is_allocated_to_the_next(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        call = asked(scenario)
+        scenario, call = asked(1)
         scenario.see(pod("q", gpu=1))
         (for_q,) = calls(scenario.gone("p"))
         assert for_q.device_ids == ("d0",)
@@ -145,23 +136,20 @@ class TestDuringACall:
         assert scenario.held() == {"q/main": ("d0",)}
 
     def test_an_unexpected_response_is_ignored(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        call = asked(scenario)
+        scenario, call = asked()
         scenario.answer(call)
         assert scenario.answer(call) == []
         assert scenario.fail(call) == []
         assert scenario.happens("preferred", 4711, ()) == []
 
     def test_a_pod_that_is_terminating_keeps_its_call(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        call = asked(scenario)
+        scenario, call = asked()
         assert calls(scenario.see(pod("p", gpu=1, is_terminating=True))) == []
         scenario.answer(call)
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_nothing_else_is_chosen_for_a_terminating_pod(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        call = asked(scenario)
+        scenario, call = asked()
         scenario.see(pod("p", gpu=1, is_terminating=True))
         scenario.lists(["d1"])
         assert calls(scenario.answer(call)) == []
@@ -171,8 +159,8 @@ class TestDuringACall:
 class TestAllocateFails:
     @pytest.mark.kubelet("behaviour 53")
     def test_backoff_grows_to_a_minute(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        call, pauses = asked(scenario), []
+        scenario, call = asked()
+        pauses = []
         for _ in range(9):
             began = scenario.now
             scenario.fail(call, "out of order")
@@ -183,28 +171,27 @@ class TestAllocateFails:
         assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
     def test_the_pending_message_has_the_plugins_error(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        assert published(scenario.fail(asked(scenario), "out of order")) == {GPU}
+        scenario, call = asked()
+        assert published(scenario.fail(call, "out of order")) == {GPU}
         (pending,) = scenario.manager.pending(GPU)
         assert (pending.reason, pending.message, pending.attempts) == ("AllocateFailed", "out of order", 1)
 
     def test_success_resets_the_backoff(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.fail(asked(scenario))
+        scenario, call = asked()
+        scenario.fail(call)
         (again,) = calls(scenario.passes(1))
         assert published(scenario.answer(again)) == {GPU}
         assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {})
         assert scenario.manager.next_deadline() is None
 
     def test_a_change_of_the_resource_does_not_shorten_the_backoff(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.fail(asked(scenario))
+        scenario, call = asked()
+        scenario.fail(call)
         assert calls(scenario.lists(device_ids(3))) == []
         assert len(calls(scenario.passes(1))) == 1
 
     def test_other_pods_are_served_during_the_backoff(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        failing = asked(scenario)
+        scenario, failing = asked(1)
         scenario.see(pod("q", gpu=1))
         scenario.answer_all(scenario.fail(failing))
         assert scenario.held() == {"q/main": ("d0",)}
@@ -212,16 +199,16 @@ class TestAllocateFails:
         assert scenario.reasons() == {"p": "NotEnoughDevices"}
 
     def test_a_terminating_pod_is_not_retried_and_has_no_deadline(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.fail(asked(scenario))
+        scenario, call = asked()
+        scenario.fail(call)
         assert published(scenario.see(pod("p", gpu=1, is_terminating=True))) == {GPU}
         assert scenario.manager.next_deadline() is None
         assert calls(scenario.passes(60)) == []
         assert scenario.reasons() == {}
 
     def test_a_pod_that_ended_is_not_retried(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.fail(asked(scenario))
+        scenario, call = asked()
+        scenario.fail(call)
         assert published(scenario.gone("p")) == {GPU}
         assert scenario.passes(60) == []
 
@@ -230,8 +217,7 @@ class TestEnd:
     @pytest.mark.kubelet("behaviour 66", "weak spot 17")
     @pytest.mark.parametrize("how", ["over", "gone", "not in a complete list"])
     def test_devices_are_free_at_once_and_that_is_saved(self, how: str) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
         if how == "over":
             effects = scenario.see(pod("p", gpu=1, has_ended=True))
@@ -245,8 +231,7 @@ class TestEnd:
         assert scenario.held() == {"q/main": ("d0",)}
 
     def test_a_terminating_pod_keeps_its_devices(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
         scenario.see(pod("p", gpu=1, is_terminating=True))
         assert scenario.held() == {"p/main": ("d0",)}
 
@@ -262,15 +247,13 @@ class TestEnd:
         assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
 
     def test_the_end_of_a_pod_frees_all_its_resources(self) -> None:
-        scenario = Scenario.with_plugin(2, nics=["n0"])
-        scenario.run(pod("p", container("a", gpu=1, nic=1)))
+        scenario = Scenario.with_plugin(2, nics=["n0"]).run(pod("p", container("a", gpu=1, nic=1)))
         assert published(scenario.gone("p")) == {GPU, NIC}
         assert (scenario.held(), scenario.held(NIC)) == ({}, {})
 
     @pytest.mark.kubelet("weak spot 23")
     def test_a_held_device_that_is_no_longer_listed_counts_until_the_end(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
         scenario.lists(["d1"])
         seen = scenario.snapshot()
         assert (seen.total, seen.healthy, seen.allocated, seen.available) == (2, 1, 1, 1)
@@ -279,8 +262,7 @@ class TestEnd:
 
     @pytest.mark.kubelet("behaviour 40", "scenario 97")
     def test_an_unhealthy_held_device_keeps_its_pod(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
         scenario.lists([Device("d0", healthy=False)])
         seen = scenario.snapshot()
         assert (seen.total, seen.healthy, seen.allocated, seen.available) == (1, 0, 1, 0)
@@ -291,8 +273,7 @@ class TestReleasing:
     """With a runtime that reports the end of containers, the end of the pod in the API is not enough."""
 
     def test_devices_are_free_only_when_the_runtime_reports_the_end(self) -> None:
-        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1))
         scenario.see(pod("q", gpu=1))
         scenario.gone("p")
         seen = scenario.snapshot()
@@ -304,15 +285,13 @@ class TestReleasing:
         assert (scenario.held(), scenario.snapshot().releasing) == ({"q/main": ("d0",)}, 0)
 
     def test_the_end_of_containers_of_a_running_pod_frees_nothing(self) -> None:
-        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1))
         assert scenario.happens("containers_ended", "p") == []
         assert scenario.happens("containers_ended", "stranger") == []
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_a_repeated_report_is_published_once(self) -> None:
-        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1))
         assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
         scenario.now += RELEASING_SETTLE_SECONDS / 2
         assert scenario.gone("p") == []
@@ -321,15 +300,13 @@ class TestReleasing:
 
     def test_containers_that_end_with_their_pod_are_published_once(self) -> None:
         """The API often reports the end slightly earlier than the runtime: the state in between is not published."""
-        scenario = Scenario.with_plugin(1, waits_for_runtime=True)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1))
         assert published(scenario.gone("p")) == set()
         assert published(scenario.happens("containers_ended", "p")) == {GPU}
 
     def test_a_pod_that_requests_them_is_published_at_once(self) -> None:
         """The released devices become reserved: the Node's number does not change."""
-        scenario = Scenario.with_plugin(2, waits_for_runtime=True)
-        scenario.run(pod("p", gpu=2))
+        scenario = Scenario.with_plugin(2, waits_for_runtime=True).run(pod("p", gpu=2))
         scenario.gone("p")
         assert published(scenario.see(pod("q", gpu=2))) == {GPU}
         seen = scenario.snapshot()
@@ -346,8 +323,7 @@ class TestReleasing:
         assert published(scenario.gone("q")) >= {GPU}
 
     def test_two_that_end_together_are_published_together(self) -> None:
-        scenario = Scenario.with_plugin(2, waits_for_runtime=True)
-        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        scenario = Scenario.with_plugin(2, waits_for_runtime=True).run(pod("p", gpu=1), pod("q", gpu=1))
         assert scenario.gone("p") + scenario.gone("q") == []
         assert scenario.passes(RELEASING_SETTLE_SECONDS) == [Publish(GPU)]
 

@@ -25,8 +25,7 @@ SETTLE_SECONDS = 10
 
 
 def restarted_with_one_pod(**options: Any) -> Scenario:
-    before = Scenario.with_plugin(3)
-    before.run(pod("p", gpu=1))
+    before = Scenario.with_plugin(3).run(pod("p", gpu=1))
     return before.restarted(**options)
 
 
@@ -101,8 +100,7 @@ class TestFromCheckpoint:
 
     @pytest.mark.kubelet("behaviour 38", "scenario 93")
     def test_a_pending_pod_is_pending_again(self) -> None:
-        before = Scenario.with_plugin(["d0"])
-        before.run(pod("p", gpu=1), pod("q", gpu=1))
+        before = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1), pod("q", gpu=1))
         scenario = before.restarted()
         scenario.plugin(["d0"])
         scenario.happens("pods_synced", [pod("p", gpu=1), pod("q", gpu=1)])
@@ -132,8 +130,7 @@ class TestFromCheckpoint:
         assert scenario.held() == {}
 
     def test_a_restart_without_events_gives_an_equal_checkpoint(self) -> None:
-        before = Scenario.with_plugin(3, nics=["n0"])
-        before.run(pod("p", gpu=1), pod("q", gpu=1, nic=1))
+        before = Scenario.with_plugin(3, nics=["n0"]).run(pod("p", gpu=1), pod("q", gpu=1, nic=1))
         after = before.restarted()
         assert after.manager.checkpoint().allocations == before.manager.checkpoint().allocations
         assert set(after.manager.checkpoint().registered) == {GPU, NIC}

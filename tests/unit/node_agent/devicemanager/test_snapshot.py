@@ -58,8 +58,7 @@ def test_numbers_of_devices_in_every_state() -> None:
     ],
 )
 def test_releasing_devices_that_are_reserved(comes: list[Pod], reserved: int) -> None:
-    scenario = Scenario.with_plugin(6, waits_for_runtime=True)
-    scenario.run(pod("stays", gpu=2), pod("p", gpu=3))
+    scenario = Scenario.with_plugin(6, waits_for_runtime=True).run(pod("stays", gpu=2), pod("p", gpu=3))
     scenario.gone("p")
     scenario.run(*comes)
     seen = scenario.snapshot()
@@ -70,8 +69,7 @@ def test_releasing_devices_that_are_reserved(comes: list[Pod], reserved: int) ->
 
 
 def test_devices_that_will_not_be_free_are_not_reserved() -> None:
-    scenario = Scenario.with_plugin(3, waits_for_runtime=True)
-    scenario.run(pod("p", gpu=3))
+    scenario = Scenario.with_plugin(3, waits_for_runtime=True).run(pod("p", gpu=3))
     scenario.gone("p")
     scenario.run(pod("next", gpu=3))
     assert scenario.snapshot().reserved == 3
@@ -97,8 +95,7 @@ def test_reason_of_the_devices_of_a_stopped_plugin() -> None:
     ],
 )
 def test_all_or_only_noteworthy_devices_are_shown(count: int, named: int) -> None:
-    scenario = Scenario.with_plugin([Device(f"d{index:06}") for index in range(count)])
-    scenario.run(pod("p", gpu=2))
+    scenario = Scenario.with_plugin([Device(f"d{index:06}") for index in range(count)]).run(pod("p", gpu=2))
     scenario.lists([Device(f"d{index:06}", healthy=index != 5) for index in range(1, count)])
     scenario.happens("cordoned", GPU, ["d000007"])
     seen = scenario.snapshot()
@@ -109,8 +106,7 @@ def test_all_or_only_noteworthy_devices_are_shown(count: int, named: int) -> Non
 
 
 def test_reading_changes_nothing() -> None:
-    scenario = Scenario.with_plugin(2)
-    scenario.run(pod("p", gpu=1), pod("q", gpu=2))
+    scenario = Scenario.with_plugin(2).run(pod("p", gpu=1), pod("q", gpu=2))
     first = scenario.snapshot()
     scenario.manager.checkpoint()
     scenario.manager.pending(GPU)

@@ -122,8 +122,7 @@ def _of(uids: list[str]) -> DevicesNotInjected:
 
 class TestDevicesNotInjected:
     def test_not_injected_marks_allocations_and_waiting_containers(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
         none: list[str] = []
         for uids in (none, ["p"], ["q"], ["p", "q"]):
             now = snapshot(scenario.manager, GPU, _of(uids))
@@ -199,8 +198,7 @@ class TestSince:
         assert status(scenario, first, TUESDAY)["waiting"][0]["since"] == TUESDAY
 
     def test_a_pod_that_the_api_forgot_keeps_its_name(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1))
         first = status(scenario)
         again = scenario.restarted()
         again.plugin(["d0"])
@@ -224,8 +222,7 @@ class TestSince:
         ],
     )
     def test_the_observed_status_may_be_anything(self, standing: Json) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(["d0"]).run(pod("p", gpu=1))
         assert status(scenario, standing)["total"] == 1
 
 
@@ -239,8 +236,7 @@ class TestBounds:
         ],
     )
     def test_devices_left_out_are_counted(self, count: int, omitted: int) -> None:
-        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(count)])
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(count)]).run(pod("p", gpu=1))
         shown = status(scenario)
         assert (shown["total"], shown["available"], shown["devicesOmitted"]) == (count, count - 1, omitted)
         assert shown["devices"][0]["id"] == "d000000"
@@ -270,8 +266,7 @@ class TestBounds:
 
     @pytest.mark.kubelet("weak spot 28")
     def test_one_pod_with_a_hundred_thousand_devices_fits(self) -> None:
-        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(100_000)])
-        scenario.run(pod("p", gpu=100_000))
+        scenario = Scenario.with_plugin([f"d{index:06}" for index in range(100_000)]).run(pod("p", gpu=100_000))
         shown = status(scenario)
         assert (shown["allocated"], shown["available"]) == (100_000, 0)
         (held,) = shown["allocations"]

@@ -64,8 +64,7 @@ def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
 @pytest.mark.kubelet("behaviour 73")
 @pytest.mark.parametrize("event", ["over", "gone", "missing from the next list"])
 def test_a_pod_that_ended_is_unknown(event: str) -> None:
-    scenario = Scenario.with_plugin(["g0"])
-    scenario.run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin(["g0"]).run(pod("p", gpu=1))
     if event == "over":
         scenario.see(pod("p", gpu=1, has_ended=True))
     elif event == "gone":
@@ -95,8 +94,7 @@ def test_a_pod_is_found_by_namespace_and_name() -> None:
     ],
 )
 def test_allocatable(listed: list[str | Device], cordoned: list[str], expected: list[str]) -> None:
-    scenario = Scenario.with_plugin(listed)
-    scenario.run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin(listed).run(pod("p", gpu=1))
     scenario.happens("cordoned", GPU, cordoned)
     assert pod_resources.allocatable(scenario.manager) == [DeviceOnNode(GPU, device_id) for device_id in expected]
 

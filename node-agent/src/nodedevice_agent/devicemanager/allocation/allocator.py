@@ -87,13 +87,11 @@ class Allocator:
         effects: list[Effect] = []
         for uid, pod in list(self.unallocated.items()):
             pending = self.pending.get(uid)
-            if pending is not None:
-                is_due = pending.is_affected_by(changed) and pending.is_due(now)
-            else:
-                is_due = not changed.isdisjoint(request.resource_name for request in pod.device_requests)
-            if uid == but or uid in self.in_progress or not is_due:
+            if uid == but or uid in self.in_progress or (pending is not None and not pending.is_due(now)):
                 continue
-            effects += self._begin(pod, now)
+            lacking = {request.resource_name for request in pod.device_requests}
+            if not changed.isdisjoint(lacking if pending is None else {pending.resource_name, *pending.others}):
+                effects += self._begin(pod, now)
         return effects
 
     def retry(self, now: float) -> list[Effect]:

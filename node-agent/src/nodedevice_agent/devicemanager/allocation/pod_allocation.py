@@ -46,10 +46,6 @@ class PendingAllocation:
     retry_at: float | None = None
     others: frozenset[str] = frozenset()
 
-    def is_affected_by(self, changed: frozenset[str]) -> bool:
-        """Whether a change of one of these resources makes a new attempt worthwhile."""
-        return self.resource_name in changed or not changed.isdisjoint(self.others)
-
     def is_due(self, now: float) -> bool:
         """Whether no backoff, or none any more, delays the next attempt."""
         return self.retry_at is None or self.retry_at <= now
@@ -75,14 +71,14 @@ class PodAllocation:
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
     # False where a plugin's preferred devices for one container have left no aligned devices for another
     use_preferred: bool = True
-    # the request to be met next; None when all are met
-    request: DeviceRequest | None = field(init=False)
     _position: int = 0
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.request = self.requests[0] if self.requests else None
+    @property
+    def request(self) -> DeviceRequest | None:
+        """The request to be met next; None when all are met."""
+        return self.requests[self._position] if self._position < len(self.requests) else None
 
     def pending(self, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
         """Pending until something changes; no retry timer."""
@@ -163,7 +159,6 @@ class PodAllocation:
         """The current request has its devices; continue with the next one."""
         _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
         self._position += 1
-        self.request = self.requests[self._position] if self._position < len(self.requests) else None
 
     def has_lost_device(self, request: DeviceRequest) -> bool:
         """Whether a device that was chosen so far, allocated or for the current request, has become unusable."""

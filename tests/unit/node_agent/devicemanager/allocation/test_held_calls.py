@@ -37,6 +37,12 @@ def allocated(scenario: Scenario, *wanted: object) -> list[CallPreStart]:
     return pre_starts(scenario.effects[before:])
 
 
+def called() -> tuple[Scenario, CallPreStart]:
+    """A pod has got a device; the call for it."""
+    (call,) = allocated(scenario := asking(), pod("p", gpu=1))
+    return scenario, call
+
+
 def started(scenario: Scenario, call: CallPreStart) -> list[Effect]:
     return scenario.happens("pre_started", call.ticket)
 
@@ -81,8 +87,7 @@ class TestWhen:
 
     @pytest.mark.kubelet("behaviour 57")
     def test_once(self) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         started(scenario, call)
         assert pre_starts(scenario.lists(["d0"])) == []
         assert pre_starts(scenario.passes(1000)) == []
@@ -91,8 +96,7 @@ class TestWhen:
 
 class TestFailure:
     def test_is_reported_and_the_devices_stay_held(self) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         assert published(fails(scenario, call)) == {GPU}
         (view,) = scenario.snapshot().pending
         assert (view.pending.reason, view.pending.message, view.pending.container) == (
@@ -103,8 +107,7 @@ class TestFailure:
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_is_retried_with_backoff(self) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         for pause in (1, 2, 4, 8, 16, 32, 60, 60):
             fails(scenario, call)
             assert pre_starts(scenario.passes(pause - 0.1)) == []
@@ -121,8 +124,7 @@ class TestFailure:
 
     @pytest.mark.kubelet("behaviour 59")
     def test_of_a_disconnected_plugin_is_retried_when_it_lists_its_devices_again(self) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         scenario.disconnect()
         fails(scenario, call)
         assert pre_starts(scenario.passes(1000)) == []
@@ -131,8 +133,7 @@ class TestFailure:
         assert (again.endpoint, again.device_ids) == (3, ("d0",))
 
     def test_ends_when_the_plugin_no_longer_requires_the_call(self) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         fails(scenario, call)
         scenario.disconnect()
         scenario.plugin(["d0"], endpoint=3)
@@ -141,8 +142,7 @@ class TestFailure:
 
     @pytest.mark.parametrize("has_failed", [True, False])
     def test_ends_with_the_pod(self, has_failed: bool) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         if has_failed:
             fails(scenario, call)
         scenario.gone("p")
@@ -160,16 +160,14 @@ class TestRestart:
         return again
 
     def test_does_not_repeat_completed_calls(self) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         assert is_saved(started(scenario, call), durable=False)
         again = self.restarted(scenario)
         assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
 
     @pytest.mark.parametrize("has_failed", [True, False])
     def test_repeats_calls_in_flight_and_failed_ones(self, has_failed: bool) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         if has_failed:
             fails(scenario, call)
         again = self.restarted(scenario)
@@ -188,8 +186,7 @@ class TestRestart:
         "odd", ["3", "{}", "[3, null]", '[{"PodUID": "p"}]', '[{"PodUID": 1, "ContainerName": 2, "ResourceName": 3}]']
     )
     def test_an_invalid_list_in_the_file_is_ignored(self, odd: str) -> None:
-        scenario = asking()
-        (call,) = allocated(scenario, pod("p", gpu=1))
+        scenario, call = called()
         started(scenario, call)
         text = encode(scenario.manager.checkpoint())
         assert "PreStarts" not in text

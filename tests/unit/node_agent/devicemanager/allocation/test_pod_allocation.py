@@ -63,16 +63,14 @@ from tests.unit.node_agent.devicemanager.scenario import (
     ],
 )
 def test_init_sidecar_and_app_containers(containers: list[Container], held: dict[str, list[str]]) -> None:
-    scenario = Scenario.with_plugin(4)
-    scenario.run(pod("p", *containers))
+    scenario = Scenario.with_plugin(4).run(pod("p", *containers))
     assert scenario.held() == {f"p/{name}": tuple(ids) for name, ids in held.items()}
     assert scenario.reasons() == {}
 
 
 @pytest.mark.kubelet("behaviour 35")
 def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None:
-    scenario = Scenario.with_plugin(4)
-    scenario.run(pod("p", init("i", 4), container("a", gpu=1)), pod("q", gpu=1))
+    scenario = Scenario.with_plugin(4).run(pod("p", init("i", 4), container("a", gpu=1)), pod("q", gpu=1))
     assert scenario.reasons() == {"q": "NotEnoughDevices"}
     scenario.answer_all(scenario.gone("p"))
     assert scenario.held() == {"q/main": ("d0",)}
@@ -125,8 +123,7 @@ class TestPreferred:
         ],
     )
     def test_valid_devices_are_taken_first(self, preferred: list[str], chosen: tuple[str, ...]) -> None:
-        scenario = Scenario.with_plugin(["taken"])
-        scenario.run(pod("other", gpu=1))
+        scenario = Scenario.with_plugin(["taken"]).run(pod("other", gpu=1))
         scenario.lists(["taken", *device_ids(4), Device("sick", healthy=False)])
         scenario.connect(endpoint=2, options=WITH_PREFERENCES)
         (query,) = preferred_calls(scenario.see(pod("p", gpu=2)))
@@ -178,8 +175,7 @@ class TestPreferred:
 
 class TestShortage:
     def test_a_pod_is_pending_until_a_device_is_free(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
         effects = scenario.see(pod("q", gpu=1))
         assert published(effects) == {GPU}
         (pending,) = scenario.manager.pending(GPU)
@@ -213,8 +209,7 @@ class TestShortage:
         assert scenario.reasons() == {}
 
     def test_first_come_first_served(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.run(pod("z", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("z", gpu=1))
         scenario.run(pod("y", gpu=1), pod("x", gpu=1))
         scenario.answer_all(scenario.gone("z"))
         assert scenario.held() == {"y/main": ("d0",)}
@@ -292,8 +287,7 @@ class TestShortage:
 
 class TestPartlyAllocated:
     def test_a_container_that_has_its_devices_is_skipped(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
         again = scenario.restarted()
         again.plugin(device_ids(2))
         effects = again.see(pod("p", gpu=1))
@@ -303,8 +297,7 @@ class TestPartlyAllocated:
 
     @pytest.mark.kubelet("behaviour 37")
     def test_a_changed_request_is_rejected_and_reported(self) -> None:
-        scenario = Scenario.with_plugin(4)
-        scenario.run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(4).run(pod("p", gpu=1))
         effects = scenario.see(pod("p", gpu=3))
         assert calls(effects) == []
         (pending,) = scenario.manager.pending(GPU)
@@ -314,8 +307,7 @@ class TestPartlyAllocated:
 
     @pytest.mark.kubelet("behaviour 34")
     def test_only_containers_without_devices_are_allocated(self) -> None:
-        scenario = Scenario.with_plugin(3)
-        scenario.run(pod("p", init("i", 2)))
+        scenario = Scenario.with_plugin(3).run(pod("p", init("i", 2)))
         whole = pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2))
         again = scenario.restarted()
         again.plugin(device_ids(3))
@@ -323,8 +315,7 @@ class TestPartlyAllocated:
         assert again.held() == {"p/i": ("d0", "d1"), "p/a": ("d0",), "p/b": ("d1", "d2")}
 
     def test_a_resource_that_registers_later_completes_a_pod(self) -> None:
-        scenario = Scenario.with_plugin(1)
-        scenario.run(pod("p", gpu=1, nic=1))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})
         scenario.answer_all(scenario.plugin(["n0"], NIC, 2))
         assert scenario.held(NIC) == {"p/main": ("n0",)}

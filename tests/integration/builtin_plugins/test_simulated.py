@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from nodedevice_agent.plugins.simulated.control import set_health, set_missing, show
-from nodedevice_agent.plugins.simulated.state_file import state_path
+from nodedevice_agent.plugins.simulated.control import set_health, set_missing, show, state_path
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.device_manager import Manager

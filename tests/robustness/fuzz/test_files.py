@@ -15,8 +15,7 @@ from nodedevice_agent.plugins.nvml.fleet import Fleet, Remembered
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.health import HealthRules, Reading, Trouble
 from nodedevice_agent.plugins.settings import SimulatedSettings
-from nodedevice_agent.plugins.simulated.devices import simulated_devices, simulated_ids
-from nodedevice_agent.plugins.simulated.state_file import (
+from nodedevice_agent.plugins.simulated.control import (
     Listing,
     StateFileError,
     read_listings,
@@ -24,6 +23,7 @@ from nodedevice_agent.plugins.simulated.state_file import (
     simulated_dir,
     write_listing,
 )
+from nodedevice_agent.plugins.simulated.devices import simulated_devices, simulated_ids
 from nodedevice_agent.settings import AgentSettings, load
 
 from tests.robustness.fuzz.budget import Fuzzer

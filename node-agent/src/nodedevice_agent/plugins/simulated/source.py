@@ -12,20 +12,20 @@ from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, known_ids
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.settings import SimulatedSettings
-from nodedevice_agent.plugins.simulated.devices import (
-    SimulatedState,
-    allocate,
-    preferred,
-    simulated_devices,
-    simulated_ids,
-)
-from nodedevice_agent.plugins.simulated.state_file import (
+from nodedevice_agent.plugins.simulated.control import (
     Listing,
     StateFileError,
     read_state,
     state_path,
     write_listing,
     write_state,
+)
+from nodedevice_agent.plugins.simulated.devices import (
+    SimulatedState,
+    allocate,
+    preferred,
+    simulated_devices,
+    simulated_ids,
 )
 
 log = logging.getLogger(__name__)

@@ -7,13 +7,15 @@ time wait for each other.
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import yaml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.values import file_slug, natural_key
 from nodedevice_agent.plugins.simulated.devices import SimulatedState
@@ -41,7 +43,6 @@ class StateFileError(ValueError):
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
-        self.path = path
 
 
 class Listing(Struct, rename="camel"):
@@ -132,12 +133,12 @@ def _replace(path: Path, content: bytes) -> None:
 
 def set_health(state_dir: Path, resource_name: str, device_id: str, healthy: bool) -> None:
     """Make a device healthy or unhealthy; idempotent. Raises SimulateError."""
-    _change(state_dir, resource_name, device_id, lambda state: state.with_health(device_id, healthy))
+    _change(state_dir, resource_name, device_id, "unhealthy", not healthy)
 
 
 def set_missing(state_dir: Path, resource_name: str, device_id: str, missing: bool) -> None:
     """Remove a device or add it back; idempotent. Raises SimulateError."""
-    _change(state_dir, resource_name, device_id, lambda state: state.with_missing(device_id, missing))
+    _change(state_dir, resource_name, device_id, "missing", missing)
 
 
 def show(state_dir: Path, resource_name: str) -> dict[str, str]:
@@ -152,8 +153,9 @@ def show(state_dir: Path, resource_name: str) -> dict[str, str]:
 
 
 def _change(
-    state_dir: Path, resource_name: str, device_id: str, change: Callable[[SimulatedState], SimulatedState]
+    state_dir: Path, resource_name: str, device_id: str, name: Literal["unhealthy", "missing"], is_in: bool
 ) -> None:
+    """Add the device to this set of the state, or remove it."""
     with _translated_errors():
         listing = _listing(state_dir, resource_name)
         if device_id not in listing.device_ids:
@@ -161,7 +163,8 @@ def _change(
         with _locked(state_dir):
             path = state_path(state_dir, resource_name)
             before = _state(path)
-            after = change(before)
+            ids = getattr(before, name) - {device_id}
+            after = replace(before, **{name: ids | {device_id} if is_in else ids})
             if after != before or not path.exists():
                 write_state(path, resource_name, after)
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
@@ -30,14 +29,6 @@ class SimulatedState(Struct, frozen=True, forbid_unknown_fields=True):
     unhealthy: DeviceIDs = frozenset()
     missing: DeviceIDs = frozenset()
     count: Annotated[int, Meta(ge=0, le=MAX_SIMULATED)] | None = None
-
-    def with_health(self, device_id: str, is_healthy: bool) -> "SimulatedState":
-        """A copy with another health of one device."""
-        return replace(self, unhealthy=_toggled(self.unhealthy, device_id, not is_healthy))
-
-    def with_missing(self, device_id: str, is_missing: bool) -> "SimulatedState":
-        """A copy with one device removed or added back."""
-        return replace(self, missing=_toggled(self.missing, device_id, is_missing))
 
     def unknown(self, known_ids: Iterable[str]) -> tuple[str, ...]:
         """Device IDs in the state that do not exist, sorted."""
@@ -65,10 +56,6 @@ def allocate(resource_name: str, devices: Mapping[str, PluginDevice], ids: Itera
     """
     joined = ",".join(known_ids(resource_name, ids, devices))
     return ContainerAllocation(env={env_name(resource_name): joined}, annotations={resource_name: joined})
-
-
-def _toggled(ids: frozenset[str], device_id: str, is_in: bool) -> frozenset[str]:
-    return ids | {device_id} if is_in else ids - {device_id}
 
 
 def preferred(

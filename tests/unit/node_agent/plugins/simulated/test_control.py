@@ -33,6 +33,7 @@ def state_dir(tmp_path: Path) -> Path:
 def test_break_remove_and_restore(state_dir: Path) -> None:
     set_health(state_dir, GPU, "gpu-0", healthy=False)
     set_missing(state_dir, GPU, "gpu-1", missing=True)
+    set_missing(state_dir, GPU, "gpu-1", missing=True)
     assert show(state_dir, GPU) == {"gpu-0": "unhealthy", "gpu-1": "missing"}
     set_health(state_dir, GPU, "gpu-0", healthy=True)
     set_missing(state_dir, GPU, "gpu-1", missing=False)

@@ -31,11 +31,8 @@ def test_no_numa_nodes_unless_asked() -> None:
     assert simulated_devices(["gpu-0"], 0, SimulatedState())[0].numa_nodes == ()
 
 
-def test_changes_of_a_state() -> None:
-    state = SimulatedState().with_health("a", False).with_missing("b", True).with_missing("b", True)
-    assert state == SimulatedState(frozenset("a"), frozenset("b"))
-    assert state.with_health("a", True).with_missing("b", False) == SimulatedState()
-    assert state.unknown(["a"]) == ("b",)
+def test_devices_of_a_state_that_do_not_exist() -> None:
+    assert SimulatedState(frozenset("a"), frozenset("b")).unknown(["a"]) == ("b",)
 
 
 def test_allocation_names_the_devices_sorted() -> None:

@@ -43,7 +43,6 @@ from nodedevice_agent.plugins.nvml.reader.messages import (
     ReaderOptions,
     Readings,
     Xid,
-    encode,
 )
 
 _Answer = TypeVar("_Answer")
@@ -80,7 +79,7 @@ def _exit_with_parent() -> None:
 
 def report(message: Message) -> None:
     """Raises BrokenPipeError when the parent no longer reads."""
-    sys.stdout.buffer.write(encode(message))
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -239,7 +238,7 @@ class Reader:
         """None when it hangs; then the GPU is not called again before that call returns."""
         uuid = handle.gpu.uuid
         if uuid in self._hanging:
-            if not self._hanging[uuid][0].is_done:
+            if not self._hanging[uuid][0].wait(0):
                 return None
             del self._hanging[uuid]
         try:

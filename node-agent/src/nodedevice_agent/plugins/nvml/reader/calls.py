@@ -29,10 +29,6 @@ class Job(Generic[_T]):
         self._result: _T | None = None
         self._error: Exception | None = None
 
-    @property
-    def is_done(self) -> bool:
-        return self._done.is_set()
-
     def wait(self, seconds: float) -> bool:
         """Whether it returned in this time."""
         return self._done.wait(seconds)

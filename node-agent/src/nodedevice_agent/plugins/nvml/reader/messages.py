@@ -76,16 +76,4 @@ class Alive(Struct, tag="alive"):
 
 Message = Found | Problem | Readings | Xid | EccError | Changed | Lacking | Alive
 
-_decoder = msgspec.json.Decoder(Message)
-_encoder = msgspec.json.Encoder()
-
-
-def encode(message: Message) -> bytes:
-    """As one line."""
-    return _encoder.encode(message) + b"\n"
-
-
-def decode(line: bytes) -> Message:
-    """Raises msgspec.DecodeError."""
-    decoded: Message = _decoder.decode(line)
-    return decoded
+DECODER: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)

@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 
 import msgspec
 
-from nodedevice_agent.plugins.nvml.reader.messages import Alive, Found, Message, ReaderOptions, decode
+from nodedevice_agent.plugins.nvml.reader.messages import DECODER, Alive, Found, Message, ReaderOptions
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ReaderProcess:
             await self._check_end()
             return None
         try:
-            return decode(line)
+            return DECODER.decode(line)
         except msgspec.DecodeError as error:
             raise ReaderFailed(f"invalid message: {error}") from None
 

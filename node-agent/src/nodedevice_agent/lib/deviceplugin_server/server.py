@@ -19,7 +19,13 @@ import grpc.aio
 from nodedevice_api.device_details_pb2 import DeviceDetails, DeviceListDetails
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, ContainerAllocation, PluginDevice
+from nodedevice_agent.lib.deviceplugin_server.values import (
+    AllocationRefused,
+    ContainerAllocation,
+    PluginDevice,
+    free_ids,
+    known_ids,
+)
 from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
 
 log = logging.getLogger(__name__)
@@ -84,11 +90,11 @@ class DeviceSource(Protocol):
     async def run(self) -> None:
         """Keep the list up to date until cancelled."""
 
-    def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
-        """What a container with these devices needs. Raises AllocationRefused."""
+    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
+        """What a container with these devices needs. device_ids: of the latest list, sorted. Raises AllocationRefused."""
 
-    def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
-        """Which of the available devices to allocate together. Raises AllocationRefused."""
+    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
+        """Which `size` devices to allocate together: all of must_include, the others of the free ones, which are enough."""
 
 
 class CannotServe(Exception):
@@ -179,19 +185,14 @@ class DevicePluginService(Service):
             )
         response = api_pb2.PreferredAllocationResponse()
         for container in request.container_requests:
-            choose = partial(
-                self._source.preferred,
-                container.available_deviceIDs,
-                container.must_include_deviceIDs,
-                container.allocation_size,
-            )
-            response.container_responses.add(deviceIDs=await _or_refuse(context, choose))
+            chosen = await _or_refuse(context, partial(self._preferred, container))
+            response.container_responses.add(deviceIDs=chosen)
         return response
 
     async def Allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
         for container in request.container_requests:
-            allocation = await _or_refuse(context, partial(self._source.allocate, container.devices_ids))
+            allocation = await _or_refuse(context, partial(self._allocate, container.devices_ids))
             response.container_responses.append(_allocation_to_wire(allocation))
         log.debug("devices allocated", extra={"resource_name": self._source.resource_name})
         return response
@@ -200,6 +201,17 @@ class DevicePluginService(Service):
         self, request: api_pb2.PreStartContainerRequest, context: Context
     ) -> api_pb2.PreStartContainerResponse:
         return api_pb2.PreStartContainerResponse()
+
+    def _listed(self) -> frozenset[str]:
+        return frozenset(device.id for device in self._source.devices.latest)
+
+    def _allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
+        return self._source.allocate(known_ids(self._source.resource_name, device_ids, self._listed()))
+
+    def _preferred(self, container: api_pb2.ContainerPreferredAllocationRequest) -> tuple[str, ...]:
+        name, listed, size = self._source.resource_name, self._listed(), container.allocation_size
+        must = known_ids(name, container.must_include_deviceIDs, listed)
+        return self._source.preferred(free_ids(name, listed, container.available_deviceIDs, must, size), must, size)
 
 
 async def _or_refuse(context: Context, decide: Callable[[], _T]) -> _T:

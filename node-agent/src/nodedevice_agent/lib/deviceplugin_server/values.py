@@ -6,7 +6,7 @@ Device IDs are stable over restarts and hot-plug, readable, at most 63 character
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 # The device plugin API asks for at most 63 characters; IDs also travel in environment variables and file names.
@@ -90,6 +90,19 @@ def known_ids(resource_name: str, device_ids: Iterable[str], known: Container[st
     if unknown:
         raise UnknownDevices(resource_name, unknown)
     return wanted
+
+
+def free_ids(resource_name: str, known: Set[str], available: Iterable[str], must: list[str], size: int) -> set[str]:
+    """The devices to choose from besides `must`: a caller's list may be older than ours, so removed devices are ignored.
+
+    Raises AllocationRefused when they are too few for `size`, or `size` is too small for `must`.
+    """
+    free = set(available).intersection(known).difference(must)
+    if not 0 <= size - len(must) <= len(free):
+        raise AllocationRefused(
+            resource_name, f"{size} devices requested, but {len(free)} are available and {len(must)} must be included"
+        )
+    return free
 
 
 # -- names ---------------------------------------------------------------------------------------------------------------

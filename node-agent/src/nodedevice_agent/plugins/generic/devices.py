@@ -17,7 +17,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     Mount,
     PluginDevice,
     device_id,
-    known_ids,
     shared_ids,
 )
 from nodedevice_agent.plugins.settings import WILDCARD, GroupSettings, PathSettings
@@ -64,9 +63,9 @@ def generic_devices(groups: Iterable[GroupSettings], found: Found) -> dict[str, 
 def allocate(resource_name: str, devices: Mapping[str, GenericDevice], ids: Iterable[str]) -> ContainerAllocation:
     """What a container with these devices gets; several shares of one device give its files once.
 
-    Raises UnknownDevices, and AllocationRefused when two devices have the same path in the container.
+    Raises AllocationRefused when two devices have the same path in the container.
     """
-    parts = [devices[name].allocation for name in known_ids(resource_name, ids, devices)]
+    parts = [devices[name].allocation for name in ids]
     nodes = dict.fromkeys(node for part in parts for node in part.device_nodes)
     mounts = dict.fromkeys(mount for part in parts for mount in part.mounts)
     _check_container_paths(resource_name, [*nodes, *mounts])

@@ -7,7 +7,7 @@ one device are joined by name, not by position (see devices.py).
 import logging
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
@@ -81,11 +81,11 @@ class GenericSource:
             subscription.follow(followed)
             self.refresh()
 
-    def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
+    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
         """Raises AllocationRefused."""
         return allocate(self.resource_name, self._by_id, device_ids)
 
-    def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
+    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         """Not offered: the distance between device files is unknown."""
         raise AllocationRefused(self.resource_name, "has no preference among its devices")
 

@@ -40,32 +40,20 @@ Rank = tuple[int, int, int, tuple[int, ...]]
 
 
 def preferred(
-    resource_name: str,
-    scores: Mapping[Pair, int],
-    numa_nodes: NumaNodes,
-    available: Iterable[str],
-    must_include: Iterable[str],
-    size: int,
+    scores: Mapping[Pair, int], numa_nodes: NumaNodes, free: Iterable[str], must_include: Iterable[str], size: int
 ) -> tuple[str, ...]:
     """Choose `size` device IDs: must_include first, the rest in natural order.
 
-    scores: of pairs of devices; a missing pair counts 0. available: must_include is added to it.
-    Raises AllocationRefused when `available` holds too few, or `size` is too small for must_include.
+    scores: of pairs of devices; a missing pair counts 0. free: the others to choose from, at least as many as needed.
     """
-    must = sorted(set(must_include), key=natural_key)
-    free = sorted(set(available) - set(must), key=natural_key)
+    must, others = sorted(must_include, key=natural_key), sorted(free, key=natural_key)
     wanted = size - len(must)
-    if wanted < 0 or wanted > len(free):
-        raise AllocationRefused(
-            resource_name,
-            f"{size} GPUs requested, but {len(free)} are available and {len(must)} must be included",
-        )
-    board = _Board(scores, numa_nodes, must, free)
-    if comb(len(free), wanted) <= MOST_SETS:
-        chosen = min(combinations(range(len(free)), wanted), key=board.rank)
+    board = _Board(scores, numa_nodes, must, others)
+    if comb(len(others), wanted) <= MOST_SETS:
+        chosen = min(combinations(range(len(others)), wanted), key=board.rank)
     else:
         chosen = _improved(board, _grown(board, wanted))
-    return (*must, *(free[index] for index in chosen))
+    return (*must, *(others[index] for index in chosen))
 
 
 def device_of(gpu: Gpu, trouble: Trouble | None) -> PluginDevice:

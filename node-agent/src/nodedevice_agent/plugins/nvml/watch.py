@@ -13,7 +13,7 @@ from pathlib import Path
 from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, known_ids
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.nvml.boot_memory import ClearRequests, Memory, clear_dir
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, device_of, preferred
@@ -85,21 +85,15 @@ class NvmlSource:
         trouble = (overall.reason, overall.message) if overall is not None else ("", "")
         return self.devices.publish(listed, trouble)
 
-    def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
+    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
         """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
-        wanted = known_ids(self.resource_name, device_ids, {device.id for device in self.devices.latest})
-        gpus = [self._fleet.gpus[uuid] for uuid in wanted]
+        gpus = [self._fleet.gpus[uuid] for uuid in device_ids]
         controls = [path for path in CONTROL_NODES if Path(self._host_root + path).exists()]
-        settings = self._settings
-        return allocation(self.resource_name, gpus, settings.hand_over, settings.cdi_kind, controls)
+        return allocation(self.resource_name, gpus, self._settings.hand_over, self._settings.cdi_kind, controls)
 
-    def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
-        """Raises AllocationRefused."""
+    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
         numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
-        must = known_ids(self.resource_name, must_include, numa_nodes)
-        # the caller's list may be older than ours: ignore devices that were removed meanwhile
-        free = set(available) & set(numa_nodes)
-        return preferred(self.resource_name, self._fleet.scores, numa_nodes, free, must, size)
+        return preferred(self._fleet.scores, numa_nodes, free, must_include, size)
 
 
 class GpuWatch:

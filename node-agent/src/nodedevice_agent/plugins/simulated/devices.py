@@ -1,17 +1,15 @@
 """Simulated devices: which exist, which are healthy, what a container gets, and which to allocate together."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
-    AllocationRefused,
     ContainerAllocation,
     PluginDevice,
     env_name,
-    known_ids,
     natural_key,
 )
 
@@ -49,36 +47,23 @@ def simulated_devices(ids: Iterable[str], numa_node_count: int, state: Simulated
     )
 
 
-def allocate(resource_name: str, devices: Mapping[str, PluginDevice], ids: Iterable[str]) -> ContainerAllocation:
-    """The container gets its IDs in the variable `EXAMPLE_COM_GPU`, the runtime in an annotation; there is no device file.
-
-    Raises UnknownDevices.
-    """
-    joined = ",".join(known_ids(resource_name, ids, devices))
+def allocate(resource_name: str, ids: Iterable[str]) -> ContainerAllocation:
+    """The container gets its IDs in the variable `EXAMPLE_COM_GPU`, the runtime in an annotation; there is no device file."""
+    joined = ",".join(ids)
     return ContainerAllocation(env={env_name(resource_name): joined}, annotations={resource_name: joined})
 
 
 def preferred(
-    resource_name: str,
-    numa_nodes: Mapping[str, NumaNodes],
-    available: Iterable[str],
-    must_include: Iterable[str],
-    size: int,
+    numa_nodes: Mapping[str, NumaNodes], free: Set[str], must_include: Iterable[str], size: int
 ) -> tuple[str, ...]:
     """Choose `size` device IDs on as few NUMA nodes as possible: must_include first, then its NUMA neighbours, then lowest IDs.
 
     numa_nodes: of every known device; a device without any is equally far from all nodes. Deterministic.
-    Raises AllocationRefused when `available` holds too few, or `size` is too small for must_include.
     Source: kubelet deviceplugin v1beta1, GetPreferredAllocation.
     """
-    chosen = sorted(set(must_include), key=natural_key)
-    free = set(available) - set(chosen)
+    chosen = sorted(must_include, key=natural_key)
+    free = set(free)
     wanted = size - len(chosen)
-    if wanted < 0 or wanted > len(free):
-        raise AllocationRefused(
-            resource_name,
-            f"{size} devices requested, but {len(free)} are available and {len(chosen)} must be included",
-        )
     near = Counter(node for device_id in chosen for node in numa_nodes.get(device_id, ()))
     while wanted > 0:
         node = _best_node(free, numa_nodes, near, wanted)

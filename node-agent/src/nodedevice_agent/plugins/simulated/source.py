@@ -5,11 +5,10 @@ nothing and is logged once.
 """
 
 import logging
-from collections.abc import Iterable
 from pathlib import Path
 
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, known_ids
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.control import (
@@ -69,16 +68,11 @@ class SimulatedSource:
         finally:
             subscription.close()
 
-    def allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
-        """Raises AllocationRefused."""
-        return allocate(self.resource_name, {device.id: device for device in self.devices.latest}, device_ids)
+    def allocate(self, device_ids: list[str]) -> ContainerAllocation:
+        return allocate(self.resource_name, device_ids)
 
-    def preferred(self, available: Iterable[str], must_include: Iterable[str], size: int) -> tuple[str, ...]:
-        """Raises AllocationRefused."""
-        numa_nodes = {device.id: device.numa_nodes for device in self.devices.latest}
-        must = known_ids(self.resource_name, must_include, numa_nodes)
-        # the caller's list may be older than ours: ignore devices that were removed meanwhile
-        return preferred(self.resource_name, numa_nodes, set(available) & set(numa_nodes), must, size)
+    def preferred(self, free: set[str], must_include: list[str], size: int) -> tuple[str, ...]:
+        return preferred({device.id: device.numa_nodes for device in self.devices.latest}, free, must_include, size)
 
     def _read(self) -> None:
         try:

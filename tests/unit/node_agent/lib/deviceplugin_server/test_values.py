@@ -5,9 +5,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nodedevice_agent.lib.deviceplugin_server.values import (
     MAX_DEVICE_ID,
+    AllocationRefused,
+    UnknownDevices,
     device_id,
     env_name,
     file_slug,
+    free_ids,
+    known_ids,
     natural_key,
     shared_ids,
     socket_name,
@@ -81,3 +85,28 @@ def test_file_slugs_fit_a_file_name_and_are_unique() -> None:
 )
 def test_env_names(name: str, expected: str) -> None:
     assert env_name(name) == expected
+
+
+def test_unknown_devices_are_named() -> None:
+    assert known_ids("a.b/c", ["b", "a", "b"], {"a", "b"}) == ["a", "b"]
+    with pytest.raises(UnknownDevices, match="'b'") as refused:
+        known_ids("a.b/c", ["a", "b"], {"a"})
+    assert refused.value.device_ids == ("b",)
+
+
+def test_a_long_list_of_unknown_devices_is_cut() -> None:
+    with pytest.raises(UnknownDevices, match="and 990 more") as refused:
+        known_ids("a.b/c", [f"{index:04}" + "x" * 1000 for index in range(1000)], ())
+    assert len(str(refused.value)) < 1500
+
+
+def test_devices_removed_meanwhile_are_not_free() -> None:
+    assert free_ids("a.b/c", {"a", "b", "c"}, ["a", "b", "gone"], ["b"], 2) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("available", "must", "size"), [("ab", "", 3), ("ab", "ab", 1), ("", "", 1), ("ab", "", -1), ("ax", "", 2)]
+)
+def test_impossible_requests_are_rejected(available: str, must: str, size: int) -> None:
+    with pytest.raises(AllocationRefused, match=r"a\.b/c: .* devices requested"):
+        free_ids("a.b/c", {"a", "b"}, available, list(must), size)

@@ -3,7 +3,7 @@ import fnmatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, DeviceNode, Mount, UnknownDevices
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, DeviceNode, Mount
 from nodedevice_agent.plugins.generic.devices import FoundFile, allocate, generic_devices, matched
 from nodedevice_agent.plugins.settings import GroupSettings, MountSettings, PathSettings, wildcard_count
 
@@ -81,18 +81,6 @@ def test_shares_of_one_device_give_its_files_once() -> None:
     devices = generic_devices([group("/dev/fuse", count=3)], {"/dev/fuse": plain("/dev/fuse")})
     allocation = allocate(NAME, devices, ["fuse-2", "fuse-0"])
     assert allocation.device_nodes == (DeviceNode("/dev/fuse", "/dev/fuse", "rw"),)
-
-
-def test_unknown_devices_are_named() -> None:
-    with pytest.raises(UnknownDevices, match="'b'") as refused:
-        allocate(NAME, generic_devices([group("/dev/a")], {"/dev/a": plain("/dev/a")}), ["a", "b"])
-    assert refused.value.device_ids == ("b",)
-
-
-def test_a_long_list_of_unknown_devices_is_cut() -> None:
-    with pytest.raises(UnknownDevices, match="and 990 more") as refused:
-        allocate(NAME, {}, [f"{index:04}" + "x" * 1000 for index in range(1000)])
-    assert len(str(refused.value)) < 1500
 
 
 @pytest.mark.parametrize(

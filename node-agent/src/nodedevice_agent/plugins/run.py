@@ -100,16 +100,12 @@ async def _keep_restarting(resource_name: str, run: Callable[[], Awaitable[None]
         except Exception as error:
             if loop.time() - began > _HEALTHY_AFTER_SECONDS:
                 backoff.reset()
-            delay = backoff.next()
-            _log_failure(resource_name, _innermost(error), delay)
+            delay, cause = backoff.next(), _innermost(error)
+            extra = {"resource_name": resource_name, "error": str(cause), "retry_in_seconds": delay}
+            # problems of the node need no traceback; anything else is a bug
+            is_known = isinstance(cause, CannotServe | OSError)
+            log.error("plugin failed; restarting it", extra=extra, exc_info=None if is_known else cause)
             await asyncio.sleep(delay)
-
-
-def _log_failure(resource_name: str, error: BaseException, retry_in_seconds: float) -> None:
-    extra = {"resource_name": resource_name, "error": str(error), "retry_in_seconds": retry_in_seconds}
-    # problems of the node need no traceback; anything else is a bug
-    is_known = isinstance(error, CannotServe | OSError)
-    log.error("plugin failed; restarting it", extra=extra, exc_info=None if is_known else error)
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -74,8 +74,8 @@ class NvmlSource:
         """The watch publishes."""
         await asyncio.Event().wait()
 
-    def publish(self) -> bool:
-        """Publish the list for the current fleet. Returns whether it changed."""
+    def publish(self) -> None:
+        """Publish the list for the current fleet."""
         listed = [
             device_of(gpu, self._fleet.trouble_of(uuid))
             for uuid, gpu in sorted(self._fleet.gpus.items())
@@ -83,7 +83,7 @@ class NvmlSource:
         ]
         overall = self._fleet.trouble
         trouble = (overall.reason, overall.message) if overall is not None else ("", "")
-        return self.devices.publish(listed, trouble)
+        self.devices.publish(listed, trouble)
 
     def allocate(self, device_ids: list[str]) -> ContainerAllocation:
         """Raises AllocationRefused. Unhealthy GPUs are allocated too: the device manager decides which ones to request."""
@@ -311,16 +311,14 @@ class GpuWatch:
 
 def has_gpu(host_root: str) -> bool:
     """Whether the PCI bus has an NVIDIA GPU, whatever the driver reports. False when sysfs cannot be read."""
-    devices = Path(host_root) / "sys/bus/pci/devices"
-    try:
-        return any(_is_gpu(device) for device in devices.iterdir())
-    except OSError:
-        return False
+    return any(
+        _text(device / "vendor") == _NVIDIA_VENDOR and _text(device / "class").startswith(_DISPLAY_CLASS)
+        for device in Path(host_root).glob("sys/bus/pci/devices/*")
+    )
 
 
-def _is_gpu(device: Path) -> bool:
+def _text(path: Path) -> str:
     try:
-        vendor = (device / "vendor").read_text(encoding="ascii").strip()
-        return vendor == _NVIDIA_VENDOR and (device / "class").read_text(encoding="ascii").startswith(_DISPLAY_CLASS)
+        return path.read_text(encoding="ascii").strip()
     except OSError:
-        return False
+        return ""

@@ -1,7 +1,6 @@
-"""The Helm chart as somebody installs it: linted, rendered, refused with a sentence, applied, and what it tells to type next."""
+"""The Helm chart as somebody installs it: which objects it renders, and that applying them again changes nothing."""
 
 import json
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,12 @@ import pytest
 import yaml
 from nodedevice_api.names import AGENTS_NAMESPACE
 
-from hack.cluster.build.binaries import find
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE, installed_manifests, is_hook, render_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
-from hack.cluster.errors import CommandError
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-
-
-def helm(*arguments: str) -> str:
-    """Run helm without a cluster; returns what it printed to stdout, and fails when helm does."""
-    done = subprocess.run([str(find(["helm"])["helm"]), *arguments], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -34,10 +24,6 @@ def rendered(values: dict[str, Any] | None = None) -> dict[tuple[str, str, str],
         for each in render_chart(values)
         if each["kind"] != "CustomResourceDefinition" and not is_hook(each)
     }
-
-
-def test_lint() -> None:
-    assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", str(CHART))
 
 
 def test_renders_these_objects_and_no_others() -> None:
@@ -84,31 +70,6 @@ def test_chart_is_of_the_version_of_the_programs(distribution: str) -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / distribution / "pyproject.toml").read_text(encoding="utf-8"))
     assert chart["appVersion"] == project["project"]["version"]
-
-
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        pytest.param({"agent": {}}, "additional properties 'agent' not allowed", id="typo at the top"),
-        pytest.param(
-            {"agents": {"leaseNamespce": "x"}},
-            "at '/agents': additional properties 'leaseNamespce' not allowed",
-            id="typo below",
-        ),
-        pytest.param({"agents": {"leaseNamespace": 5}}, "at '/agents/leaseNamespace': got number", id="a number"),
-        pytest.param({"agents": {"leaseNamespace": ""}}, "at '/agents/leaseNamespace': ''", id="empty"),
-        pytest.param({"agents": {"leaseNamespace": "A_b"}}, "'A_b' does not match pattern", id="no namespace name"),
-        pytest.param(
-            {"agents": {"leaseNamespace": SYSTEM_NAMESPACE}},
-            "agents may write every Lease in it; choose another, such as nodedevice-agents",
-            id="the release's own namespace",
-        ),
-    ],
-)
-def test_refuses_values(values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(CommandError) as refused:
-        render_chart(values)
-    assert sentence in str(refused.value)
 
 
 def test_applying_again_changes_nothing(installed: ControlPlane) -> None:

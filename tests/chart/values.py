@@ -5,7 +5,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import pytest
+
 from hack.cluster.chart import is_hook, render_chart
+from hack.cluster.errors import CommandError
 
 # exit status and output of a command
 Outcome = tuple[int, str]
@@ -151,3 +154,10 @@ def hook_manifests(name: str, values: dict[str, Any] | None = None) -> list[dict
     found = [each for each in rendered if is_hook(each) and each["metadata"]["name"] == name]
     assert found, f"the chart has no hook {name}"
     return [each for each in found if each["kind"] not in _WORK]
+
+
+def refusal(values: dict[str, Any]) -> str:
+    """The error of helm when it refuses these values; fails when it takes them."""
+    with pytest.raises(CommandError) as refused:
+        render_chart(values)
+    return str(refused.value)

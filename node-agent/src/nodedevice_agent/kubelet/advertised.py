@@ -5,7 +5,6 @@ refuse to restart that container. Only a change of a device's own health reaches
 Source: kubelet deviceplugin v1beta1, ListAndWatch and GetPreferredAllocation; devicesToAllocate @ 1.37.
 """
 
-from collections.abc import Container as Membership
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -14,19 +13,19 @@ from nodedevice_api.names import Reason
 
 from nodedevice_agent.devicemanager.allocation.selection import Selection, select
 from nodedevice_agent.devicemanager.allocation.topology import Topology, hints, merge
-from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.resource import PluginOptions, Resource
+from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
     """devices: sorted by ID, with the health that is advertised. options: None while no plugin is connected."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[PluginDevice, ...]
     options: PluginOptions | None
 
 
-def advertised(resource: Resource, allocated: Membership[str]) -> Advertised | None:
+def advertised(resource: Resource) -> Advertised | None:
     """What to advertise now; None for nothing.
 
     Nothing is advertised before the administrator's cordons are known, nor before a plugin has listed its devices: the kubelet
@@ -37,11 +36,12 @@ def advertised(resource: Resource, allocated: Membership[str]) -> Advertised | N
     was_listed = resource.is_live or bool(resource.devices)
     if not resource.are_cordons_synced or not was_listed:
         return None
-    devices = tuple(
-        Device(device_id, _is_healthy(resource, device_id, allocated), resource.devices[device_id].numa_nodes)
-        for device_id in sorted(resource.devices)
-    )
-    return Advertised(devices, resource.options if resource.is_live else None)
+    devices = []
+    for device_id in sorted(resource.devices):
+        is_offered = device_id in resource.holders or not resource.is_cordoned(device_id)
+        is_healthy = is_offered and resource.is_healthy(device_id)
+        devices.append(PluginDevice(device_id, is_healthy, resource.devices[device_id].numa_nodes))
+    return Advertised(tuple(devices), resource.options if resource.is_live else None)
 
 
 def select_preferred(
@@ -60,22 +60,36 @@ def select_preferred(
     return select(resource.devices, size, settled, usable, affinity)
 
 
-def _is_healthy(resource: Resource, device_id: str, allocated: Membership[str]) -> bool:
-    return resource.is_healthy(device_id) and (device_id in allocated or not resource.is_cordoned(device_id))
-
-
 # -- the condition Injectable -------------------------------------------------------------------------------------------
 
 _MAX_DETAIL = 512
 
 
 class KubeletRegistrationState(Enum):
-    REGISTERED = "registered"
-    UNREACHABLE = "unreachable"
-    REFUSED = "refused"
-    LIST_TOO_BIG = "list too big"
-    CANNOT_SERVE = "cannot serve"
-    NOT_ADVERTISED = "not advertised"
+    """With status, reason and message of the condition; {} is the cause."""
+
+    REGISTERED = (
+        "True",
+        Reason.KUBELET_REGISTERED,
+        "the kubelet accepted the registration and injects devices into containers",
+    )
+    UNREACHABLE = (
+        "False",
+        Reason.KUBELET_UNREACHABLE,
+        "cannot register with the kubelet ({}): start the kubelet, or set --kubelet-dir to its directory",
+    )
+    REFUSED = "False", Reason.KUBELET_REFUSED, "the kubelet refused the registration; retrying: {}"
+    LIST_TOO_BIG = (
+        "False",
+        Reason.KUBELET_LIST_TOO_BIG,
+        "{}; the kubelet accepts at most 4 MiB: list fewer devices on this node, or use --runtime nri",
+    )
+    CANNOT_SERVE = "False", Reason.KUBELET_CANNOT_SERVE, "cannot serve a socket for the kubelet; retrying: {}"
+    NOT_ADVERTISED = (
+        "False",
+        Reason.NOTHING_FOR_KUBELET,
+        "not registered with the kubelet until the device plugin lists devices and the cordons are known",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +103,5 @@ class KubeletRegistration:
 def injectable(registration: KubeletRegistration) -> tuple[str, str, str]:
     """Status, reason and message of the condition."""
     detail = "".join(c if c.isprintable() else " " for c in registration.detail[:_MAX_DETAIL])
-    match registration.state:
-        case KubeletRegistrationState.REGISTERED:
-            message = "the kubelet accepted the registration and injects devices into containers"
-            return "True", Reason.KUBELET_REGISTERED, message
-        case KubeletRegistrationState.UNREACHABLE:
-            remedy = "start the kubelet, or set --kubelet-dir to its directory"
-            return "False", Reason.KUBELET_UNREACHABLE, f"cannot register with the kubelet ({detail}): {remedy}"
-        case KubeletRegistrationState.REFUSED:
-            return "False", Reason.KUBELET_REFUSED, f"the kubelet refused the registration; retrying: {detail}"
-        case KubeletRegistrationState.LIST_TOO_BIG:
-            remedy = "list fewer devices on this node, or use --runtime nri"
-            return "False", Reason.KUBELET_LIST_TOO_BIG, f"{detail}; the kubelet accepts at most 4 MiB: {remedy}"
-        case KubeletRegistrationState.CANNOT_SERVE:
-            return "False", Reason.KUBELET_CANNOT_SERVE, f"cannot serve a socket for the kubelet; retrying: {detail}"
-        case KubeletRegistrationState.NOT_ADVERTISED:
-            message = "not registered with the kubelet until the device plugin lists devices and the cordons are known"
-            return "False", Reason.NOTHING_FOR_KUBELET, message
+    status, reason, message = registration.state.value
+    return status, reason, message.format(detail)

@@ -22,7 +22,7 @@ from nodedevice_agent.kubelet.advertised import (
     injectable,
 )
 from nodedevice_agent.kubelet.mirror import Mirror
-from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, ProxyService, list_message, plugin_devices
+from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, ProxyService, list_message
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory, KubeletStateReader
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket, RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList
@@ -88,8 +88,7 @@ class KubeletBackend:
         if endpoint is None:
             endpoint = self._endpoints[resource_name] = KubeletEndpoint(self, resource_name)
             self._tasks.create_task(endpoint.run())
-        resource = self.mirror.resources[resource_name]
-        endpoint.advertise(advertised(resource, resource.holders))
+        endpoint.advertise(advertised(self.mirror.resources[resource_name]))
         if self.mirror.is_outdated:
             self._reader.poke()
 
@@ -161,14 +160,12 @@ class KubeletEndpoint:
 
     def _publish(self, advertised: Advertised) -> bool:
         """Returns False for a list that the kubelet would not accept."""
-        devices = plugin_devices(advertised)
-        size = list_message(devices).ByteSize()
+        size = list_message(advertised.devices).ByteSize()
         if size > MAX_LIST_BYTES:
-            self._set_state(
-                KubeletRegistrationState.LIST_TOO_BIG, f"{len(devices)} devices make a list of {size} bytes"
-            )
+            detail = f"{len(advertised.devices)} devices make a list of {size} bytes"
+            self._set_state(KubeletRegistrationState.LIST_TOO_BIG, detail)
             return False
-        self._devices.publish(devices)
+        self._devices.publish(advertised.devices)
         return True
 
     async def run(self) -> None:

@@ -19,7 +19,7 @@ from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.selection import Selection
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.kubelet.advertised import Advertised, select_preferred
+from nodedevice_agent.kubelet.advertised import select_preferred
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList, Service, device_to_wire
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
@@ -30,11 +30,6 @@ log = logging.getLogger(__name__)
 MAX_LIST_BYTES = 4 * 1024 * 1024
 
 _Context = grpc.aio.ServicerContext[Any, Any]
-
-
-def plugin_devices(advertised: Advertised) -> tuple[PluginDevice, ...]:
-    """The device list for the kubelet."""
-    return tuple(PluginDevice(device.id, device.healthy, device.numa_nodes) for device in advertised.devices)
 
 
 def list_message(devices: tuple[PluginDevice, ...]) -> api_pb2.ListAndWatchResponse:

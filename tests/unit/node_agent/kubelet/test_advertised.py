@@ -15,11 +15,14 @@ from nodedevice_agent.kubelet.advertised import (
 DEVICES = (Device("d0"), Device("d1", healthy=False), Device("d2", numa_nodes=(1,)), Device("d3"))
 
 
-def resource(*devices: Device, cordons: tuple[str, ...] = (), is_live: bool = True) -> Resource:
+def resource(
+    *devices: Device, cordons: tuple[str, ...] = (), held: tuple[str, ...] = (), is_live: bool = True
+) -> Resource:
     found = Resource("example.com/gpu")
     found.connect(1, PluginOptions(pre_start_required=True))
     found.list(1, accept(devices or DEVICES), 0.0)
     found.cordoned_ids = frozenset(cordons)
+    found.holders = dict.fromkeys(held, "uid")
     if not is_live:
         found.disconnect(1, 10.0)
     return found
@@ -36,34 +39,34 @@ def resource(*devices: Device, cordons: tuple[str, ...] = (), is_live: bool = Tr
     ],
 )
 def test_advertised_health(cordons: tuple[str, ...], held: tuple[str, ...], healthy: list[str]) -> None:
-    found = advertised(resource(cordons=cordons), held)
+    found = advertised(resource(cordons=cordons, held=held))
     assert found is not None
     assert [device.id for device in found.devices] == ["d0", "d1", "d2", "d3"]
-    assert [device.id for device in found.devices if device.healthy] == healthy
+    assert [device.id for device in found.devices if device.is_healthy] == healthy
     assert found.devices[2].numa_nodes == (1,)
     assert found.options == PluginOptions(pre_start_required=True)
 
 
 def test_devices_of_a_disconnected_plugin_are_unhealthy_until_its_grace_period_ends() -> None:
-    found = resource(is_live=False)
-    shown = advertised(found, ("d0",))
+    found = resource(held=("d0",), is_live=False)
+    shown = advertised(found)
     assert shown is not None
-    assert not any(device.healthy for device in shown.devices)
+    assert not any(device.is_healthy for device in shown.devices)
     assert shown.options is None
     assert found.grace_ends_at == 10.0 + STOP_GRACE_PERIOD_SECONDS
     found.expire()
-    assert advertised(found, ("d0",)) is None
+    assert advertised(found) is None
 
 
 def test_nothing_is_shown_before_a_list_and_the_cordons_are_known() -> None:
     found = Resource("example.com/gpu", are_cordons_synced=False)
-    assert advertised(found, ()) is None
+    assert advertised(found) is None
     found.connect(1, PluginOptions())
-    assert advertised(found, ()) is None
+    assert advertised(found) is None
     found.list(1, accept([]), 0.0)
-    assert advertised(found, ()) is None
+    assert advertised(found) is None
     found.are_cordons_synced = True
-    shown = advertised(found, ())
+    shown = advertised(found)
     assert shown is not None
     assert shown.devices == ()
 

@@ -117,7 +117,7 @@ async def _run(settings: AgentSettings) -> None:
             settings = with_selected_runtime(settings)
             extra = {"version": __version__, "node": settings.node_name, "runtime": settings.runtime}
             log.info("starting", extra=extra)
-            agent = Agent(settings, state_dir, directory, cluster, health)
+            agent = Agent(settings, directory, cluster, health)
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.run())
                 group.create_task(_built_in_plugins(agent, settings, plugin_dir, state_dir))

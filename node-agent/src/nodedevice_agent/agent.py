@@ -39,18 +39,12 @@ class Agent:
     """One node's agent: builds the collaborators, starts their tasks and stops them. run() until cancelled."""
 
     def __init__(
-        self,
-        settings: AgentSettings,
-        state_dir: Path,
-        directory: PluginDirectory,
-        cluster: KubeClient,
-        health: AgentHealth,
+        self, settings: AgentSettings, directory: PluginDirectory, cluster: KubeClient, health: AgentHealth
     ) -> None:
         """Raises AgentSettingsError."""
         self._settings = settings
-        self._state_dir = state_dir
         self._health = health
-        node_name = settings.node_name
+        node_name, state_dir = settings.node_name, Path(settings.state_dir)
         topology = read_topology(settings.topology_policy, settings.topology_scope, settings.numa_nodes)
         checkpoint, note = restore(state_dir)
         self._manager = _device_manager(settings, topology, checkpoint)
@@ -107,7 +101,7 @@ class Agent:
         socket = self._settings.pod_resources_socket
         if socket == "":
             return None
-        path = self._state_dir / "pod-resources" / "kubelet.sock" if socket is None else Path(socket)
+        path = Path(self._settings.state_dir, "pod-resources", "kubelet.sock") if socket is None else Path(socket)
         return PodResourcesServer(
             path, self._manager, are_pods_known=lambda: self._publisher.are_pods_known, clock=self._host.now
         )

@@ -97,31 +97,30 @@ class PodWatch:
 
     def __init__(self, host: PluginHost, publisher: Publisher, health: AgentHealth) -> None:
         self._host = host
-        self._manager = host.manager
         self._publisher = publisher
         self._health = health
 
     async def run(self) -> None:
         """Recovers a lost checkpoint first: pods are matched with its allocations."""
-        cluster, node_name = self._publisher.cluster, self._publisher.node_name
-        if self._manager.is_recovering:
+        cluster, node_name, manager = self._publisher.cluster, self._publisher.node_name, self._host.manager
+        if manager.is_recovering:
             known = await recover_checkpoint(cluster, node_name)
             if known.registered:
                 log.warning("allocations recovered from the API", extra={"allocations": len(known.allocations)})
-            self._host.do(self._manager.recovered(known, self._host.now()))
+            self._host.do(manager.recovered(known, self._host.now()))
         await inform(cluster, PodObject, {"spec.nodeName": node_name}, self)
 
     def synced(self, objects: list[PodObject]) -> None:
         self._health.report("pods")
         self._publisher.are_pods_known = True
-        self._host.do(self._manager.pods_synced([from_api(pod) for pod in objects], self._host.now()))
+        self._host.do(self._host.manager.pods_synced([from_api(pod) for pod in objects], self._host.now()))
         self._publisher.refresh_all()
 
     def updated(self, found: PodObject) -> None:
-        self._host.do(self._manager.pod_seen(from_api(found), self._host.now()))
+        self._host.do(self._host.manager.pod_seen(from_api(found), self._host.now()))
 
     def deleted(self, found: PodObject) -> None:
-        self._host.do(self._manager.pod_gone(from_api(found).uid, self._host.now()))
+        self._host.do(self._host.manager.pod_gone(from_api(found).uid, self._host.now()))
 
 
 def from_api(pod: PodObject) -> Pod:

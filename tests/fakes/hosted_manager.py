@@ -4,7 +4,7 @@
         await plugin.register(); await manager.until(lambda: manager.available("example.com/fake") == 2)
 
     async with mirroring(folder) as node:                   of a node whose kubelet allocates
-        await plugin.join(node.plugin_dir)
+        await node.register(plugin)
 
 Everything a restart reads is in the folder: enter it again and it is the agent that restarts.
 """
@@ -27,6 +27,8 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.kubelet.backend import KubeletBackend
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
+
+from tests.fakes.plugin import FakePlugin
 
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 30
@@ -110,6 +112,12 @@ class Mirroring(Hosted):
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         await self.backend.start(tasks)
         await super().start(tasks)
+
+    async def register(self, plugin: FakePlugin) -> None:
+        """With the agent; none of its devices is cordoned."""
+        await plugin.join(self.plugin_dir)
+        await self.until(lambda: plugin.resource_name in self.mirror.resources)
+        self.cordon(plugin.resource_name)
 
     def cordon(self, resource_name: str, *device_ids: str) -> None:
         """These are the administrator's cordons, all of them."""

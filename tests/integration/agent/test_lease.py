@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -80,18 +80,24 @@ class Beating:
         await asyncio.to_thread(self.node.control_plane.kubectl, *args, "--namespace", AGENTS_NAMESPACE)
 
 
-@pytest.fixture
-async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Beating]:
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
-    monkeypatch.setattr(lease, "_RETRY_SECONDS", 0.1)
-    cluster = KubeClient.connect(await asyncio.to_thread(agent_node.kubeconfig))
-    beating = Beating(agent_node)
+@asynccontextmanager
+async def renewing(node: AgentNode) -> AsyncIterator[Beating]:
+    cluster = KubeClient.connect(await asyncio.to_thread(node.kubeconfig))
+    beating = Beating(node)
     keeping = asyncio.create_task(beating.keeper(cluster).run())
     yield beating
     keeping.cancel()
     with suppress(asyncio.CancelledError):
         await keeping
     await cluster.close()
+
+
+@pytest.fixture
+async def beating(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Beating]:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "_RETRY_SECONDS", 0.1)
+    async with renewing(agent_node) as found:
+        yield found
 
 
 async def test_the_lease_is_created_and_renewed(beating: Beating) -> None:
@@ -147,17 +153,11 @@ async def test_rejected_registrations_are_annotated_until_they_are_old(
 
 async def test_a_new_rejection_renews_the_lease_early(agent_node: AgentNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_REJECTION_SECONDS", 0.1)
-    cluster = KubeClient.connect(await asyncio.to_thread(agent_node.kubeconfig))
-    beating = Beating(agent_node)
-    keeping = asyncio.create_task(beating.keeper(cluster).run())
-    await until(lambda: beating.renewals == [True], lambda: "it is made, and the next beat is far")
-    beating.rejections.add("Version", ValueError("v1alpha1 is too old"))
-    await until(lambda: beating.refused() != "", lambda: f"told: {beating.renewals}")
-    assert beating.renewals == [True, True]
-    keeping.cancel()
-    with suppress(asyncio.CancelledError):
-        await keeping
-    await cluster.close()
+    async with renewing(agent_node) as beating:
+        await until(lambda: beating.renewals == [True], lambda: "it is made, and the next beat is far")
+        beating.rejections.add("Version", ValueError("v1alpha1 is too old"))
+        await until(lambda: beating.refused() != "", lambda: f"annotated: {beating.renewals}")
+        assert beating.renewals == [True, True]
 
 
 async def test_a_policy_that_forbids_the_annotation_does_not_stop_renewals(

@@ -47,9 +47,7 @@ async def plugin(agent: Mirroring) -> AsyncIterator[FakePlugin]:
     """Registered with the agent; it prefers, and wants to be called before containers start."""
     devices = {f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(2)}
     found = FakePlugin(GPU, devices, pre_start_required=True, preferred_available=True)
-    await found.join(agent.plugin_dir)
-    await agent.until(lambda: GPU in agent.mirror.resources)
-    agent.cordon(GPU)
+    await agent.register(found)
     yield found
     await found.stop()
 
@@ -116,9 +114,7 @@ async def test_a_quick_restart_of_the_kubelet_is_not_reported(folder: Path) -> N
         kubelet = Manager(agent.kubelet_dir / "device-plugins")
         await kubelet.start()
         plugin = FakePlugin(GPU, {"d0": FakeDevice()})
-        await plugin.join(agent.plugin_dir)
-        await agent.until(lambda: GPU in agent.mirror.resources)
-        agent.cordon(GPU)
+        await agent.register(plugin)
         await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
         agent.standings.clear()
         await kubelet.stop()
@@ -178,9 +174,7 @@ async def test_a_socket_that_cannot_be_served_is_reported_and_retried(agent: Mir
     in_the_way = agent.kubelet_dir / "device-plugins" / endpoint_name(GPU)
     in_the_way.mkdir()
     plugin = FakePlugin(GPU, {"d0": FakeDevice()})
-    await plugin.join(agent.plugin_dir)
-    await agent.until(lambda: GPU in agent.mirror.resources)
-    agent.cordon(GPU)
+    await agent.register(plugin)
     reported = await agent.until_standing(GPU, Reason.KUBELET_CANNOT_SERVE)
     assert f"cannot move the new socket to {in_the_way}: Is a directory" in reported
     assert {path.name for path in in_the_way.parent.iterdir()} == {in_the_way.name, "kubelet.sock"}
@@ -196,9 +190,7 @@ async def test_nothing_of_the_kubelets_directory_is_touched(folder: Path, agent:
     await theirs.join(plugins)
     before = {path.name for path in plugins.iterdir()}
     ours = FakePlugin(GPU, {"d0": FakeDevice()})
-    await ours.join(agent.plugin_dir)
-    await agent.until(lambda: GPU in agent.mirror.resources)
-    agent.cordon(GPU)
+    await agent.register(ours)
     await kubelet.until_listed(GPU, ["d0"])
     assert {path.name for path in plugins.iterdir()} == before | {endpoint_name(GPU)}
     assert list(agent.mirror.resources) == [GPU]

@@ -34,9 +34,7 @@ class Node:
         if isinstance(devices, int):
             devices = {f"d{index}": FakeDevice() for index in range(devices)}
         self.fake = FakePlugin(GPU, devices, **options)  # type: ignore[arg-type]
-        await self.fake.join(self.agent.plugin_dir)
-        await self.agent.until(lambda: GPU in self.agent.mirror.resources)
-        self.agent.cordon(GPU)
+        await self.agent.register(self.fake)
         return self.fake
 
     async def counted_plugin(self, devices: int, **options: bool) -> FakePlugin:

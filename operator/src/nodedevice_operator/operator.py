@@ -71,7 +71,7 @@ class Operator:
         self._cluster = Cluster(self._client)
         self._recorder = EventRecorder(EventsApi(self._client), self._metrics, self._fence)
         self._queue = WorkQueue(self._metrics)
-        self._api_health.on_recovery(self._queue.retry_now)
+        self._api_health.on_recovery = self._queue.retry_now
         self._agents = AgentMonitor(
             AgentsApi(self._client, settings.leases_namespace),
             self._cache,

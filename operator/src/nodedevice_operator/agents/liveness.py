@@ -178,11 +178,6 @@ def silent_together(silent_since: Mapping[str, float], agents: int) -> frozenset
     return frozenset(node for node, moment in silent_since.items() if is_outage(moment))
 
 
-def with_stored_withdrawal(state: AgentState, *, was_withdrawn: bool) -> AgentState:
-    """`state` where any operator has already withdrawn the free devices: only the agent's return ends that."""
-    return replace(state, is_withdrawn=True) if was_withdrawn and state.status != "True" else state
-
-
 def _from_stored(stored: StoredAgent, lease: LeaseRecord | None, now: float) -> _SeenLease:
     """A Lease in our first list, or missing from it, with what is stored of its agent."""
     renewed, seconds = (lease.renewed, lease.duration_seconds) if lease else ("", names.AGENT_LEASE_SECONDS)

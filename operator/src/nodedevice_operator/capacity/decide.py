@@ -24,13 +24,12 @@ fall below what is in use.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import islice
 from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.agents.liveness import ALIVE, AgentState, with_stored_withdrawal
+from nodedevice_operator.agents.liveness import ALIVE, AgentState
 from nodedevice_operator.capacity.ownership import (
     DesiredResource,
     NodeHistory,
@@ -42,7 +41,6 @@ from nodedevice_operator.capacity.ownership import (
     next_backoff,
     ownership_events,
     with_conflict,
-    with_lost,
     with_repair,
     without_conflict,
 )
@@ -57,24 +55,20 @@ _STILL_OURS: Final = frozenset({names.Reason.UPDATE_REFUSED, names.Reason.CHANGE
 _MOST_CONTRADICTIONS: Final = 3
 
 
-class Desired(Enum):
-    """What a NodeDevice asks of its Node."""
-
-    ADVERTISE = "advertise"
-    WITHDRAW = "withdraw"
-    LEAVE = "leave"  # the kubelet of that node counts the resource itself
-    HOLD = "hold"  # nothing is known that would justify a change
+def is_reported(node: NodeRecord, record: NodeDeviceRecord) -> bool:
+    """Whether it is about this very Node, and its agent has reported. Otherwise nothing would justify a change."""
+    return record.owner_uid == node.uid and record.has_status
 
 
-def desired(node: NodeRecord, record: NodeDeviceRecord) -> Desired:
-    """What `record` asks of `node`. One of another Node, or without a report of its agent, asks for no change."""
-    if record.owner_uid != node.uid or not record.has_status:
-        return Desired.HOLD
+def _why_left_out(record: NodeDeviceRecord) -> str | None:
+    """Why its name is not ours to show: the kubelet of that node counts it itself, or no device can be had and none is in use."""
     if record.runtime == names.RUNTIME_KUBELET:
-        return Desired.LEAVE
-    is_gone = record.endpoint == "Gone" or not is_injectable(record)
-    is_in_use = record.allocated + record.reserved > 0
-    return Desired.WITHDRAW if is_gone and not is_in_use else Desired.ADVERTISE
+        return names.Reason.BY_KUBELET
+    if record.allocated + record.reserved > 0:
+        return None
+    if record.endpoint == "Gone":
+        return names.Reason.ENDPOINT_GONE
+    return None if is_injectable(record) else names.Reason.NOT_INJECTABLE
 
 
 def desired_count(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> int:
@@ -88,10 +82,11 @@ def desired_count(record: NodeDeviceRecord, *, is_withdrawn: bool = False) -> in
 
 
 def is_withdrawn(record: NodeDeviceRecord, agent: AgentState) -> bool:
-    """Whether its free devices are not offered because its agent is silent: now, or since before this process."""
+    """Whether its free devices are not offered because its agent is silent: now, or since any operator found it so."""
     stored = record.conditions.get(names.Condition.ADVERTISED)
     was_withdrawn = stored is not None and stored.reason == names.Reason.FREE_WITHDRAWN
-    return with_stored_withdrawal(agent, was_withdrawn=was_withdrawn).is_withdrawn
+    # only the agent's return ends that
+    return agent.is_withdrawn or (was_withdrawn and agent.status != "True")
 
 
 def is_injectable(record: NodeDeviceRecord) -> bool:
@@ -191,7 +186,9 @@ def decide(
     records = sorted(filter(is_real, node_devices), key=lambda record: record.resource)
     decisions = [_guarded(_decide_one(node, record, history, agent, now), unguarded) for record in records]
     shown = frozenset(name for name, seen in node.resources.items() if seen.is_ours)
-    history = with_lost(history, (shown | history.applied) - {record.resource for record in records}, now)
+    lost = (shown | history.applied) - {record.resource for record in records}
+    # a name that lost its NodeDevice before keeps its time
+    history = replace(history, lost={name: history.lost.get(name, now) for name in lost})
     over = frozenset(name for name in history.lost if now >= given_up_at(history, name))
     waiting = history.lost.keys() - over
     held = (hold(name, node.resources[name], names.Reason.NODE_MISSING) for name in sorted(waiting & shown))
@@ -235,15 +232,14 @@ def _decide_one(
     node: NodeRecord, record: NodeDeviceRecord, history: NodeHistory, agent: AgentState, now: float
 ) -> OwnershipDecision:
     seen = node.resources.get(record.resource, NO_RESOURCE)
-    asked = desired(node, record)
-    if asked is Desired.HOLD:
-        reason = names.Reason.NODE_MISSING if record.owner_uid != node.uid else names.Reason.NOT_ADVERTISED
-        return hold(record.resource, seen, reason)
+    if not is_reported(node, record):
+        is_of_node = record.owner_uid == node.uid
+        return hold(record.resource, seen, names.Reason.NOT_ADVERTISED if is_of_node else names.Reason.NODE_MISSING)
     stored = _stored(node, record, names.Condition.CONFLICT)
     is_conflict_stored = stored is not None and stored.status == "True"
-    if asked in (Desired.WITHDRAW, Desired.LEAVE):
+    reason = _why_left_out(record)
+    if reason is not None:
         ended = record.resource in history.conflicts or (is_conflict_stored and record.resource not in history.ended)
-        reason = _why_left_out(record)
         return OwnershipDecision(record.resource, number=None, reason=reason, has_conflict_ended=ended)
     withdrawn = is_withdrawn(record, agent)
     wanted = DesiredResource(
@@ -259,12 +255,6 @@ def _decide_one(
     if decision.reason == names.Reason.ADVERTISED and not is_injectable(record):
         return replace(decision, reason=names.Reason.NOT_INJECTABLE)
     return decision
-
-
-def _why_left_out(record: NodeDeviceRecord) -> str:
-    if record.runtime == names.RUNTIME_KUBELET:
-        return names.Reason.BY_KUBELET
-    return names.Reason.ENDPOINT_GONE if record.endpoint == "Gone" else names.Reason.NOT_INJECTABLE
 
 
 def _guarded(decision: OwnershipDecision, unguarded: frozenset[str]) -> OwnershipDecision:

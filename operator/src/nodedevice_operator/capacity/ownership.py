@@ -5,7 +5,7 @@ before, and on how often it had to be restored. What was done to a Node so far i
 restart; what must outlive one is in the conditions of the NodeDevices.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -97,20 +97,9 @@ def history_of(node_uid: str, before: NodeHistory | None) -> NodeHistory:
     return NodeHistory(node_uid, trusts_conditions=before is None)
 
 
-def with_lost(history: NodeHistory, lost: Iterable[str], now: float) -> NodeHistory:
-    """`history` where these names, and no others, are without their NodeDevice; a name that was so before keeps its time."""
-    return replace(history, lost={name: history.lost.get(name, now) for name in lost})
-
-
 def given_up_at(history: NodeHistory, resource: str) -> float:
     """When a lost name is given up, in monotonic seconds."""
     return history.lost[resource] + LOST_GRACE_SECONDS
-
-
-def is_contention(history: NodeHistory, resource: str, writer: str, now: float) -> bool:
-    """Whether one more change by that writer makes it contention."""
-    earlier = sum(1 for repair in history.recent_repairs(resource, now) if repair.writer == writer)
-    return earlier + 1 >= CONTENTION_CHANGES
 
 
 def next_backoff(history: NodeHistory, resource: str, now: float) -> ContentionBackoff:
@@ -296,9 +285,11 @@ def _keep(wanted: DesiredResource, history: NodeHistory, now: float, has_ended: 
     seen, number = wanted.seen, wanted.number
     # after a conflict that has just ended there is no drift: the foreign value was left there on purpose
     drift = None if has_ended or wanted.resource in history.withdrawn else _drift(seen, number)
-    if drift is not None and is_contention(history, wanted.resource, drift.writer, now):
-        conflict = OwnershipConflict(drift.writer, retry_at=now, is_removal=drift.found is None)
-        return _yield_to(wanted, conflict, is_new=True)
+    if drift is not None:
+        earlier = sum(repair.writer == drift.writer for repair in history.recent_repairs(wanted.resource, now))
+        if earlier + 1 >= CONTENTION_CHANGES:
+            conflict = OwnershipConflict(drift.writer, retry_at=now, is_removal=drift.found is None)
+            return _yield_to(wanted, conflict, is_new=True)
     return OwnershipDecision(
         wanted.resource,
         number,

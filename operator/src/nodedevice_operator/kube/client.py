@@ -307,9 +307,9 @@ def path_segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def now_text() -> str:
-    """The time in the API's own form, to the second."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def now_text(timespec: str = "seconds") -> str:
+    """The time in the API's own form: to the second, or as finely as isoformat's timespec says."""
+    return f"{datetime.datetime.now(datetime.UTC).replace(tzinfo=None).isoformat(timespec=timespec)}Z"
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

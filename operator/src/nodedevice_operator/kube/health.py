@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from nodedevice_common.observability import Heartbeat, serve
@@ -36,25 +37,24 @@ _REFUSAL_SECONDS: Final = 90.0
 _Request = tuple[str, str]
 
 
+@dataclass(eq=False)
 class ApiHealth:
-    """Whether the API server is reachable and grants access. Thread-safe enough: single assignments only."""
+    """Whether the API server is reachable and grants access. Thread-safe enough: single assignments only.
 
-    def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.server = server
-        self._clock = clock
-        self._outage: str | None = None
-        self._outage_seen_at = -math.inf
-        # when it last rejected the credentials; None once it accepts them again
-        self._rejected_at: float | None = None
-        # by verb and kind, when it was last refused
-        self._forbidden: Mapping[_Request, float] = {}
-        self._busy: Mapping[_Request, float] = {}
-        self._busy_logged: dict[_Request, float] = {}
-        self._on_recovery: Callable[[], None] = lambda: None
+    on_recovery: called each time that an outage ends.
+    """
 
-    def on_recovery(self, handler: Callable[[], None]) -> None:
-        """Call `handler` each time that an outage ends."""
-        self._on_recovery = handler
+    server: str
+    clock: Callable[[], float] = time.monotonic
+    on_recovery: Callable[[], None] = lambda: None
+    _outage: str | None = field(default=None, init=False)
+    _outage_seen_at: float = field(default=-math.inf, init=False)
+    # when it last rejected the credentials; None once it accepts them again
+    _rejected_at: float | None = field(default=None, init=False)
+    # by verb and kind, when it was last refused
+    _forbidden: Mapping[_Request, float] = field(default_factory=dict, init=False)
+    _busy: Mapping[_Request, float] = field(default_factory=dict, init=False)
+    _busy_logged: dict[_Request, float] = field(default_factory=dict, init=False)
 
     def succeeded(self, verb: str, what: str) -> None:
         """Report a success. Ends an outage, a rejection of the credentials, and a refusal of this very request."""
@@ -76,7 +76,7 @@ class ApiHealth:
                     extra={"server": self.server, "error": error.problem},
                 )
             self._outage = error.problem
-            self._outage_seen_at = self._clock()
+            self._outage_seen_at = self.clock()
             return
         self._answered()
         if error.status == _BUSY and not isinstance(error, OverBudget):
@@ -88,7 +88,7 @@ class ApiHealth:
                     "API server rejects the credentials; renew the token or the client certificate",
                     extra={"server": self.server, "error": error.problem},
                 )
-            self._rejected_at = self._clock()
+            self._rejected_at = self.clock()
         # a refusal by a policy is about that object: the feature that wanted to write it reports it
         elif isinstance(error, Forbidden) and not isinstance(error, Denied):
             self._log_forbidden(error)
@@ -100,11 +100,11 @@ class ApiHealth:
                 "API server denies access; grant the rights of the chart's role nodedevice-operator",
                 extra={"verb": error.verb, "what": error.what, "error": error.problem},
             )
-        self._forbidden = {**self._forbidden, request: self._clock()}
+        self._forbidden = {**self._forbidden, request: self.clock()}
 
     def _log_busy(self, error: ApiError) -> None:
         request = (error.verb, error.what)
-        now = self._clock()
+        now = self.clock()
         self._outage_seen_at = now
         self._busy = {**self._busy, request: now}
         if now - self._busy_logged.get(request, -math.inf) >= _BUSY_LOG_SECONDS:
@@ -114,18 +114,18 @@ class ApiHealth:
 
     def seconds_since_outage(self) -> float:
         """For how long every request has had a response."""
-        return self._clock() - self._outage_seen_at
+        return self.clock() - self._outage_seen_at
 
     def _answered(self) -> None:
         if self._outage is not None:
             log.info("API server is reachable again", extra={"server": self.server})
             self._outage = None
-            self._on_recovery()
+            self.on_recovery()
 
     def problems(self) -> tuple[str, ...]:
         """The current problems, one sentence each."""
         found = [f"API server {self.server} is unreachable: {self._outage}"] if self._outage is not None else []
-        if self._rejected_at is not None and self._clock() - self._rejected_at <= _REFUSAL_SECONDS:
+        if self._rejected_at is not None and self.clock() - self._rejected_at <= _REFUSAL_SECONDS:
             found.append(f"API server {self.server} rejects the credentials")
         found += [f"API server is too busy for {verb} {what}" for verb, what in self._lately(self._busy)]
         found += [f"API server forbids {verb} {what}" for verb, what in self._lately(self._forbidden)]
@@ -133,7 +133,7 @@ class ApiHealth:
 
     def _lately(self, refused: Mapping[_Request, float]) -> list[_Request]:
         """Requests that were refused so recently that it still counts."""
-        earliest = self._clock() - _REFUSAL_SECONDS
+        earliest = self.clock() - _REFUSAL_SECONDS
         return sorted(request for request, at in refused.items() if at >= earliest)
 
 
@@ -142,14 +142,14 @@ def _without(refused: Mapping[_Request, float], request: _Request) -> Mapping[_R
     return {one: at for one, at in refused.items() if one != request} if request in refused else refused
 
 
+@dataclass(eq=False)
 class Health:
     """The two questions a kubelet asks, answered beside /metrics: does it hang, and has it seen all it must see."""
 
-    def __init__(self, api: ApiHealth, waits_for: Callable[[], tuple[str, ...]]) -> None:
-        self._api = api
-        self._waits_for = waits_for
-        # beats as long as the event loop turns
-        self.heartbeat = Heartbeat()
+    api: ApiHealth
+    waits_for: Callable[[], tuple[str, ...]]
+    # beats as long as the event loop turns
+    heartbeat: Heartbeat = field(default_factory=Heartbeat, init=False)
 
     def serve(self, address: tuple[str, int], registry: CollectorRegistry) -> tuple[str, int]:
         """Begin to answer at /healthz and /readyz, until the process ends; the address in use.
@@ -167,9 +167,9 @@ class Health:
     def _live(self) -> tuple[bool, str]:
         """Whether to go on living, and what is wrong. A restart does not bring an API server back, so that is no reason."""
         hang = self.heartbeat.problem()
-        return (False, f"not ok\n{hang}") if hang else (True, "\n".join(("ok", *self._api.problems())))
+        return (False, f"not ok\n{hang}") if hang else (True, "\n".join(("ok", *self.api.problems())))
 
     def _ready(self) -> tuple[bool, str]:
         """Whether every list was seen and the API server answers, and what is missing."""
-        missing = (*self._api.problems(), *self._waits_for())
+        missing = (*self.api.problems(), *self.waits_for())
         return not missing, "\n".join(("not ok", *missing)) if missing else "ok"

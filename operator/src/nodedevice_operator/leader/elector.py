@@ -5,7 +5,6 @@ nearer. Losing the Lease ends no process: caches stay warm, and only writes wait
 """
 
 import asyncio
-import datetime
 import logging
 import os
 import secrets
@@ -17,7 +16,7 @@ from typing import Any, Final
 from nodedevice_api import names
 
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
-from nodedevice_operator.kube.client import Client, path_segment
+from nodedevice_operator.kube.client import Client, now_text, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.write_fence import WriteFence, boot_seconds
 from nodedevice_operator.leader.election import Candidate, LeaderLease, Timing
@@ -26,6 +25,8 @@ from nodedevice_operator.objects.unwatched import LeaseSchema
 log = logging.getLogger(__name__)
 
 _WHAT: Final = "leases"
+# two renewals never look the same
+_FINE: Final = "microseconds"
 
 # Another candidate was quicker: read at once who it is, but not in a tight loop.
 _LOST_RACE_SECONDS: Final = 0.05
@@ -77,11 +78,6 @@ class LeaderLeases:
         if lease.holder:
             spec["holderIdentity"] = lease.holder
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-
-
-def now_text() -> str:
-    """The time as a Lease has it, to the microsecond: two renewals never look the same."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _from_wire(verb: str, data: bytes) -> LeaderLease:
@@ -141,7 +137,7 @@ class Election:
             if not is_quiet or not self._candidate.holds:
                 return
             try:
-                await self.leases.write(self._candidate.release(now_text()))
+                await self.leases.write(self._candidate.release(now_text(_FINE)))
             except ApiError as error:
                 log.debug("could not release the Lease", extra={"error": str(error)})
 
@@ -170,7 +166,7 @@ class Election:
     async def _claim(self) -> float:
         sent_at = self.clock()
         before, goes_on = self._candidate, self._candidate.holds and self._led
-        written = await self.leases.write(self._candidate.claim(now_text()))
+        written = await self.leases.write(self._candidate.claim(now_text(_FINE)))
         self._candidate = self._candidate.saw(written, self.clock())
         self._is_current = True
         if self._has_ended:

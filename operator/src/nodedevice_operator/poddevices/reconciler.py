@@ -10,7 +10,7 @@ from typing import Any
 
 from nodedevice_api import names
 
-from nodedevice_operator.capacity.decide import Desired, desired
+from nodedevice_operator.capacity.decide import is_reported
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
@@ -121,7 +121,7 @@ class PodDeviceReconciler:
         current = self._cache.nodes.get(node)
         if current is None:
             return [], not records
-        usable = [record for record in records if desired(current, record) is not Desired.HOLD]
+        usable = [record for record in records if is_reported(current, record)]
         is_whole = len(usable) == len(records)
         return usable, is_whole
 

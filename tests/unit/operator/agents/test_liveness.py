@@ -12,7 +12,6 @@ from nodedevice_operator.agents.liveness import (
     silent_together,
     stored_agents,
     stored_state,
-    with_stored_withdrawal,
 )
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.unwatched import LeaseRecord
@@ -230,13 +229,6 @@ class TestTogether:
         book = every_ten_seconds(book, 1000, found, frozenset(TEN))
         assert book.outage == set(TEN)
         assert not any(book.state(name).is_withdrawn for name in TEN)
-
-
-def test_what_was_withdrawn_stays_so_until_the_agent_is_back() -> None:
-    gone = AgentState("Unknown", Reason.LEASE_EXPIRED, "")
-    assert with_stored_withdrawal(gone, was_withdrawn=True).is_withdrawn
-    assert not with_stored_withdrawal(gone, was_withdrawn=False).is_withdrawn
-    assert with_stored_withdrawal(ALIVE, was_withdrawn=True) is ALIVE
 
 
 @pytest.mark.parametrize(

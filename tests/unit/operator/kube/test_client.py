@@ -218,7 +218,7 @@ async def test_a_busy_api_server_is_logged_now_and_then_and_is_no_outage(
     server: Server, client: Client, health: ApiHealth, caplog: pytest.LogCaptureFixture
 ) -> None:
     back: list[str] = []
-    health.on_recovery(lambda: back.append("back"))
+    health.on_recovery = lambda: back.append("back")
     for _ in range(3):
         server.answers = [(429, b"Too many requests, please try again later."), (200, {})]
         with pytest.raises(Unavailable):

@@ -100,8 +100,9 @@ class Informer:
             async with aclosing(self._client.watch(self._kind.name, self._kind.path, query)) as lines:
                 async for line in lines:
                     self._version = self._take(line)
-                    self._backoff.reset()
-                    has_brought = True
+                    if not has_brought:
+                        self._backoff.reset()
+                        has_brought = True
         except ApiError as error:
             return self._after_failure(error)
         return 0.0 if has_brought else self._delay_seconds()

@@ -18,3 +18,17 @@ def test_help_lists_every_target() -> None:
 
 def test_generate_never_runs_beside_what_reads_its_files() -> None:
     assert re.search(r"^\.NOTPARALLEL:$", _TEXT, re.MULTILINE), "`make -j check` would read half-written stubs"
+
+
+def test_every_test_has_a_target() -> None:
+    """Each file of tests is in exactly one of the halves of `make test`, or in `make chaos` or `make e2e`."""
+    recipes = dict(re.findall(r"^(test-1|test-2|chaos|e2e): .*\n((?:\t.*\n)+)", _TEXT, re.MULTILINE))
+    for file in (_ROOT / "tests").rglob("test_*.py"):
+        path = file.relative_to(_ROOT).as_posix()
+        homes = [
+            name
+            for name, recipe in recipes.items()
+            if any(f"{path}/".startswith(f"{found}/") for found in re.findall(r"(?<!--ignore )tests/\S+", recipe))
+            and not any(path.startswith(f"{found}/") for found in re.findall(r"--ignore (\S+)", recipe))
+        ]
+        assert len(homes) == 1, f"{path}: {homes}"

@@ -10,12 +10,7 @@ the test's event loop and must not be held up.
 
 import asyncio
 import json
-import re
 import signal
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,101 +25,48 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.crds.custom_resources import NodeDevice
+from tests.integration.product_process import PATIENCE_SECONDS, Json, ProductProcess, fetch
 
 GPU = "example.com/gpu"
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _WRITES = ("create", "update", "patch", "delete")
 AGENT_USER = f"system:serviceaccount:{SYSTEM_NAMESPACE}:nodedevice-agent"
-_SERVING = re.compile(r'"event": "serving http".*"address": "([^"]+)"')
-
-Json = dict[str, Any]
-PROGRAM = Path(sys.executable).with_name("nodedevice-agent")
 
 
-class AgentProcess:
-    """nodedevice-agent run, its log in JSON in `log`. May be started again after its end; each start has a log of its own."""
+class AgentProcess(ProductProcess):
+    """nodedevice-agent run."""
 
     def __init__(self, folder: Path, name: str, flags: Mapping[str, str]) -> None:
-        self._folder, self._name = folder, name
-        self._command = [str(PROGRAM), "run"]
-        for flag, value in flags.items():
-            self._command += [flag, value]
-        self._starts = 0
-        self._is_to_run = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self.log = folder / f"{name}-0.log"
-
-    def start(self) -> None:
-        self._starts += 1
-        self._is_to_run = True
-        self.log = self._folder / f"{self._name}-{self._starts}.log"
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        """kill -9; ended already: nothing happens."""
-        self._is_to_run = False
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        super().__init__("nodedevice-agent", folder, name, flags)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal; returns the exit status."""
-        assert self._process is not None
-        self._is_to_run = False
-        self._process.send_signal(number)
+        self.signal(number)
         return await self.ended()
 
     async def ended(self) -> int:
         """Exit status, once it has ended by itself."""
-        assert self._process is not None
-        return await asyncio.to_thread(self._process.wait, PATIENCE_SECONDS)
-
-    def lines(self, event: str = "") -> list[Json]:
-        """What it logged since its start; only lines with this event, if one is given."""
-        text = self.log.read_text(encoding="utf-8")
-        # the last line may be in the writing
-        found = [json.loads(line) for line in text.splitlines(keepends=True) if line[:1] == "{" and line[-1:] == "\n"]
-        return [line for line in found if event in ("", line["event"])]
+        return await asyncio.to_thread(self.wait_ended)
 
     async def until_logged(self, event: str, count: int = 1) -> Json:
         """The count-th line with this event."""
-        await until(lambda: len(self.lines(event)) >= count, lambda: f"{event!r} logged {count} times: {self._tail()}")
+        await until(lambda: len(self.lines(event)) >= count, lambda: f"{event!r} logged {count} times: {self.tail()}")
         return self.lines(event)[count - 1]
 
     async def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page that it serves."""
-        return await asyncio.to_thread(_get, f"http://{await self.address()}{path}")
+        return await asyncio.to_thread(fetch, f"http://{await self.address()}{path}")
 
     async def address(self) -> str:
         """HOST:PORT where it answers over HTTP, once it does."""
-        await until(lambda: _SERVING.search(self.log.read_text()) is not None, lambda: f"HTTP: {self._tail()}")
-        match = _SERVING.search(self.log.read_text())
-        assert match
-        return match[1]
+        await until(lambda: self.found_address() != "", lambda: f"HTTP: {self.tail()}")
+        return self.found_address()
 
     async def until_ready(self) -> None:
-        seen: list[tuple[int, str]] = []
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not seen or seen[-1][0] != 200:
+            while (await self.get("/readyz"))[0] != 200:
                 self.verify_running()
-                seen.append(await self.get("/readyz"))
                 await asyncio.sleep(_POLL_SECONDS)
-
-    def verify_running(self) -> None:
-        """Fails where it has ended, and nobody told it to."""
-        assert self._process is not None
-        assert not self._is_to_run or self._process.poll() is None, f"the agent has ended: {self._tail()}"
-
-    def verify_no_traceback(self) -> None:
-        """Of all its starts."""
-        for log in self._folder.glob(f"{self._name}-*.log"):
-            assert "Traceback" not in log.read_text(encoding="utf-8"), log.read_text(encoding="utf-8")
-
-    def _tail(self) -> str:
-        return "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-20:])
 
 
 class AgentNode:
@@ -148,7 +90,6 @@ class AgentNode:
             "--plugin-dir": str(self.plugin_dir),
             "--state-dir": str(self.state_dir),
             "--http-address": "127.0.0.1:0",
-            "--log-format": "json",
             **(flags or {}),
         }
         if "--kubeconfig" not in usual:
@@ -291,12 +232,3 @@ async def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
 def _container(name: str, resource: str, count: int) -> Container:
     needs = ResourceRequirements(limits={resource: str(count)}) if count else None
     return Container(name=name, image="none", resources=needs)
-
-
-def _get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
-            return int(answer.status), answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code, refused.read().decode()

@@ -8,10 +8,7 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,88 +24,57 @@ from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice, PodDevice, condition, device
+from tests.integration.product_process import ProductProcess, fetch
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
 # All of it takes a second or two. A machine may be many times slower, and who waits for nothing loses nothing.
 _SOON_SECONDS = 60.0
-_SERVING = re.compile(r'"event": "serving".*"address": "([^"]+)"')
 
 
-class OperatorProcess:
-    """nodedevice-operator with its own account's token. Its log is JSON, in `log`."""
+class OperatorProcess(ProductProcess):
+    """nodedevice-operator with its own account's token."""
 
     def __init__(self, control_plane: ControlPlane, folder: Path, *options: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.log = folder / "operator.log"
-        kubeconfig = control_plane.service_account_kubeconfig(
+        self._kubeconfig = control_plane.service_account_kubeconfig(
             SYSTEM_NAMESPACE, "nodedevice-operator", folder / "kubeconfig"
         )
-        program = Path(sys.executable).with_name("nodedevice-operator")
-        command = [str(program), "run", "--kubeconfig", str(kubeconfig), "--http-address", "127.0.0.1:0"]
-        self._command = [*command, "--log-format", "json", *options]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._address = ""
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        flags = {"--kubeconfig": str(self._kubeconfig), "--http-address": "127.0.0.1:0"}
+        super().__init__("nodedevice-operator", folder, "operator", flags, options)
+        # HOST:PORT where it answers over HTTP
+        self.address = ""
 
     def reach_by(self, url: str) -> None:
-        """Have it speak to the API server by way of that address when it is started next."""
-        kubeconfig = self.log.with_name("kubeconfig")
-        content = yaml.safe_load(kubeconfig.read_text())
+        """Have it reach the API server by that address when it is started next."""
+        content = yaml.safe_load(self._kubeconfig.read_text())
         content["clusters"][0]["cluster"] = {"server": url}
-        kubeconfig.write_text(yaml.safe_dump(content))
+        self._kubeconfig.write_text(yaml.safe_dump(content))
 
     def start(self) -> None:
-        """Start it anew and wait until it has seen everything."""
+        """Start it and wait until it has seen everything."""
         self.launch()
         wait_until(lambda: self.get("/readyz")[0] == 200, "the operator is ready")
 
     def launch(self) -> None:
-        """Start it anew and wait until it serves HTTP."""
-        self.log.write_text("")
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_until(self._find_address, "the operator serves HTTP")
+        """Start it and wait until it serves HTTP."""
+        super().start()
+        wait_until(lambda: self.found_address() != "", "the operator serves HTTP")
+        self.address = self.found_address()
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send the signal and return the exit status."""
-        assert self._process is not None
-        self._process.send_signal(number)
-        status = self._process.wait(30)
-        self._process = None
-        return status
-
-    def wait_ended(self) -> int:
-        """Wait until it ends by itself; its exit status."""
-        assert self._process is not None
-        status = self._process.wait(60)
-        self._process = None
-        return status
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_seconds: float = 30) -> int:
+        """Send the signal; returns the exit status. Raises TimeoutExpired."""
+        self.signal(number)
+        return self.wait_ended(timeout_seconds)
 
     def close(self) -> None:
         """End it if it still runs; in order where it can, so that the next one leads at once."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
+        if self.is_running:
+            self.signal(signal.SIGCONT)
             try:
-                self._process.wait(10)
+                self.stop(timeout_seconds=10)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, and wait for nothing."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT where it answers over HTTP."""
-        return self._address
+                self.kill()
 
     @property
     def leads(self) -> bool:
@@ -118,17 +84,13 @@ class OperatorProcess:
     @property
     def credential(self) -> str:
         """What tells its requests from those of another process with the same account: the ID of its token."""
-        payload = (self.log.parent / "kubeconfig.token").read_text().split(".")[1]
+        payload = self._kubeconfig.with_name("kubeconfig.token").read_text().split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return f"JTI={claims['jti']}"
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page that it serves."""
-        try:
-            with urllib.request.urlopen(f"http://{self._address}{path}", timeout=5) as answer:
-                return int(answer.status), answer.read().decode()
-        except urllib.error.HTTPError as refused:
-            return int(refused.code), refused.read().decode()
+        return fetch(f"http://{self.address}{path}", timeout_seconds=5)
 
     def metric(self, line: str) -> float:
         """Value of a metric, given as it stands in the exposition: with its labels."""
@@ -142,20 +104,8 @@ class OperatorProcess:
         assert match
         return int(match[1]) / 1024
 
-    def lines(self) -> list[dict[str, Any]]:
-        """What it logged so far."""
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-
     def log_from_here(self) -> "LogFromHere":
         return LogFromHere(self)
-
-    def _find_address(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, self.log.read_text()
-        match = _SERVING.search(self.log.read_text())
-        if match:
-            self._address = match[1]
-        return match is not None
 
 
 class LogFromHere:

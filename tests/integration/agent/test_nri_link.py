@@ -7,7 +7,8 @@ from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
-from tests.integration.agent_process import AgentNode, Json, condition
+from tests.integration.agent_process import AgentNode, condition
+from tests.integration.product_process import Json
 
 SANDBOX = api_pb2.PodSandbox(id="s", name="plain", namespace="n", uid="plain")
 STATUS = "patch nodedevices/status"

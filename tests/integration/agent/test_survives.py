@@ -15,7 +15,8 @@ import pytest
 
 from hack.cluster.errors import CommandError
 from tests.fakes.plugin import FakePlugin
-from tests.integration.agent_process import AgentNode, Json, condition, holdings
+from tests.integration.agent_process import AgentNode, condition, holdings
+from tests.integration.product_process import Json
 
 ROOT = Path(__file__).parents[3]
 CHECKPOINT = "checkpoint.json"

@@ -16,7 +16,7 @@ from typing import Any
 from hack.bench import footprint, gpus, latency, load
 from hack.bench.allocation import allocation
 from hack.bench.load import GPUS, MANY_GPUS
-from hack.bench.results import Result, show, write
+from hack.bench.results import Result, publish
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer
 
@@ -79,12 +79,7 @@ def _with_cluster(folder: Path, progress: Progress) -> dict[str, Result]:
 def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = measure(lambda line: print(f"  {line}", file=sys.stderr, flush=True))
-    write(results, _OUT)
-    show(results)
-    print(f"written to {_OUT.relative_to(Path.cwd()) if _OUT.is_relative_to(Path.cwd()) else _OUT}")
-    missed = [name for name, measured in results.items() if not measured.ok]
-    print(f"missed: {', '.join(missed)}" if missed else "every budget is met")
-    # a slow machine is news, not an error
+    publish(results, _OUT)
     return 0
 
 

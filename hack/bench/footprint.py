@@ -19,7 +19,7 @@ _SETTLING_SECONDS = 2
 _RUNS = 60
 _DEVICES = 1000
 _MANY = "bench.example.com/many"
-_MIB = 2**20
+MIB = 2**20
 _WRITES = ("create", "update", "patch", "delete")
 
 
@@ -34,13 +34,13 @@ def idle(stack: Stack, devices: Observer) -> dict[str, Result]:
         # what the last pod brought is still on its way: to the agent, and into the audit log
         time.sleep(_SETTLING_SECONDS)
         writes = _agent_writes(stack)
-        cpu, agent_rss, operator_rss = [_cpu_seconds(agent.pid)], [], []
+        cpu, agent_rss, operator_rss = [cpu_seconds(agent.pid)], [], []
         began = time.monotonic()
         for second in range(1, _SECONDS + 1):
             time.sleep(max(0.0, began + second - time.monotonic()))
-            cpu.append(_cpu_seconds(agent.pid))
-            agent_rss.append(agent.memory_info().rss / _MIB)
-            operator_rss.append(operator.memory_info().rss / _MIB)
+            cpu.append(cpu_seconds(agent.pid))
+            agent_rss.append(agent.memory_info().rss / MIB)
+            operator_rss.append(operator.memory_info().rss / MIB)
         passed = time.monotonic() - began
         writes = _agent_writes(stack) - writes
     each = [100 * (after - before) for before, after in pairwise(cpu)]
@@ -65,13 +65,13 @@ def many_devices(stack: Stack, devices: Observer) -> dict[str, Result]:
         measured = []
         for run in range(_RUNS):
             device_id, is_healthy = ids[run // 2], run % 2 == 1
-            began, before = time.monotonic(), _cpu_seconds(agent.pid)
+            began, before = time.monotonic(), cpu_seconds(agent.pid)
             call(plugin.set_health(device_id, is_healthy))
             wanted = _DEVICES if is_healthy else _DEVICES - 1
             devices.wait(_has_available(wanted), began)
             # the agent sees its own write come back, and what it took is counted too
             time.sleep(0.2)
-            measured.append(1000 * (_cpu_seconds(agent.pid) - before))
+            measured.append(1000 * (cpu_seconds(agent.pid) - before))
             devices.forget()
         with full_node(stack, devices, NODE_B, _MANY, _DEVICES, PODS):
             rss = [_rss_after(agent, 0.1) for _ in range(_RUNS)]
@@ -90,10 +90,10 @@ def _process(program: Program) -> psutil.Process:
 
 def _rss_after(process: psutil.Process, seconds: float) -> float:
     time.sleep(seconds)
-    return float(process.memory_info().rss / _MIB)
+    return float(process.memory_info().rss / MIB)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Of all threads of a process so far, to the nanosecond (/proc counts in hundredths of a second)."""
     # how the C library's clock_getcpuclockid names another process's clock
     return time.clock_gettime((~pid << 3) | 2)

@@ -7,8 +7,9 @@ from typing import Any
 import yaml
 from nodedevice_agent.plugins.simulated import control
 
-from hack.bench.load import GPUS, MANY_GPUS, a_pod, available, event_loop
+from hack.bench.load import GPUS, MANY_GPUS, available, event_loop
 from hack.bench.results import Result, result
+from hack.cluster.cluster import a_pod
 from hack.cluster.local.stack import GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, Seen, capacity
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -57,7 +58,7 @@ def pod_end_to_available(stack: Stack, devices: Observer, pods: Observer) -> Res
     control_plane.add_namespace(_NAMESPACE)
     measured = []
     for run in range(RUNS):
-        pod = a_pod(f"p{run}", _NAMESPACE, NODE_A, {GPU: 1})
+        pod = a_pod(f"p{run}", _NAMESPACE, {GPU: 1}, NODE_A)
         began = time.monotonic()
         control_plane.apply(yaml.safe_dump(pod))
         devices.wait(_available(GPUS - 1), since=began)

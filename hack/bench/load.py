@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import yaml
@@ -21,6 +21,7 @@ from nodedevice_agent.devicemanager.resource import PluginOptions
 from nodedevice_api.names import node_device_name
 
 from hack.bench.results import PER_SECOND, Result, result
+from hack.cluster.cluster import a_pod
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, Seen
 
@@ -31,17 +32,6 @@ PODS = 110
 _RUNS = 60
 _NAME = "example.com/gpu"
 _RESPONSE = AllocateResponse(b"answer", ContainerEdits())
-
-
-def a_pod(name: str, namespace: str, node_name: str, limits: Mapping[str, int]) -> dict[str, Any]:
-    """A pod of one container that is bound already."""
-    container = {"name": "main", "image": "registry.example/app", "resources": {"limits": dict(limits)}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"nodeName": node_name, "containers": [container]},
-    }
 
 
 @contextlib.contextmanager
@@ -55,7 +45,7 @@ def full_node(
     namespace = f"full-{node_name}"
     stack.control_plane.add_namespace(namespace)
     limits: list[dict[str, int]] = [{}] * (PODS - holders) + [{resource_name: 1}] * holders
-    pods = [a_pod(f"pod-{i}", namespace, node_name, limit) for i, limit in enumerate(limits)]
+    pods = [a_pod(f"pod-{i}", namespace, limit, node_name) for i, limit in enumerate(limits)]
     began = time.monotonic()
     stack.control_plane.apply(yaml.safe_dump_all(pods))
     devices.wait(lambda seen: available(seen, node_name, resource_name) == total - holders, began, 60)

@@ -48,6 +48,15 @@ def worst(measured: Sequence[float], unit: str = "") -> float:
     return percentiles[0 if unit == PER_SECOND else 98]
 
 
+def publish(results: Mapping[str, Result], path: Path) -> None:
+    """As JSON and as a table. A missed goal is reported and no failure: a slow machine is news, not an error."""
+    write(results, path)
+    show(results)
+    print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    missed = [name for name, measured in results.items() if not measured.ok]
+    print(f"missed: {', '.join(missed)}" if missed else "every budget is met")
+
+
 def write(results: Mapping[str, Result], path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(msgspec.to_builtins(results), indent=2) + "\n")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from lightkube import Client
 from lightkube.core.exceptions import ApiError
@@ -157,3 +157,14 @@ def has_default_service_account(client: Client, namespace: str) -> bool:
             return False
         raise
     return True
+
+
+def a_pod(name: str, namespace: str, limits: Mapping[str, int], node_name: str | None = None) -> dict[str, Any]:
+    """A pod of one container. node_name: where it is bound already, past the scheduler."""
+    container = {"name": "main", "image": "registry.example/app", "resources": {"limits": dict(limits)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": node_name, "containers": [container]},
+    }

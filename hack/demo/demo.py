@@ -1,10 +1,7 @@
 """`make demo`: the whole main job, in a few lines, on a real control plane with real plugins. Ends with a verdict."""
 
 import json
-import os
-import shutil
 import sys
-import tempfile
 import time
 import urllib.request
 from collections import Counter
@@ -15,45 +12,23 @@ import yaml
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_api import names
 
-from hack.cluster.errors import ClusterError
+from hack.cluster.cluster import a_pod
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, capacity
-from hack.demo.narration import listen_for_stop, narrate
+from hack.demo.narration import Broken, narrate, play, show, show_progress
 
 _NAMESPACE = "nodedevice-demo"
 _GPU_NODE_A = f"{NODE_A}.example.com.gpu"
 
 
-class Broken(Exception):
-    """The product did not do what this demo shows."""
-
-
-def main() -> int:
-    listen_for_stop()
-    began = time.monotonic()
-    # sockets need a short path, wherever this project lies
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-demo-"))
-    # what a client library puts aside (a CA file, say) is in there too: Ctrl-C can come between making and remembering it
-    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
-    try:
-        narrate("A Kubernetes control plane, two nodes, an agent on each, the operator")
-        with Stack.start(folder, lambda line: print(f"  {line}", flush=True), open_cluster=open_cluster) as stack:
-            kubeconfig = stack.control_plane.admin_kubeconfig
-            with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as devices:
-                _Demo(stack, nodes, devices).run()
-    except (Broken, ClusterError, TimeoutError) as exc:
-        print(f"\nFAILED: {exc}", flush=True)
-        return 1
-    except KeyboardInterrupt:
-        print("\nstopped; everything that was started has ended", flush=True)
-        return 130
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(
-        f"\nOK: devices went from plugins to pods and back, nothing lost, nothing twice ({time.monotonic() - began:.0f} s)"
-    )
-    return 0
+def _demo(folder: Path) -> str:
+    narrate("A Kubernetes control plane, two nodes, an agent on each, the operator")
+    with Stack.start(folder, show_progress, open_cluster=open_cluster) as stack:
+        kubeconfig = stack.control_plane.admin_kubeconfig
+        with Observer.nodes(kubeconfig) as nodes, Observer.node_devices(kubeconfig) as devices:
+            _Demo(stack, nodes, devices).run()
+    return "devices went from plugins to pods and back, nothing lost, nothing twice"
 
 
 class _Demo:
@@ -86,7 +61,7 @@ class _Demo:
     def _pods(self) -> None:
         narrate("Pods ask for devices; the default scheduler binds them, the agents allocate")
         self._stack.control_plane.add_namespace(_NAMESPACE)
-        self._apply(_pod("train", {GPU: 2}), _pod("infer", {GPU: 1}), _pod("logger", {FILES: 1}))
+        self._apply(train={GPU: 2}, infer={GPU: 1}, logger={FILES: 1})
         self._wait("three pods hold devices", lambda: len(self._json("get", "poddevices", "-A")) == 3)
         self._show("get", "poddevices", "-A")
         narrate("The same from the node's side, exact and by container")
@@ -95,7 +70,7 @@ class _Demo:
 
     def _one_too_many(self) -> None:
         narrate("One pod too many stays Pending; the scheduler says why")
-        self._apply(_pod("one-too-many", {GPU: 4}))
+        self._apply(**{"one-too-many": {GPU: 4}})
         path = '{.status.conditions[?(@.type=="PodScheduled")].message}'
         self._wait(
             "the scheduler has said why",
@@ -212,7 +187,9 @@ class _Demo:
             line.split()[-1] for line in lines if line.startswith("nodedevice_agent_devices") and labels in line
         )
 
-    def _apply(self, *pods: dict[str, Any]) -> None:
+    def _apply(self, **limits: dict[str, int]) -> None:
+        """Pods by name, with their limits."""
+        pods = [a_pod(name, _NAMESPACE, limit) for name, limit in limits.items()]
         self._stack.control_plane.apply(yaml.safe_dump_all(pods))
 
     def _wait(self, what: str, is_so: Any) -> None:
@@ -226,23 +203,8 @@ class _Demo:
         return list(found["items"]) if found["kind"].endswith("List") else [found]
 
     def _show(self, *arguments: str) -> None:
-        """A kubectl command as a person would type it, and what it prints."""
-        typed = " ".join(a if "{" not in a and "\\" not in a else f"'{a}'" for a in arguments)
-        print(f"  $ kubectl {typed}")
-        for line in self._kubectl(*arguments).splitlines():
-            print(f"    {line}")
-        sys.stdout.flush()
-
-
-def _pod(name: str, limits: dict[str, int]) -> dict[str, Any]:
-    container = {"name": "main", "image": "registry.example/app", "resources": {"limits": limits}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": _NAMESPACE},
-        "spec": {"containers": [container]},
-    }
+        show(self._stack.control_plane, *arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play(_demo))

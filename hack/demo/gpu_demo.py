@@ -6,20 +6,19 @@ machine on which no GPU can be used it shows what is said of that.
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hack.cluster.errors import ClusterError
+from hack.cluster.cluster import a_pod
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, capacity
-from hack.demo.narration import listen_for_stop, narrate
+from hack.demo.narration import Broken, narrate, play, show, show_progress
 from hack.fake_nvml.library import FakeNvml, machines, put_on_the_bus
 from hack.fake_nvml.machines import described
 
@@ -31,40 +30,24 @@ _NAMESPACE = "demo"
 _IDLE = "no GPU found"
 
 
-class Broken(Exception):
-    """The product did not do what this demo shows."""
-
-
 def main() -> int:
-    listen_for_stop()
     machine = sys.argv[1] if len(sys.argv) > 1 else "dgx-h100"
     if machine not in machines():
         print(f"there is no machine {machine!r}; there are: {', '.join(machines())}")
         return 2
-    began = time.monotonic()
-    # sockets need a short path, wherever this project lies
-    folder = Path(tempfile.mkdtemp(prefix="nodedevice-demo-"))
-    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
-    try:
-        gpus = FakeNvml(folder / "nvml", machine)
-        os.environ.update(gpus.environment())
-        narrate(f"A Kubernetes control plane, a node that is the machine {machine}, its agent, the operator")
-        plugins = {_NODE: _plugins(machine, folder / "host")}
-        with (
-            Stack.start(folder, lambda line: print(f"  {line}", flush=True), plugins, open_cluster) as stack,
-            Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
-        ):
-            verdict = _Demo(stack, nodes, gpus, machine).run()
-    except (Broken, ClusterError, TimeoutError) as exc:
-        print(f"\nFAILED: {exc}", flush=True)
-        return 1
-    except KeyboardInterrupt:
-        print("\nstopped; everything that was started has ended", flush=True)
-        return 130
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(f"\nOK: {verdict} ({time.monotonic() - began:.0f} s)")
-    return 0
+    return play(partial(_demo, machine))
+
+
+def _demo(machine: str, folder: Path) -> str:
+    gpus = FakeNvml(folder / "nvml", machine)
+    os.environ.update(gpus.environment())
+    narrate(f"A Kubernetes control plane, a node that is the machine {machine}, its agent, the operator")
+    plugins = {_NODE: _plugins(machine, folder / "host")}
+    with (
+        Stack.start(folder, show_progress, plugins, open_cluster) as stack,
+        Observer.nodes(stack.control_plane.admin_kubeconfig) as nodes,
+    ):
+        return _Demo(stack, nodes, gpus, machine).run()
 
 
 def _plugins(machine: str, host: Path) -> dict[str, Any]:
@@ -120,7 +103,7 @@ class _Demo:
     def _pod(self) -> None:
         narrate("A pod asks for two: it gets two that are joined best")
         self._stack.control_plane.add_namespace(_NAMESPACE)
-        self._stack.control_plane.apply(yaml.safe_dump(_two_gpus()))
+        self._stack.control_plane.apply(yaml.safe_dump(a_pod("train", _NAMESPACE, {_GPU: 2})))
         self._stack.wait_for("the pod has its GPUs", lambda: len(self._held()) == 2)
         self._show("get", "poddevices", "-A")
         one, other = sorted(self._held())
@@ -172,18 +155,7 @@ class _Demo:
         return json.loads(self._stack.control_plane.kubectl("get", "nodedevice", _NODE_DEVICE, "-o", "json"))["status"]
 
     def _show(self, *arguments: str) -> None:
-        """A kubectl command as a person would type it, and what it prints."""
-        typed = " ".join(a if "{" not in a else f"'{a}'" for a in arguments)
-        print(f"  $ kubectl {typed}")
-        for line in self._stack.control_plane.kubectl(*arguments).splitlines() or ["No resources found"]:
-            print(f"    {line}")
-        sys.stdout.flush()
-
-
-def _two_gpus() -> dict[str, Any]:
-    container = {"name": "main", "image": "registry.example/train", "resources": {"limits": {_GPU: 2}}}
-    metadata = {"name": "train", "namespace": _NAMESPACE}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+        show(self._stack.control_plane, *arguments)
 
 
 if __name__ == "__main__":

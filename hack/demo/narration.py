@@ -1,13 +1,62 @@
-"""What the demos have in common: a heading for each step, and Ctrl-C (or a closed terminal) that ends them wherever it comes.
+"""What the demos have in common: a folder, a verdict, a heading for each step, and Ctrl-C that ends them wherever it comes.
 
 An interrupt that comes while Python runs a destructor or a callback of the garbage collector is printed and forgotten by the
 interpreter. So it is remembered, and checked before the next step.
 """
 
+import os
+import shutil
 import signal
+import sys
+import tempfile
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.errors import ClusterError
 
 _stopped = threading.Event()
+
+
+class Broken(Exception):
+    """The product did not do what the demo shows."""
+
+
+def play(demo: Callable[[Path], str]) -> int:
+    """Run a demo in a folder of its own, which is removed; returns the exit status. demo: returns its verdict."""
+    listen_for_stop()
+    began = time.monotonic()
+    # sockets need a short path, wherever this project lies
+    folder = Path(tempfile.mkdtemp(prefix="nodedevice-demo-"))
+    # what a client library puts aside (a CA file, say) is in there too: Ctrl-C can come between making and remembering it
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    try:
+        verdict = demo(folder)
+    except (Broken, ClusterError, TimeoutError) as exc:
+        print(f"\nFAILED: {exc}", flush=True)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; everything that was started has ended", flush=True)
+        return 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"\nOK: {verdict} ({time.monotonic() - began:.0f} s)")
+    return 0
+
+
+def show_progress(line: str) -> None:
+    print(f"  {line}", flush=True)
+
+
+def show(cluster: Cluster, *arguments: str) -> None:
+    """A kubectl command as a person would type it, and what it prints."""
+    typed = " ".join(a if "{" not in a and "\\" not in a else f"'{a}'" for a in arguments)
+    print(f"  $ kubectl {typed}")
+    for line in cluster.kubectl(*arguments).splitlines() or ["No resources found"]:
+        print(f"    {line}")
+    sys.stdout.flush()
 
 
 def listen_for_stop() -> None:

@@ -9,12 +9,12 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 _PROGRAM = """
 import os, signal
-from hack.demo.narration import listen_for_stop, tell
+from hack.demo.narration import listen_for_stop, narrate
 signal.signal(signal.{name}, signal.{before})
 listen_for_stop()
 try:
     os.kill(os.getpid(), signal.{name})
-    tell("goes on")
+    narrate("goes on")
 except KeyboardInterrupt:
     print("ends in order")
 """
@@ -25,7 +25,7 @@ except KeyboardInterrupt:
     [
         pytest.param("SIGINT", "SIG_DFL", "ends in order", id="Ctrl-C"),
         pytest.param("SIGINT", "SIG_IGN", "ends in order", id="started in the background by a shell"),
-        pytest.param("SIGTERM", "SIG_DFL", "ends in order", id="told to end"),
+        pytest.param("SIGTERM", "SIG_DFL", "ends in order", id="terminated"),
         pytest.param("SIGHUP", "SIG_DFL", "ends in order", id="terminal closed"),
         pytest.param("SIGHUP", "SIG_IGN", "== goes on", id="nohup"),
     ],

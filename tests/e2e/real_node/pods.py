@@ -1,4 +1,4 @@
-"""Pods for a real node, and what their containers say of themselves."""
+"""Pods for a real node, and what their containers report of themselves."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Seen:
 def container(
     name: str, limits: Mapping[str, int] | None = None, checks: Sequence[str] = (), *, stay: bool = True, **more: Any
 ) -> Json:
-    """A container that looks at what it got, says so, and stays. look: further arguments of the checker."""
+    """A container that checks what it got, reports it, and stays. checks: further arguments of the checker."""
     arguments = ["-held", HELD, "-report", REPORTS, *checks, *(["-stay"] if stay else [])]
     return {
         "name": name,

@@ -14,6 +14,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Allocation
 from nodedevice_api.names import node_device_name
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import Program, agent_program
 from hack.cluster.observe import NodeDevice
@@ -79,13 +80,8 @@ class PluginNode:
 
     def run_pod(self, name: str) -> str:
         """A pod that asks for one device, bound to this node. Returns the device ID it got."""
-        resources = {"limits": {self.of.resource_name: "1"}}
-        container = {"name": "main", "image": "registry.example/app", "resources": resources}
-        metadata = {"name": name, "namespace": self.name}
-        spec = {"nodeName": self.name, "containers": [container]}
-        self.control_plane.apply(
-            yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-        )
+        pod = a_pod(name, self.name, {self.of.resource_name: 1}, self.name)
+        self.control_plane.apply(yaml.safe_dump(pod))
         return held(self.wait_until(lambda now: name in held(now), f"pod {name} holds a device"))[name]
 
     def remove_pod(self, name: str) -> None:

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
+import yaml
 from lightkube import ApiError
 from lightkube.resources.core_v1 import Node
 from nodedevice_agent.plugins.simulated import control
 from nodedevice_api.names import Condition, node_device_name
 
+from hack.cluster.cluster import a_pod
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import ComponentError
 from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
@@ -83,7 +85,8 @@ class Siege:
             stack.control_plane.add_namespace("chaos")
             for node in (NODE_A, NODE_B):
                 for number in range(PODS):
-                    stack.control_plane.kubectl("create", "-f", "-", stdin=_pod(node, number))
+                    pod = a_pod(f"{node}-{number}", "chaos", {RESOURCE: 1}, node)
+                    stack.control_plane.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod))
             witness = Witness(admin, RESOURCE, {NODE_A: PODS, NODE_B: PODS})
             siege = cls(stack, proxies, witness)
             siege._wait("every pod holds its device", siege._are_pods_served, _CALM_SECONDS)
@@ -305,17 +308,3 @@ def _leads(operator: Program) -> bool:
             return _LEADS in answer.read().decode()
     except OSError:
         return False
-
-
-def _pod(node: str, number: int) -> str:
-    return f"""
-apiVersion: v1
-kind: Pod
-metadata: {{name: {node}-{number}, namespace: chaos}}
-spec:
-  nodeName: {node}
-  containers:
-  - name: main
-    image: registry.example/app
-    resources: {{limits: {{{RESOURCE}: 1}}}}
-"""

@@ -1,0 +1,143 @@
+"""What the agent costs a real node: time of its answers, time until a broken device shows, memory and CPU beside 110 pods."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import psutil
+
+from hack.bench.footprint import MIB, cpu_seconds
+from hack.bench.results import Result, judged, result, worst
+from hack.cluster.node.containerd import NRI_SOCKET
+from hack.cluster.observe import Observer, Seen
+from tests.e2e.real_node.node_under_test import NodeUnderTest
+from tests.e2e.real_node.pods import container, pod
+
+_CREATING_PODS, _CONTAINERS = 10, 10
+_CREATE_GOAL_SECONDS = {0: 0.001, 1: 0.005}
+_RELAY_SOCKET = "/run/nri/relay.sock"
+_END_SECONDS = 10.0
+_BREAKS = 10
+_BREAK_GOAL_SECONDS = 0.15
+# the kubelet's own, for comparison: it reports every ten seconds
+_KUBELET_SECONDS = 10.0
+# the kubelet's default bound of pods on a node
+_PODS = 110
+_HOLDERS = 8
+_AT_ONCE = 10
+_IDLE_SECONDS = 30
+
+
+def create_container(of: NodeUnderTest) -> dict[str, Result]:
+    """How long the agent takes to answer the runtime for a container, with and without a device. Seconds.
+
+    The runtime makes one container of the node after the other, so this is what all others wait for.
+    With a relay between runtime and agent, in a part of the run of its own: it would slow down what else is measured.
+    """
+    taken: dict[str, float] = {}
+    with _relayed(of, taken):
+        for number in range(_CREATING_PODS):
+            for count in _CREATE_GOAL_SECONDS:
+                _pod_of_many(of, f"create-{count}-{number}", count)
+    return {
+        f"create_container_{count}": result(
+            [seconds for name, seconds in taken.items() if name.startswith(f"create-{count}-")], "s", goal
+        )
+        for count, goal in _CREATE_GOAL_SECONDS.items()
+    }
+
+
+def _pod_of_many(of: NodeUnderTest, name: str, count: int) -> None:
+    limits = {of.kinds["many"].resource: count} if count else None
+    of.run(pod(name, [container(f"c{number}", limits) for number in range(_CONTAINERS)]))
+    of.delete(name)
+
+
+@contextmanager
+def _relayed(of: NodeUnderTest, taken: dict[str, float]) -> Iterator[None]:
+    """The agent speaks to the runtime through the relay; `taken` has afterwards what each creation took."""
+    sockets = [str(of.node.outside(path)) for path in (_RELAY_SOCKET, NRI_SOCKET)]
+    command = [sys.executable, "-m", "hack.bench.node.nri_relay", *sockets]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:
+        try:
+            assert relay.stdout is not None
+            relay.stdout.readline()  # it listens
+            with of.agent_with({"--nri-socket": _RELAY_SOCKET}):
+                of.wait_advertised()
+                yield
+            output, _ = relay.communicate(timeout=_END_SECONDS)
+        finally:
+            relay.kill()
+    for line in output.splitlines():
+        creation = json.loads(line)
+        taken[f"{creation['pod']}/{creation['container']}"] = creation["seconds"]
+
+
+def health_to_node(nri: NodeUnderTest, bare: NodeUnderTest) -> dict[str, Result]:
+    """How long until the Node shows that a device has broken: our agent and operator, and the bare kubelet. Seconds.
+
+    A plugin says that a device is unhealthy -> fewer are allocatable on the Node. A device each, in turn.
+    """
+    ours, kubelets = [], []
+    with Observer.nodes(nri.control_plane.admin_kubeconfig) as nodes:
+        for run in range(_BREAKS):
+            ours.append(_breaks(nri, nodes, run))
+            # not always just after its last report
+            time.sleep(random.uniform(0, _KUBELET_SECONDS))
+            kubelets.append(_breaks(bare, nodes, run))
+    for of in (nri, bare):
+        for run in range(_BREAKS):
+            of.plugins.set_health(of.kinds["many"].resource, f"many-{run}", True)
+        of.wait_advertised()
+    return {
+        "health_to_node_nri": result(ours, "s", _BREAK_GOAL_SECONDS),
+        "health_to_node_bare": result(kubelets, "s", _KUBELET_SECONDS),
+    }
+
+
+def _breaks(of: NodeUnderTest, nodes: Observer, run: int) -> float:
+    kind = of.kinds["many"]
+    left = len(kind.files) - run - 1
+
+    def shows(seen: Seen) -> bool:
+        node = seen.object
+        is_ours = node.metadata.name == of.node.name and node.status is not None
+        return is_ours and (node.status.allocatable or {}).get(kind.resource) == str(left)
+
+    began = time.monotonic()
+    of.plugins.set_health(kind.resource, f"many-{run}", False)
+    return nodes.wait(shows, began, 30).at - began
+
+
+def full(of: NodeUnderTest) -> dict[str, Result]:
+    """Memory in MiB of resident set, CPU in percent of a core, while nothing happens:
+    with 110 running pods, 8 of which hold a device each.
+    """
+    resource = of.kinds["many"].resource
+    names = [f"full-{number}" for number in range(_PODS)]
+    for first in range(0, _PODS, _AT_ONCE):
+        for number in range(first, min(first + _AT_ONCE, _PODS)):
+            limits = {resource: 1} if number < _HOLDERS else None
+            of.create(pod(names[number], [container("main", limits)]))
+        for number in range(first, min(first + _AT_ONCE, _PODS)):
+            of.wait_running(names[number])
+    pid = of.agent.pid
+    assert pid is not None
+    cpu, rss = [cpu_seconds(pid)], []
+    began = time.monotonic()
+    for second in range(1, _IDLE_SECONDS + 1):
+        time.sleep(max(0.0, began + second - time.monotonic()))
+        cpu.append(cpu_seconds(pid))
+        rss.append(psutil.Process(pid).memory_info().rss / MIB)
+    passed = time.monotonic() - began
+    of.remove_pods()
+    each = [100 * (after - before) for before, after in pairwise(cpu)]
+    return {
+        "agent_rss_110": result(rss, "MiB", 64),
+        "agent_cpu_110": judged(100 * (cpu[-1] - cpu[0]) / passed, worst(each), "%", 0.3, _IDLE_SECONDS),
+    }

@@ -24,7 +24,7 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentError, AgentSettingsError, ApiNotFound, DirectoryServed, StateDirectoryUsed
 from nodedevice_agent.kube.client import KubeClient, until_done
 from nodedevice_agent.metrics import AgentHealth, serve
-from nodedevice_agent.plugins.run import run_plugins
+from nodedevice_agent.plugins.run import innermost, run_plugins
 from nodedevice_agent.runtime.selected_runtime import with_selected_runtime
 from nodedevice_agent.settings import AgentSettings, load
 
@@ -92,16 +92,8 @@ async def _until_stopped(settings: AgentSettings) -> None:
         try:
             await running
         except BaseExceptionGroup as group:
-            raise _first(group) from group
+            raise innermost(group) from group
     log.info("stopped")
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group of tasks."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _run(settings: AgentSettings) -> None:

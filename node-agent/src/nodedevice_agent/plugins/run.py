@@ -100,7 +100,7 @@ async def _keep_restarting(resource_name: str, run: Callable[[], Awaitable[None]
         except Exception as error:
             if loop.time() - began > _HEALTHY_AFTER_SECONDS:
                 backoff.reset()
-            delay, cause = backoff.next(), _innermost(error)
+            delay, cause = backoff.next(), innermost(error)
             extra = {"resource_name": resource_name, "error": str(cause), "retry_in_seconds": delay}
             # problems of the node need no traceback; anything else is a bug
             is_known = isinstance(cause, CannotServe | OSError)
@@ -108,7 +108,8 @@ async def _keep_restarting(resource_name: str, run: Callable[[], Awaitable[None]
             await asyncio.sleep(delay)
 
 
-def _innermost(error: BaseException) -> BaseException:
+def innermost(error: BaseException) -> BaseException:
+    """The first error of a group of tasks, and of groups in it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

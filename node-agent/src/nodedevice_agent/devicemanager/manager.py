@@ -7,7 +7,7 @@ Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row
 """
 
 from collections.abc import Collection, Iterable
-from itertools import chain, count
+from itertools import count
 
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 
@@ -236,7 +236,7 @@ class DeviceManager:
             if resource.state is not EndpointState.GONE or resource.holders
         }
         allocations = tuple(self.book) if self.book.by_pod else ()
-        return Checkpoint(allocations, registered, pre_starts=tuple(chain(*self.pre_starts.required.values())))
+        return Checkpoint(allocations, registered, pre_starts=tuple(self.pre_starts.required))
 
     # -- reads ------------------------------------------------------------------------------------------------------------
 

@@ -125,8 +125,8 @@ class PreStartCalls(_RetriedCalls):
 
     def __init__(self, book: AllocationBook, tickets: Iterator[int]) -> None:
         super().__init__(book, tickets)
-        # by pod UID, in order; includes calls in flight and failed ones
-        self.required: dict[str, list[AllocationKey]] = {}
+        # in order; includes calls in flight and failed ones
+        self.required: dict[AllocationKey, None] = {}
         # required if the plugin requires the call, which is known once it is connected
         self.undecided: dict[AllocationKey, None] = {}
         # in flight for pods that have ended: ticket to pod UID
@@ -134,22 +134,21 @@ class PreStartCalls(_RetriedCalls):
 
     def require(self, keys: Iterable[AllocationKey]) -> None:
         """Calls for these are required, in this order within a pod."""
-        for key in keys:
-            self.required.setdefault(key[0], []).append(key)
+        self.required.update(dict.fromkeys(keys))
 
     def require_if_supported(self, keys: Iterable[AllocationKey]) -> None:
         """Calls for these are required if their plugin says so, which is unknown while it is not connected."""
-        self.undecided.update(dict.fromkeys(key for key in keys if not self._is_required(key)))
+        self.undecided.update(dict.fromkeys(key for key in keys if key not in self.required))
 
     def cancel(self, key: AllocationKey) -> list[Effect]:
         """The devices are in use: they must not be touched."""
         self.undecided.pop(key, None)
         self.in_flight = {ticket: called for ticket, called in self.in_flight.items() if called != key}
-        return self._done(key) if self._is_required(key) else []
+        return self._done(key) if key in self.required else []
 
     def pending_call(self, key: AllocationKey) -> PendingPreStart | None:
         """None where no call is pending. A plugin that has not listed its devices since a restart may require one."""
-        if self._is_required(key):
+        if key in self.required:
             failure = self.failures.get(key)
             return PendingPreStart(key[2], failure.message if failure else "", self.is_in_flight(key))
         if key in self.undecided and self._book.resources[key[2]].settle_until is not None:
@@ -159,17 +158,22 @@ class PreStartCalls(_RetriedCalls):
     def due(self, now: float) -> list[Effect]:
         """The next call of each pod whose plugin can be called now."""
         effects = self._decide()
-        for pod_uid in list(self.required):
-            while (keys := self.required.get(pod_uid)) and self._is_due(key := keys[0], now):
-                resource, allocation = self._book.resources[key[2]], self._book.of(*key)
-                if allocation is not None and not resource.is_live:
-                    self._stop_retry_timer(key)
-                    break
-                if allocation is not None and resource.options.pre_start_required:
-                    effects.append(self._call(allocation))
-                    break
+        pods_with_earlier_call: set[str] = set()
+        for key in list(self.required):
+            resource, allocation = self._book.resources[key[2]], self._book.of(*key)
+            if key[0] in pods_with_earlier_call:
+                continue
+            pods_with_earlier_call.add(key[0])
+            if not self._is_due(key, now):
+                continue
+            if allocation is not None and not resource.is_live:
+                self._stop_retry_timer(key)
+            elif allocation is not None and resource.options.pre_start_required:
+                effects.append(self._call(allocation))
+            else:
                 # released meanwhile, or the plugin was replaced by one that does not require the call
                 effects += self._done(key)
+                pods_with_earlier_call.remove(key[0])
         return effects
 
     def started(self, ticket: int) -> list[Effect]:
@@ -180,8 +184,7 @@ class PreStartCalls(_RetriedCalls):
     def forget(self, pod_uid: str) -> list[Effect]:
         """The pod has ended: results of its calls no longer matter."""
         self.undecided = {key: None for key in self.undecided if key[0] != pod_uid}
-        if self.required.pop(pod_uid, None) is None:
-            return []
+        self.required = {key: None for key in self.required if key[0] != pod_uid}
         tickets, failed = self._forget(pod_uid)
         self._orphaned.update(dict.fromkeys(tickets, pod_uid))
         return [Publish(key[2]) for key in failed]
@@ -193,9 +196,6 @@ class PreStartCalls(_RetriedCalls):
     def orphan_ended(self, ticket: int) -> str | None:
         """A call has returned. Returns the UID of its pod if that has ended."""
         return self._orphaned.pop(ticket, None)
-
-    def _is_required(self, key: AllocationKey) -> bool:
-        return key in self.required.get(key[0], ())
 
     def _decide(self) -> list[Effect]:
         """Move undecided calls to the required ones, or drop them, where the plugin is connected."""
@@ -214,9 +214,6 @@ class PreStartCalls(_RetriedCalls):
         return CallPreStart(ticket, allocation.resource_name, endpoint, allocation.container, allocation.device_ids)
 
     def _done(self, key: AllocationKey) -> list[Effect]:
-        keys = self.required[key[0]]
-        keys.remove(key)
-        if not keys:
-            del self.required[key[0]]
+        del self.required[key]
         effects: list[Effect] = [SaveCheckpoint(durable=False)]
         return effects + ([Publish(key[2])] if self.failures.pop(key, None) is not None else [])

@@ -6,7 +6,7 @@ reserved by two pods, and a committed allocation stays until its pod has ended.
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; differences on purpose are in docs/differences.md.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from itertools import count
 
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
@@ -56,7 +56,8 @@ class DeviceManager:
         self._waits_for_runtime = waits_for_runtime
         self._waits_for_cordons = waits_for_cordons
         self._flapping = flapping
-        self._pods: dict[str, Pod] = {}
+        # every pod of this node that has not ended, with or without devices
+        self.pods: dict[str, Pod] = {}
         # resources with devices being released, and when to publish that (monotonic seconds)
         self._publish_releasing_at: dict[str, float] = {}
         tickets = count(1)
@@ -122,7 +123,7 @@ class DeviceManager:
                 # an allocation recovered from the API has a static pod under its mirror pod's UID
                 self.book.rename(pod.api_uid, pod.uid)
         effects: list[Effect] = []
-        for uid in sorted((self._pods.keys() | self.book.by_pod.keys()) - present.keys()):
+        for uid in sorted((self.pods.keys() | self.book.by_pod.keys()) - present.keys()):
             effects += self.pod_gone(uid, now)
         for pod in present.values():
             effects += self.pod_seen(pod, now)
@@ -132,10 +133,10 @@ class DeviceManager:
         """A pod bound to this node, new or changed."""
         if pod.has_ended:
             return self.pod_gone(pod.uid, now)
-        if self._pods.get(pod.uid) == pod:
+        if self.pods.get(pod.uid) == pod:
             return []
-        is_first_sight = pod.uid not in self._pods
-        self._pods[pod.uid] = pod
+        is_first_sight = pod.uid not in self.pods
+        self.pods[pod.uid] = pod
         if not pod.device_requests:
             return []
         effects: list[Effect] = []
@@ -151,7 +152,7 @@ class DeviceManager:
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The API no longer has the pod."""
-        pod = self._pods.pop(pod_uid, None)
+        pod = self.pods.pop(pod_uid, None)
         effects = self._publish_reserved(pod) if pod is not None else []
         return effects + self._end(pod_uid, now)
 
@@ -241,11 +242,7 @@ class DeviceManager:
     # -- reads ------------------------------------------------------------------------------------------------------------
 
     def pod(self, pod_uid: str) -> Pod | None:
-        return self._pods.get(pod_uid)
-
-    def pods(self) -> Collection[Pod]:
-        """Every pod of this node that has not ended, with or without devices."""
-        return self._pods.values()
+        return self.pods.get(pod_uid)
 
     def pending(self, resource_name: str) -> list[PendingAllocation]:
         """Pending allocations and failed PreStartContainer calls of a resource, by pod UID and container."""
@@ -313,7 +310,7 @@ class DeviceManager:
         touched = self.book.release(pod_uid)
         if not touched:
             return []
-        self._reallocations.forget(pod_uid)
+        self._reallocations.drop(pod_uid)
         effects: list[Effect] = [SaveCheckpoint(durable=False)]
         effects += [Publish(name) for name in sorted(touched)]
         return effects + self._reconsider(touched, now)

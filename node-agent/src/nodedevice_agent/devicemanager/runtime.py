@@ -191,10 +191,6 @@ class RuntimeContainers:
     def find(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
         return self.by_pod.get(pod_uid, {}).get(container_id)
 
-    def of_sandbox(self, pod_uid: str, sandbox_id: str) -> tuple[ContainerInstance, ...]:
-        """A pod may have more than one sandbox; the older ones are terminating."""
-        return tuple(a for a in self.of_pod(pod_uid) if a.sandbox_id == sandbox_id)
-
     def of_pod(self, pod_uid: str) -> tuple[ContainerInstance, ...]:
         return tuple(self.by_pod.get(pod_uid, {}).values())
 

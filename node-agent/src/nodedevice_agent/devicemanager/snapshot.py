@@ -150,7 +150,7 @@ def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int
     """
     releasing = sum(uid in manager.book.releasing and resource.is_usable(i) for i, uid in resource.holders.items())
     held = Counter(resource.holders.values())
-    lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods())
+    lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods.values())
     return min(releasing, max(lacking - available, 0))
 
 

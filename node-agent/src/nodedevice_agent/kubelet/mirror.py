@@ -74,10 +74,10 @@ class Mirror(DeviceManager):
     def pods_synced(self, pods: Iterable[Pod], now: float) -> list[Effect]:
         """The complete list of this node's pods. Every resource is published again: pod names may be known only now."""
         found = {pod.uid: pod for pod in pods}
-        earlier = self._pods.keys() if self._state else self._pods.keys() | self.book.by_pod.keys()
+        earlier = self.pods.keys() if self._state else self.pods.keys() | self.book.by_pod.keys()
         gone = earlier - found.keys()
-        self._pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
-        self._ended = (self._ended | gone | found.keys()) - self._pods.keys()
+        self.pods = {uid: pod for uid, pod in found.items() if not pod.has_ended}
+        self._ended = (self._ended | gone | found.keys()) - self.pods.keys()
         self.is_outdated = True
         return self._attribute() + [Publish(name) for name in sorted(self.resources)]
 
@@ -85,9 +85,9 @@ class Mirror(DeviceManager):
         """A pod bound to this node, new or changed."""
         if pod.has_ended:
             return self.pod_gone(pod.uid, now)
-        if self._pods.get(pod.uid) == pod:
+        if self.pods.get(pod.uid) == pod:
             return []
-        self._pods[pod.uid] = pod
+        self.pods[pod.uid] = pod
         if not pod.device_requests:
             return []
         known = {need.resource_name for need in pod.device_requests} & self.resources.keys()
@@ -95,7 +95,7 @@ class Mirror(DeviceManager):
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
         """The pod has finished, or the API no longer has it."""
-        self._pods.pop(pod_uid, None)
+        self.pods.pop(pod_uid, None)
         entries = (self._state.entries if self._state else None) or ()
         if pod_uid in self.book.by_pod or any(entry.pod_uid == pod_uid for entry in entries):
             self._ended.add(pod_uid)
@@ -124,7 +124,7 @@ class Mirror(DeviceManager):
         if self._state is None:
             unfinished = tuple(a for a in self.book if a.pod_uid not in self._ended)
             return self._enter(Attribution(unfinished, {}, ()))
-        return self._enter(attribute(self._state, self._pods, self._ended, self.resources, tuple(self.book)))
+        return self._enter(attribute(self._state, self.pods, self._ended, self.resources, tuple(self.book)))
 
     def _enter(self, found: Attribution) -> list[Effect]:
         self._unknown_pods, self.conflicts = dict(found.unknown_pods), found.conflicts

@@ -43,13 +43,14 @@ class PodDevices:
 def pods(manager: DeviceManager) -> list[PodDevices]:
     """Every pod of this node that has not ended, by namespace and name."""
     return [
-        _view(manager, found) for found in sorted(manager.pods(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
+        _view(manager, found)
+        for found in sorted(manager.pods.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
     ]
 
 
 def pod(manager: DeviceManager, namespace: str, name: str) -> PodDevices | None:
     """One pod; None when this node has no such pod, or it has ended."""
-    named = (found for found in manager.pods() if (found.namespace, found.name) == (namespace, name))
+    named = (found for found in manager.pods.values() if (found.namespace, found.name) == (namespace, name))
     return next((_view(manager, found) for found in named), None)
 
 

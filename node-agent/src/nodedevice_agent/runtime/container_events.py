@@ -63,10 +63,11 @@ class ContainerEvents:
         return [] if gone is None else self._after_end(gone, now)
 
     def sandbox_removed(self, sandbox: Sandbox, now: float) -> list[Effect]:
-        """The runtime has removed the pod."""
+        """The runtime has removed the pod, or an older sandbox of it: a pod may have more than one."""
         effects: list[Effect] = []
-        for instance in self._containers.of_sandbox(sandbox.uid, sandbox.id):
-            effects += self.ended(sandbox.uid, instance.id, now)
+        for instance in self._containers.of_pod(sandbox.uid):
+            if instance.sandbox_id == sandbox.id:
+                effects += self.ended(sandbox.uid, instance.id, now)
         return effects
 
     def synchronized(

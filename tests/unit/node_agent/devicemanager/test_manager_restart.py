@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint
-from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.resource import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 
@@ -149,6 +149,13 @@ def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint
     return Checkpoint(allocations, dict.fromkeys(resources, ()))
 
 
+def called_again() -> tuple[Scenario, CallAllocate]:
+    """A device of a pod is recovered, without a response; the call for it."""
+    scenario = lost(GPU)
+    (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+    return scenario, call
+
+
 class TestLostCheckpoint:
     @pytest.mark.kubelet("weak spot 6")
     def test_nothing_is_allocated_or_published_before_the_recovery(self) -> None:
@@ -170,8 +177,7 @@ class TestLostCheckpoint:
 
     @pytest.mark.kubelet("behaviour 60")
     def test_allocate_is_called_again_and_its_response_saved(self) -> None:
-        scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        scenario, call = called_again()
         assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True), Publish(GPU)]
         (kept,) = scenario.manager.book
         assert kept.response == b"again"
@@ -188,8 +194,7 @@ class TestLostCheckpoint:
         assert calls(scenario.lists(["d0", "d1", "d2"])) == []
 
     def test_a_failed_call_is_retried_with_backoff(self) -> None:
-        scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        scenario, call = called_again()
         assert scenario.fail(call) == []
         assert calls(scenario.passes(0.5)) == []
         (call,) = calls(scenario.passes(0.5))
@@ -200,8 +205,7 @@ class TestLostCheckpoint:
         assert scenario.manager.next_deadline() is None
 
     def test_a_plugin_that_disconnects_during_the_backoff_is_called_when_it_lists_again(self) -> None:
-        scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        scenario, call = called_again()
         scenario.fail(call)
         scenario.disconnect()
         # without a plugin to call, time passes without repeated deadlines
@@ -211,15 +215,13 @@ class TestLostCheckpoint:
 
     @pytest.mark.kubelet("behaviour 61")
     def test_no_call_for_a_pod_that_ended(self) -> None:
-        scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        scenario, call = called_again()
         scenario.gone("p")
         assert scenario.answer(call) == []
         assert scenario.held() == {}
 
     def test_no_retry_for_a_pod_that_ended_during_the_backoff(self) -> None:
-        scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+        scenario, call = called_again()
         scenario.fail(call)
         scenario.gone("p")
         assert calls(scenario.passes(30)) == []

@@ -64,7 +64,7 @@ def test_releasing_devices_that_are_reserved(comes: list[Pod], reserved: int) ->
     seen = scenario.snapshot()
     assert (seen.releasing, seen.reserved) == (3, reserved)
     # at least what the scheduler counts here, and at most what can be available
-    bound = 2 + sum(one.requested_count(GPU) for one in scenario.manager.pods() if one.uid != "stays")
+    bound = 2 + sum(one.requested_count(GPU) for one in scenario.manager.pods.values() if one.uid != "stays")
     assert seen.allocated + seen.reserved + seen.available >= min(bound, 6)
 
 

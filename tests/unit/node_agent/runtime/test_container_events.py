@@ -28,13 +28,11 @@ def over(uid: str) -> Pod:
 
 class TestEnd:
     def running(self) -> tuple[RuntimeScenario, RunningContainer]:
-        scenario = connected()
-        scenario.run(pod("p", gpu=1), pod("next", gpu=1))
+        scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
         return scenario, scenario.create("p")
 
     def test_a_pod_that_never_started_is_free_at_once(self) -> None:
-        scenario = connected()
-        scenario.run(pod("p", gpu=1))
+        scenario = connected().run(pod("p", gpu=1))
         scenario.gone("p")
         assert scenario.held() == {}
 
@@ -77,8 +75,7 @@ class TestEnd:
         assert scenario.held() == {"next/main": ("d0",)}
 
     def test_containers_without_devices_do_not_count(self) -> None:
-        scenario = connected()
-        scenario.run(pod("p", asking("main", gpu=1), asking("log")))
+        scenario = connected().run(pod("p", asking("main", gpu=1), asking("log")))
         scenario.start(container("p", "log"), "p")
         made = scenario.create("p")
         scenario.gone("p")
@@ -86,8 +83,7 @@ class TestEnd:
         assert scenario.held() == {}
 
     def test_nothing_is_free_while_the_runtime_is_disconnected(self) -> None:
-        scenario = connected()
-        scenario.run(pod("p", gpu=1))
+        scenario = connected().run(pod("p", gpu=1))
         scenario.runtime.lost()
         scenario.gone("p")
         assert scenario.held() == {"p/main": ("d0",)}
@@ -145,8 +141,7 @@ class TestNeverStarted:
     """The runtime was killed while it started a container: it reports Created ever after."""
 
     def found(self, *, state: ContainerState = ContainerState.CREATED, pid: int = 0) -> RuntimeScenario:
-        scenario = connected()
-        scenario.run(pod("p", gpu=1), pod("next", gpu=1))
+        scenario = connected().run(pod("p", gpu=1), pod("next", gpu=1))
         made = scenario.create("p")
         scenario.runtime.lost()
         scenario.sync(("p", replace(made, state=state, pid=pid)))
@@ -253,8 +248,7 @@ class TestNeverStarted:
         assert self.never_started(scenario, 3600.0) == []
 
     def test_not_a_container_that_is_being_created(self) -> None:
-        scenario = connected()
-        scenario.run(pod("p", gpu=1))
+        scenario = connected().run(pod("p", gpu=1))
         scenario.create("p")
         scenario.gone("p")
         assert scenario.runtime.next_deadline() is None
@@ -272,8 +266,7 @@ class TestDevicesNotInjected:
         return scenario
 
     def test_the_end_of_one_is_published_while_another_of_its_ended_pod_runs(self) -> None:
-        scenario = connected(2)
-        scenario.run(pod("p", asking("a", gpu=1), asking("b", gpu=1)))
+        scenario = connected(2).run(pod("p", asking("a", gpu=1), asking("b", gpu=1)))
         scenario.create("p", "a")
         scenario.start(without := container("p", "b"), "p")
         scenario.gone("p")
@@ -283,8 +276,7 @@ class TestDevicesNotInjected:
         assert not self.without(scenario, name="b")
 
     def test_a_marked_container_has_its_devices(self) -> None:
-        scenario = connected()
-        scenario.run(pod("p", gpu=1))
+        scenario = connected().run(pod("p", gpu=1))
         made = scenario.create("p")
         assert not self.without(scenario)
         scenario.sync(("p", container("p")))
@@ -330,13 +322,11 @@ class TestDevicesNotInjected:
         assert pending.not_injected
 
     def test_a_container_that_does_not_run_lacks_nothing(self) -> None:
-        scenario = connected()
-        scenario.run(pod("p", gpu=1))
+        scenario = connected().run(pod("p", gpu=1))
         assert not self.without(scenario)
 
     def test_other_devices_than_allocated(self) -> None:
-        scenario = connected(2)
-        scenario.run(pod("p", gpu=1), pod("q", gpu=1))
+        scenario = connected(2).run(pod("p", gpu=1), pod("q", gpu=1))
         of_p, of_q = scenario.create("p"), scenario.create("q")
         after = scenario.rebooted()
         after.sync(("p", container("p", annotations=of_q.annotations)), ("q", of_q))
@@ -354,8 +344,7 @@ class TestDevicesNotInjected:
         assert self.without(scenario)
 
     def test_one_resource_of_two(self) -> None:
-        scenario = connected()
-        scenario.run(pod("p", gpu=1, nic=1))
+        scenario = connected().run(pod("p", gpu=1, nic=1))
         scenario.create("p")
         scenario.answer_all(scenario.plugin(["n0"], NIC, endpoint=2))
         assert not self.without(scenario)
@@ -380,8 +369,7 @@ class TestDevicesNotInjected:
         assert not self.without(scenario)
 
     def test_nothing_is_stored_of_pods_without_requests(self) -> None:
-        scenario = connected()
-        scenario.run(pod("p"))
+        scenario = connected().run(pod("p"))
         assert scenario.start(container("p"), "p") == []
         scenario.sync(("p", container("p")))
         assert list(scenario.manager.containers) == []

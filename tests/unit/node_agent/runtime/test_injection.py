@@ -135,13 +135,11 @@ class TestNoDecision:
         assert with_plugin().ask("stranger") is None
 
     def test_an_unregistered_resource(self) -> None:
-        scenario = RuntimeScenario()
-        scenario.run(pod("p", gpu=1))
+        scenario = RuntimeScenario().run(pod("p", gpu=1))
         assert scenario.ask("p") is None
 
     def test_a_resource_of_the_kubelet(self) -> None:
-        scenario = RuntimeScenario(kubelets=frozenset({GPU}))
-        scenario.run(pod("p", gpu=1))
+        scenario = RuntimeScenario(kubelets=frozenset({GPU})).run(pod("p", gpu=1))
         assert scenario.ask("p", held=True) is None
 
     def test_an_unregistered_resource_beside_a_registered_one(self) -> None:
@@ -174,8 +172,7 @@ class TestRefused:
         assert refusal.is_temporary
 
     def test_not_registered(self) -> None:
-        scenario = RuntimeScenario()
-        scenario.run(pod("p", gpu=1))
+        scenario = RuntimeScenario().run(pod("p", gpu=1))
         self.refused(scenario, GPU, "no device plugin has registered")
 
     @pytest.mark.kubelet("weak spot 27")

@@ -62,7 +62,7 @@ class _RetriedCalls:
         if key in self.failures:
             self.failures[key] = replace(self.failures[key], retry_at=None)
 
-    def _forget(self, pod_uid: str) -> tuple[list[int], list[AllocationKey]]:
+    def drop(self, pod_uid: str) -> tuple[list[int], list[AllocationKey]]:
         """Results of the pod's calls no longer matter. Returns the tickets in flight, and the failed calls."""
         tickets = [ticket for ticket, key in self.in_flight.items() if key[0] == pod_uid]
         failed = [key for key in self.failures if key[0] == pod_uid]
@@ -103,10 +103,6 @@ class Reallocations(_RetriedCalls):
         self._book.add(replace(allocation, response=response.octets, edits=response.edits))
         # The response also shows whether a running container has its devices.
         return [SaveCheckpoint(durable=True), Publish(allocation.resource_name)]
-
-    def forget(self, pod_uid: str) -> None:
-        """The pod's devices are free: its responses are no longer needed."""
-        self._forget(pod_uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +181,7 @@ class PreStartCalls(_RetriedCalls):
         """The pod has ended: results of its calls no longer matter."""
         self.undecided = {key: None for key in self.undecided if key[0] != pod_uid}
         self.required = {key: None for key in self.required if key[0] != pod_uid}
-        tickets, failed = self._forget(pod_uid)
+        tickets, failed = self.drop(pod_uid)
         self._orphaned.update(dict.fromkeys(tickets, pod_uid))
         return [Publish(key[2]) for key in failed]
 

@@ -88,16 +88,15 @@ class PodAllocation:
         """Pending because `missing` devices of the resource cannot be had now."""
         name, resource = request.resource_name, self.book.resources[request.resource_name]
         if resource.state is not EndpointState.RUNNING:
-            return self.pending(request, Reason.ENDPOINT_STOPPED, f"the device plugin of {name} is not connected")
-        if not resource.are_cordons_synced:
-            message = f"the cordons of {name} on this node are not synced yet"
-            return self.pending(request, Reason.CORDONS_NOT_SYNCED, message)
-        if not resource.is_live:
-            message = f"the device plugin of {name} has not listed its devices yet"
-            return self.pending(request, Reason.DEVICE_LIST_PENDING, message)
-        # The number of free devices changes while the pod is pending, and the status shows it beside this message.
-        message = f"{missing} of {name} needed, but fewer are available"
-        return self.pending(request, Reason.NOT_ENOUGH_DEVICES, message)
+            why = Reason.ENDPOINT_STOPPED, f"the device plugin of {name} is not connected"
+        elif not resource.are_cordons_synced:
+            why = Reason.CORDONS_NOT_SYNCED, f"the cordons of {name} on this node are not synced yet"
+        elif not resource.is_live:
+            why = Reason.DEVICE_LIST_PENDING, f"the device plugin of {name} has not listed its devices yet"
+        else:
+            # The number of free devices changes while the pod is pending, and the status shows it beside this message.
+            why = Reason.NOT_ENOUGH_DEVICES, f"{missing} of {name} needed, but fewer are available"
+        return self.pending(request, *why)
 
     def shortage(self) -> PendingAllocation | None:
         """The first request that cannot be met in the current state, as a pending allocation; None when all can be met.

@@ -155,9 +155,7 @@ class TestFailure:
 
 class TestRestart:
     def restarted(self, scenario: Scenario) -> Scenario:
-        again = Scenario(decode(encode(scenario.manager.checkpoint())))
-        again.run(pod("p", gpu=1))
-        return again
+        return Scenario(decode(encode(scenario.manager.checkpoint()))).run(pod("p", gpu=1))
 
     def test_does_not_repeat_completed_calls(self) -> None:
         scenario, call = called()

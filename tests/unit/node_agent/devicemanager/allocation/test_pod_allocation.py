@@ -209,8 +209,7 @@ class TestShortage:
         assert scenario.reasons() == {}
 
     def test_first_come_first_served(self) -> None:
-        scenario = Scenario.with_plugin(1).run(pod("z", gpu=1))
-        scenario.run(pod("y", gpu=1), pod("x", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("z", gpu=1)).run(pod("y", gpu=1), pod("x", gpu=1))
         scenario.answer_all(scenario.gone("z"))
         assert scenario.held() == {"y/main": ("d0",)}
 

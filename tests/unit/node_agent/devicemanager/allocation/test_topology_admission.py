@@ -28,6 +28,9 @@ from tests.unit.node_agent.devicemanager.scenario import (
 
 TWO = (0, 1)
 STRICT = [TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE]
+FOR_TWO_NODES = pytest.mark.parametrize(
+    ("policy", "is_served"), [(policy, policy is not STRICT[1]) for policy in (TopologyPolicy.BEST_EFFORT, *STRICT)]
+)
 
 
 def machine(
@@ -51,33 +54,22 @@ def machine(
 
 class TestPolicies:
     def test_none_ignores_topology(self) -> None:
-        scenario = machine(TopologyPolicy.NONE, [0, 1], [1, 0])
-        scenario.run(pod("p", gpu=1, nic=1))
+        scenario = machine(TopologyPolicy.NONE, [0, 1], [1, 0]).run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0",)})
 
     @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, *STRICT])
     def test_all_resources_of_a_container_come_from_one_node(self, policy: TopologyPolicy) -> None:
-        scenario = machine(policy, [0, 1], [1, 1])
-        scenario.run(pod("p", gpu=1, nic=1))
+        scenario = machine(policy, [0, 1], [1, 1]).run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d1",)}, {"p/main": ("d0",)})
 
-    @pytest.mark.parametrize(
-        ("policy", "is_served"),
-        [
-            (TopologyPolicy.BEST_EFFORT, True),
-            (TopologyPolicy.RESTRICTED, True),
-            (TopologyPolicy.SINGLE_NUMA_NODE, False),
-        ],
-    )
+    @FOR_TWO_NODES
     def test_a_request_larger_than_any_node(self, policy: TopologyPolicy, is_served: bool) -> None:
-        scenario = machine(policy, [0, 1])
-        scenario.run(pod("p", gpu=2))
+        scenario = machine(policy, [0, 1]).run(pod("p", gpu=2))
         assert ("p/main" in scenario.held()) is is_served
 
     @pytest.mark.parametrize("policy", STRICT)
     def test_a_pod_that_cannot_be_aligned_is_pending_without_a_call(self, policy: TopologyPolicy) -> None:
-        scenario = machine(policy, [0, 0, 1, 1])
-        scenario.run(pod("a", gpu=1), pod("b", gpu=2), pod("c", gpu=1))
+        scenario = machine(policy, [0, 0, 1, 1]).run(pod("a", gpu=1), pod("b", gpu=2), pod("c", gpu=1))
         assert scenario.held() == {"a/main": ("d0",), "b/main": ("d2", "d3"), "c/main": ("d1",)}
         scenario.gone("a")
         scenario.answer_all(scenario.gone("b"))
@@ -96,8 +88,7 @@ class TestPolicies:
 
     @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, *STRICT])
     def test_a_resource_without_nodes_is_ignored(self, policy: TopologyPolicy) -> None:
-        scenario = machine(policy, [1, 1], [None, None])
-        scenario.run(pod("p", gpu=1, nic=2))
+        scenario = machine(policy, [1, 1], [None, None]).run(pod("p", gpu=1, nic=2))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0", "d1")})
 
 
@@ -125,15 +116,13 @@ class TestPending:
         assert scenario.reasons() == {}
 
     def test_a_change_of_any_of_its_resources_triggers_a_retry(self) -> None:
-        scenario = machine(TopologyPolicy.RESTRICTED, [0], [1])
-        scenario.run(pod("p", gpu=1, nic=1))
+        scenario = machine(TopologyPolicy.RESTRICTED, [0], [1]).run(pod("p", gpu=1, nic=1))
         assert scenario.reasons() == {"p": "TopologyAffinity"}
         scenario.answer_all(scenario.lists(list(on(1, 0).values()), NIC, 2))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d1",)})
 
     def test_blocks_no_other_pod(self) -> None:
-        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 1])
-        scenario.run(pod("p", gpu=2), pod("q", gpu=1))
+        scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 1]).run(pod("p", gpu=2), pod("q", gpu=1))
         assert (scenario.held(), scenario.reasons()) == ({"q/main": ("d0",)}, {"p": "TopologyAffinity"})
 
     @pytest.mark.kubelet("weak spot 2")
@@ -148,8 +137,7 @@ class TestPending:
 class TestInitContainers:
     @pytest.mark.parametrize("policy", STRICT)
     def test_an_app_container_stays_near_the_devices_it_reuses(self, policy: TopologyPolicy) -> None:
-        scenario = machine(policy, [0, 0, 1, 1])
-        scenario.run(pod("p", init("i", 1), container("a", gpu=2)))
+        scenario = machine(policy, [0, 0, 1, 1]).run(pod("p", init("i", 1), container("a", gpu=2)))
         assert scenario.held() == {"p/i": ("d0",), "p/a": ("d0", "d1")}
 
     def test_each_container_by_itself(self) -> None:
@@ -160,14 +148,7 @@ class TestInitContainers:
 
 class TestPodScope:
     @pytest.mark.kubelet("scenario 55")
-    @pytest.mark.parametrize(
-        ("policy", "is_served"),
-        [
-            (TopologyPolicy.BEST_EFFORT, True),
-            (TopologyPolicy.RESTRICTED, True),
-            (TopologyPolicy.SINGLE_NUMA_NODE, False),
-        ],
-    )
+    @FOR_TWO_NODES
     def test_all_containers_together(self, policy: TopologyPolicy, is_served: bool) -> None:
         scenario = machine(policy, [0, 0, 1, 1], scope=TopologyScope.POD)
         scenario.run(pod("p", container("a", gpu=2), container("b", gpu=2)))
@@ -182,8 +163,7 @@ class TestPodScope:
     def test_resources_of_different_containers_meet_on_one_node(self) -> None:
         containers = (container("a", gpu=1), container("b", nic=1))
         for scope, expected in ((TopologyScope.CONTAINER, ("d0",)), (TopologyScope.POD, ("d1",))):
-            scenario = machine(TopologyPolicy.RESTRICTED, [0, 1], [1], scope)
-            scenario.run(pod("p", *containers))
+            scenario = machine(TopologyPolicy.RESTRICTED, [0, 1], [1], scope).run(pod("p", *containers))
             assert scenario.held() == {"p/a": expected}
 
     @pytest.mark.kubelet("scenario 58")
@@ -256,8 +236,7 @@ class TestOtherPodsMeanwhile:
 class TestRestart:
     @pytest.mark.kubelet("weak spot 5")
     def test_held_devices_are_not_checked_again(self) -> None:
-        scenario = machine(TopologyPolicy.NONE, [0, 1])
-        scenario.run(pod("p", gpu=2))
+        scenario = machine(TopologyPolicy.NONE, [0, 1]).run(pod("p", gpu=2))
         again = scenario.restarted(topology=Topology(TopologyPolicy.SINGLE_NUMA_NODE, numa_nodes=TWO))
         again.plugin(list(on(0, 1).values()))
         again.run(pod("p", gpu=2))
@@ -273,8 +252,7 @@ class TestRestart:
         assert scenario.held(NIC) == {"p/main": ("d1",)}
 
     def test_a_partly_allocated_pod_cannot_be_aligned_as_a_whole(self) -> None:
-        scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 0], scope=TopologyScope.POD)
-        scenario.run(pod("p", init("i", 1)))
+        scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 0], scope=TopologyScope.POD).run(pod("p", init("i", 1)))
         again = scenario.restarted(topology=Topology(TopologyPolicy.RESTRICTED, TopologyScope.POD, TWO))
         again.plugin(list(on(0, 0, 0).values()))
         again.run(pod("p", init("i", 1), container("a", gpu=2)))

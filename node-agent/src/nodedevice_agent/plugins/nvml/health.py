@@ -11,6 +11,7 @@ allocating a broken one. Settings override both ways.
 Source: NVIDIA's Xid catalog (docs.nvidia.com/deploy/xid-errors) and the practice of NVIDIA's own device plugin.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 # Faults of the program on the GPU, which was ended, or events that the driver has already handled.
@@ -230,28 +231,21 @@ def meaning(xid: int) -> str:
     return CRITICAL_XIDS.get(xid) or APPLICATION_XIDS.get(xid, "")
 
 
-@dataclass(slots=True)
-class _Kind:
-    logged_at: float
-    withheld: int = 0
-
-
 class XidLogLimiter:
     """Limits the log of Xids: each kind is logged at once, then at most once a minute with its count. Pure."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, int], _Kind] = {}
+        self._logged_at: dict[tuple[str, int], float] = {}
+        self._withheld: Counter[tuple[str, int]] = Counter()
 
     def seen(self, uuid: str, xid: int, count: int, now: float) -> int:
         """How many to log now, including those withheld before; 0: none."""
-        kind = self._kinds.get((uuid, xid))
-        if kind is None:
-            if len(self._kinds) >= _MAX_KINDS:
-                del self._kinds[next(iter(self._kinds))]
-            self._kinds[(uuid, xid)] = _Kind(now)
-            return count
-        kind.withheld += count
-        if now - kind.logged_at < _LOG_SECONDS:
+        kind = (uuid, xid)
+        if kind not in self._logged_at and len(self._logged_at) >= _MAX_KINDS:
+            oldest = next(iter(self._logged_at))
+            del self._logged_at[oldest], self._withheld[oldest]
+        self._withheld[kind] += count
+        if kind in self._logged_at and now - self._logged_at[kind] < _LOG_SECONDS:
             return 0
-        count, kind.logged_at, kind.withheld = kind.withheld, now, 0
-        return count
+        self._logged_at[kind] = now
+        return self._withheld.pop(kind)

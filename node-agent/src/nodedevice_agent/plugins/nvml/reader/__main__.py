@@ -3,6 +3,9 @@
 It reports an inventory once, then the driver's events and a reading of each GPU every few seconds. It exits when its parent is gone
 or when the driver does not work. It only reports that the GPUs have changed: NVML shows new ones to a new session alone, and that
 is another reader. It keeps no state and decides nothing.
+
+The driver is called in a thread of its own, each call with a deadline, so that a hanging call blocks only its thread. Nothing can
+end it from outside: its thread is abandoned, the next call gets a new one, and whether it has returned can be checked later.
 """
 
 import os
@@ -14,14 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import combinations
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
 from nodedevice_agent.plugins.nvml.reader import driver
-from nodedevice_agent.plugins.nvml.reader.calls import CallHangs, Calls, Job
 from nodedevice_agent.plugins.nvml.reader.driver import (
     MAX_LINKS,
     SWITCH,
@@ -83,6 +86,66 @@ def report(message: Message) -> None:
     sys.stdout.buffer.flush()
 
 
+class CallHangs(Exception):
+    """The call missed its deadline. job: to check later."""
+
+    def __init__(self, job: "Job[Any]") -> None:
+        super().__init__("no answer within the deadline")
+        self.job = job
+
+
+class Job(Generic[_Answer]):
+    """One running call."""
+
+    def __init__(self, function: Callable[[], _Answer]) -> None:
+        self._function = function
+        self.done = threading.Event()
+        self._result: _Answer | None = None
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._result = self._function()
+        except Exception as error:
+            # raised by result()
+            self._error = error
+        finally:
+            self.done.set()
+
+    def result(self) -> _Answer:
+        """The result of a job that is done. Raises what the call raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]  # None may be the result itself
+
+
+class Calls:
+    """For one calling thread. seconds: the deadline of each call."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._worker: SimpleQueue[Job[Any] | None] | None = None
+
+    def do(self, function: Callable[[], _Answer]) -> _Answer:
+        """Raises CallHangs, or what the function raises."""
+        job = Job(function)
+        if self._worker is None:
+            self._worker = SimpleQueue()
+            threading.Thread(target=_work, args=(self._worker,), daemon=True, name="nvml calls").start()
+        self._worker.put(job)
+        if not job.done.wait(self._seconds):
+            # the thread ends when the call returns, if it ever does
+            self._worker.put(None)
+            self._worker = None
+            raise CallHangs(job)
+        return job.result()
+
+
+def _work(jobs: "SimpleQueue[Job[Any] | None]") -> None:
+    while (job := jobs.get()) is not None:
+        job.run()
+
+
 class Reader:
     """One NVML session."""
 
@@ -122,7 +185,7 @@ class Reader:
 
     def _wait_until_it_returns(self, hang: CallHangs) -> None:
         report(driver.hangs(self._driver.calling))
-        while not hang.job.wait(self._options.poll_seconds):
+        while not hang.job.done.wait(self._options.poll_seconds):
             report(Alive())
 
     def _find(self, version: str) -> None:
@@ -238,7 +301,7 @@ class Reader:
         """None when it hangs; then the GPU is not called again before that call returns."""
         uuid = handle.gpu.uuid
         if uuid in self._hanging:
-            if not self._hanging[uuid][0].wait(0):
+            if not self._hanging[uuid][0].done.is_set():
                 return None
             del self._hanging[uuid]
         try:

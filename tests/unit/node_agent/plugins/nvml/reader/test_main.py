@@ -1,5 +1,6 @@
-"""The reader with results that no machine of the fake NVML returns."""
+"""The reader with results that no machine of the fake NVML returns, and its calls with a deadline."""
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,7 @@ import pynvml
 import pytest
 from nodedevice_agent.plugins.nvml.gpu import Gpu, Ports
 from nodedevice_agent.plugins.nvml.reader import driver
-from nodedevice_agent.plugins.nvml.reader.__main__ import Reader
+from nodedevice_agent.plugins.nvml.reader.__main__ import CallHangs, Calls, Reader
 from nodedevice_agent.plugins.nvml.reader.driver import Handle
 from nodedevice_agent.plugins.nvml.reader.messages import ReaderOptions
 
@@ -44,3 +45,32 @@ def test_an_invalid_bus_id_is_ignored() -> None:
     info.busId = b"\xff\xfe"
     assert driver._bus_id(info) == ""
     assert driver._bus_id(None) == ""
+
+
+def fail() -> None:
+    raise ValueError("no")
+
+
+def test_results_and_errors_are_returned() -> None:
+    calls = Calls(30)
+    assert calls.do(lambda: 7) == 7
+    with pytest.raises(ValueError, match="no"):
+        calls.do(fail)
+    assert calls.do(lambda: 8) == 8
+
+
+def test_all_calls_are_made_in_one_thread() -> None:
+    calls = Calls(30)
+    assert calls.do(threading.get_ident) == calls.do(threading.get_ident) != threading.get_ident()
+
+
+def test_a_hanging_call_is_abandoned() -> None:
+    calls = Calls(0.05)
+    let_go = threading.Event()
+    with pytest.raises(CallHangs) as hang:
+        calls.do(lambda: let_go.wait(30))
+    assert not hang.value.job.done.is_set()
+    assert Calls(30).do(lambda: 1) == 1
+    let_go.set()
+    assert hang.value.job.done.wait(30)
+    assert hang.value.job.result() is True

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.device_manager import Manager
+from tests.integration.builtin_plugins.plugins import GPU, gpus, running
 
 
 @pytest.fixture
@@ -28,3 +29,11 @@ async def manager(plugin_dir: Path) -> AsyncIterator[Manager]:
     await manager.start()
     yield manager
     await manager.stop()
+
+
+@pytest.fixture
+async def served(manager: Manager, plugin_dir: Path, tmp_path: Path) -> AsyncIterator[Manager]:
+    """The device manager of two simulated GPUs, listed."""
+    async with running(gpus(), plugin_dir, tmp_path):
+        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+        yield manager

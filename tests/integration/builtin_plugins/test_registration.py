@@ -91,16 +91,12 @@ async def test_registers_again_with_a_restarted_manager(manager: Manager, plugin
             await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
 
 
-async def test_registers_again_when_only_kubelet_sock_is_replaced(
-    manager: Manager, plugin_dir: Path, tmp_path: Path
-) -> None:
-    async with running(gpus(), plugin_dir, tmp_path):
-        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
-        other = Manager(plugin_dir)
-        await manager.stop()
-        await other.start()
-        await other.until_listed(GPU, ["gpu-0", "gpu-1"])
-        await other.stop()
+async def test_registers_again_when_only_kubelet_sock_is_replaced(served: Manager, plugin_dir: Path) -> None:
+    other = Manager(plugin_dir)
+    await served.stop()
+    await other.start()
+    await other.until_listed(GPU, ["gpu-0", "gpu-1"])
+    await other.stop()
 
 
 async def test_a_new_kubelet_sock_equal_to_the_old_one_is_noticed(
@@ -118,13 +114,11 @@ async def test_a_new_kubelet_sock_equal_to_the_old_one_is_noticed(
     await other.stop()
 
 
-async def test_serves_again_when_its_own_socket_is_removed(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
-    async with running(gpus(), plugin_dir, tmp_path):
-        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
-        manager.lists.clear()
-        (plugin_dir / socket_name(GPU)).unlink()
-        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
-        assert len(manager.registrations) == 2
+async def test_serves_again_when_its_own_socket_is_removed(served: Manager, plugin_dir: Path) -> None:
+    served.lists.clear()
+    (plugin_dir / socket_name(GPU)).unlink()
+    await served.until_listed(GPU, ["gpu-0", "gpu-1"])
+    assert len(served.registrations) == 2
 
 
 async def test_registers_again_without_an_open_stream(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:
@@ -155,19 +149,17 @@ async def newcomer(path: Path) -> AsyncIterator[None]:
 
 
 async def test_the_newest_process_serves_until_it_ends(
-    manager: Manager, plugin_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    served: Manager, plugin_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = plugin_dir / socket_name(GPU)
-    async with running(gpus(), plugin_dir, tmp_path):
-        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
-        async with newcomer(path):
-            taken_over = socket_identity(path)
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while "another process serves" not in caplog.text:
-                    await asyncio.sleep(0)
-            assert socket_identity(path) == taken_over
-            manager.lists.clear()
-        await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
+    async with newcomer(path):
+        taken_over = socket_identity(path)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "another process serves" not in caplog.text:
+                await asyncio.sleep(0)
+        assert socket_identity(path) == taken_over
+        served.lists.clear()
+    await served.until_listed(GPU, ["gpu-0", "gpu-1"])
 
 
 async def test_its_exit_keeps_the_socket_of_a_newer_process(manager: Manager, plugin_dir: Path, tmp_path: Path) -> None:

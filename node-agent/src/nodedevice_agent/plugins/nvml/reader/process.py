@@ -44,13 +44,9 @@ class ReaderProcess:
         environment = dict(os.environ)
         if library_dir:
             # the loader reads it only when the process starts
-            others = environment.get("LD_LIBRARY_PATH", "")
-            environment["LD_LIBRARY_PATH"] = f"{library_dir}:{others}" if others else library_dir
+            environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [library_dir, environment.get("LD_LIBRARY_PATH")]))
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            _MODULE,
-            msgspec.json.encode(options).decode(),
+            *(sys.executable, "-m", _MODULE, msgspec.json.encode(options).decode()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -108,31 +108,30 @@ class ConditionsReconciler:
         """Write the conditions that are not stored yet; return the failures, one for each NodeDevice."""
         failures: list[ApiError] = []
         for record in self._cache.node_devices.of_node(node):
-            if not self._is_due(record, memory, capacity):
+            is_due, status = self._due(record, memory, capacity)
+            if not is_due:
                 continue
             try:
-                await self._write(record, self._status(record, capacity), capacity.rejection)
+                await self._write(record, status, capacity.rejection)
             except ApiError as error:
                 failures.append(error)
                 if concerns_all_requests(error):
                     break
         return failures
 
-    def _is_due(self, record: NodeDeviceRecord, memory: ConditionsMemory, capacity: CapacityOutcome) -> bool:
+    def _due(
+        self, record: NodeDeviceRecord, memory: ConditionsMemory, capacity: CapacityOutcome
+    ) -> tuple[bool, ResourceStatus | None]:
+        """Whether its conditions can be decided now, and by which status; by None those about its capacity stay."""
         if not is_real(record):
-            return True
+            return True, _WRONG_NAME
         if not self._has_node(record):
-            return self._is_grace_over(memory)
-        if not record.has_status and not record.edited_by and not conditions.can_stay(record):
-            return False  # its agent has just created it, and writes its status next
-        if record.resource not in capacity.statuses:
-            return False
-        return capacity.statuses[record.resource] is not None or conditions.can_stay(record)
-
-    def _status(self, record: NodeDeviceRecord, capacity: CapacityOutcome) -> ResourceStatus | None:
-        if not is_real(record):
-            return _WRONG_NAME
-        return capacity.statuses[record.resource] if self._has_node(record) else _NODE_MISSING
+            return self._is_grace_over(memory), _NODE_MISSING
+        can_stay = conditions.can_stay(record)
+        if record.resource not in capacity.statuses or not (record.has_status or record.edited_by or can_stay):
+            return False, None  # not decided yet; or its agent has just created it, and writes its status next
+        status = capacity.statuses[record.resource]
+        return status is not None or can_stay, status
 
     def _has_node(self, record: NodeDeviceRecord) -> bool:
         node = self._cache.nodes.get(record.node)

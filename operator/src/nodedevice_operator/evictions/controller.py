@@ -85,7 +85,8 @@ class EvictionController:
         rejection: ApiError | None = None
         fields = {"namespace": pod.namespace, "pod": pod.name}
         try:
-            if await self._is_running_there(pod):
+            found = await self._api.read_pod(pod.namespace, pod.name)
+            if found.uid == pod.uid and found.node == pod.node and not found.is_ending:
                 await self._api.evict_pod(pod.namespace, pod.name, pod.uid)
                 log.warning("pod evicted", extra={**fields, "reason": pod.why})
                 self._post(pod, EventReason.POD_EVICTED, f"evicted from {pod.node}: {pod.why}")
@@ -103,11 +104,6 @@ class EvictionController:
                 self._post(pod, EventReason.EVICTION_REFUSED, message)
         retry_after = rejection.retry_after_seconds if rejection else None
         self._pending.tried(pod.uid, self._clock(), is_rejected=rejection is not None, retry_after_seconds=retry_after)
-
-    async def _is_running_there(self, pod: EvictionCandidate) -> bool:
-        """Raises NotFound."""
-        found = await self._api.read_pod(pod.namespace, pod.name)
-        return found.uid == pod.uid and found.node == pod.node and not found.is_ending
 
     def _post(self, pod: EvictionCandidate, reason: str, message: str) -> None:
         self._recorder.post(Event(about_pod(pod.namespace, pod.name, pod.uid), WARNING, reason, message))

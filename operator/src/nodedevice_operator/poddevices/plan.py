@@ -100,7 +100,8 @@ def _desired(
     ids: dict[str, set[str]] = defaultdict(set)
     omitted: dict[str, int] = defaultdict(int)
     for record, allocation in held:
-        containers[allocation.container].append(_held(record, allocation))
+        devices = tuple(_device(record, device_id) for device_id in sorted(set(allocation.device_ids)))
+        containers[allocation.container].append(HeldResource(record.resource, devices))
         # an init container's devices are reused by the other containers: each counts once
         ids[record.resource].update(allocation.device_ids)
         omitted[record.resource] += allocation.omitted
@@ -122,10 +123,6 @@ def _desired(
         ),
     )
     return DesiredPodDevice(namespace, name, content, in_words)
-
-
-def _held(record: NodeDeviceRecord, allocation: AllocationRecord) -> HeldResource:
-    return HeldResource(record.resource, tuple(_device(record, i) for i in sorted(set(allocation.device_ids))))
 
 
 def _device(record: NodeDeviceRecord, device_id: str) -> HeldDevice:

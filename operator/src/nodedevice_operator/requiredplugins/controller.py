@@ -22,7 +22,7 @@ from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
 from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
 from nodedevice_operator.requiredplugins.pending_pods import advertised
-from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec, Step
+from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES, Spec
 from nodedevice_operator.requiredplugins.watch import PERMISSIONS, REMEDY, PolicyState, PolicyWatch, RequiredPluginsApi
 from nodedevice_operator.workqueue import WorkQueue
 
@@ -116,7 +116,7 @@ class RequiredPluginsController:
             return _SOON_SECONDS  # nothing can be concluded before everything was read once
         self._desired = policy.names_of(record for record in self._cache.node_devices.values() if is_real(record))
         try:
-            await self._apply_steps()
+            await self._write()
         except NotLeading:
             return _POLL_SECONDS
         except ApiError as error:
@@ -134,12 +134,15 @@ class RequiredPluginsController:
         self._enqueue_pending()
         return pause
 
-    async def _apply_steps(self) -> None:
-        steps = self._plan() if self._fence.is_open else ()
-        guarded = policy.guarded_by(self._watch.stored)
-        for step in steps:
+    async def _write(self) -> None:
+        steps = self._plan() if self._fence.is_open else {}
+        guarded = policy.guarded_by(self._watch.specs)
+        for kind, spec in steps.items():
             self._annotator.added(frozenset(self._desired) - guarded)
-            await self._apply(step)
+            if spec is None:
+                await self._delete(kind)
+            else:
+                await self._apply(kind, spec)
 
     async def _annotate(self) -> float:
         """Annotate pods that wait for a name that is in force now; return in how many seconds to retry. Raises NotLeading."""
@@ -150,22 +153,22 @@ class RequiredPluginsController:
         retry_in = await self._annotator.annotate(in_force, advertised(records))
         return _POLL_SECONDS if retry_in is None else retry_in
 
-    async def _apply(self, step: Step) -> None:
-        if step.spec is None:
-            try:
-                await self._api.delete(step.kind)
-            except NotFound:
-                log.debug("policy is deleted already", extra={"kind": step.kind})
-            self._watch.put(step.kind, None)
-            log.info("policy deleted", extra={"kind": step.kind})
-            return
-        spec = await self._api.apply(step.kind, step.spec)
-        if spec != step.spec:
+    async def _delete(self, kind: str) -> None:
+        try:
+            await self._api.delete(kind)
+        except NotFound:
+            log.debug("policy is deleted already", extra={"kind": kind})
+        self._watch.specs[kind] = None
+        log.info("policy deleted", extra={"kind": kind})
+
+    async def _apply(self, kind: str, wanted: Spec) -> None:
+        spec = await self._api.apply(kind, wanted)
+        if spec != wanted:
             # server-side apply keeps what others have put into its lists
-            spec = await self._api.replace(step.kind, step.spec)
-        self._accepted[step.kind] = (step.spec, spec)
-        self._watch.put(step.kind, spec)
-        log.info("policy written", extra={"kind": step.kind, "resource_names": len(self._desired)})
+            spec = await self._api.replace(kind, wanted)
+        self._accepted[kind] = (wanted, spec)
+        self._watch.specs[kind] = spec
+        log.info("policy written", extra={"kind": kind, "resource_names": len(self._desired)})
 
     def _on_policy_change(self) -> None:
         self._update_since()
@@ -183,11 +186,11 @@ class RequiredPluginsController:
         since = self._since.get(name)
         return since is not None and self._clock() - since >= policy.SETTLE_SECONDS
 
-    def _plan(self) -> tuple[Step, ...]:
+    def _plan(self) -> dict[str, Spec | None]:
         """The writes that are due. A spec accepted for other names says nothing about the spec for these."""
         wanted = {POLICIES: policy.policy_spec(self._desired), BINDINGS: policy.binding_spec()}
         accepted = {kind: made for kind, (sent, made) in self._accepted.items() if sent == wanted[kind]}
-        return policy.plan(self._desired, self._watch.stored, accepted)
+        return policy.plan(self._desired, self._watch.specs, accepted)
 
     def _delay(self, error: ApiError) -> float:
         # rejected credentials are logged by ApiHealth

@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from nodedevice_api.names import RUNTIME_NRI
@@ -47,22 +46,8 @@ _OURS_IN_BLOCK: Final = rf"(^|\n)- +{_OURS} *(\n|$)"
 _LITERALS: Final = re.compile(r"r in \[([^\]]*)\]")
 
 Spec = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The two objects as they are stored: their specs, None for one that is not there."""
-
-    policy: Spec | None = None
-    binding: Spec | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One write: bring the object of that kind (its plural) to `spec`, or delete it where that is None."""
-
-    kind: str
-    spec: Spec | None
+# the two objects by kind (their plural), as they are stored: their specs, None for one that does not exist
+Stored = Mapping[str, Spec | None]
 
 
 def names_of(records: Iterable[NodeDeviceRecord]) -> tuple[str, ...]:
@@ -70,28 +55,30 @@ def names_of(records: Iterable[NodeDeviceRecord]) -> tuple[str, ...]:
     return tuple(sorted({record.resource for record in records if record.runtime == RUNTIME_NRI}))
 
 
-def plan(names: tuple[str, ...], stored: Stored, accepted: Mapping[str, Spec]) -> tuple[Step, ...]:
-    """The writes after which the policy holds exactly these names; none where it does.
+def plan(names: tuple[str, ...], stored: Stored, accepted: Mapping[str, Spec]) -> dict[str, Spec | None]:
+    """The writes after which the policy holds exactly these names, in order: the wanted spec by kind, None to delete the object.
 
     accepted: by kind, what the API server made of the wanted spec, where it was sent before: a default that is unknown here
     must not be undone. The binding comes last and goes first: without its policy it does nothing.
     """
     if not names:
-        gone = ((BINDINGS, stored.binding), (POLICIES, stored.policy))
-        return tuple(Step(kind, None) for kind, there in gone if there is not None)
-    wanted = ((POLICIES, stored.policy, policy_spec(names)), (BINDINGS, stored.binding, binding_spec()))
-    return tuple(
-        Step(kind, spec) for kind, there, spec in wanted if there is None or there not in (spec, accepted.get(kind))
-    )
+        return {kind: None for kind in (BINDINGS, POLICIES) if stored.get(kind) is not None}
+    wanted = {POLICIES: policy_spec(names), BINDINGS: binding_spec()}
+    return {
+        kind: spec
+        for kind, spec in wanted.items()
+        if stored.get(kind) is None or stored[kind] not in (spec, accepted.get(kind))
+    }
 
 
 def guarded_by(stored: Stored) -> frozenset[str]:
     """Resource names that these objects guard, where they are exactly what we would write; none otherwise."""
-    if stored.policy is None or stored.binding != binding_spec():
+    policy = stored.get(POLICIES)
+    if policy is None or stored.get(BINDINGS) != binding_spec():
         return frozenset()
-    found = _LITERALS.search(str(stored.policy.get("matchConditions")))
+    found = _LITERALS.search(str(policy.get("matchConditions")))
     names = tuple(re.findall(r'"([^"]+)"', found[1])) if found else ()
-    return frozenset(names) if names and stored.policy == policy_spec(names) else frozenset()
+    return frozenset(names) if names and policy == policy_spec(names) else frozenset()
 
 
 def is_annotated(annotations: Mapping[str, str], longest: float = math.inf) -> bool:

@@ -20,7 +20,7 @@ from nodedevice_operator.errors import ApiError, NotFound, Unauthorized, Unavail
 from nodedevice_operator.kube.client import APPLY, Requests
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListSchema, RawWatchEvent, ResourceList, Schema
-from nodedevice_operator.requiredplugins.policy import API_VERSION, BINDINGS, NAME, POLICIES, Spec, Stored, body
+from nodedevice_operator.requiredplugins.policy import API_VERSION, BINDINGS, NAME, POLICIES, Spec, body
 
 log = logging.getLogger(__name__)
 
@@ -124,22 +124,14 @@ class PolicyWatch:
         self._changed = changed
         self._upgraded = upgraded
         self.state = PolicyState.UNKNOWN if is_on else PolicyState.OFF
-        self._specs: dict[str, Spec | None] = {}
+        # as last read or written; one that was never read is not in it
+        self.specs: dict[str, Spec | None] = {}
         self._failing: set[str] = set()
 
     @property
     def is_complete(self) -> bool:
         """Whether both objects were read."""
-        return self._specs.keys() == {POLICIES, BINDINGS}
-
-    @property
-    def stored(self) -> Stored:
-        """The two objects as last read or written; one that was never read counts as missing."""
-        return Stored(self._specs.get(POLICIES), self._specs.get(BINDINGS))
-
-    def put(self, kind: str, spec: Spec | None) -> None:
-        """Store the spec of that object (its plural), which was just written; None: deleted."""
-        self._specs[kind] = spec
+        return self.specs.keys() == {POLICIES, BINDINGS}
 
     async def watch(self, kind: str) -> None:
         """Keep the stored state of that object (its plural) current, for ever."""
@@ -164,14 +156,14 @@ class PolicyWatch:
         try:
             spec, version = await self._api.read(kind)
         except ApiError as error:
-            self._read_failed(kind, error, was_read=kind in self._specs)
+            self._read_failed(kind, error, was_read=kind in self.specs)
             raise
         self._read_worked(kind)
         self._take(kind, spec)
         return version
 
     def _take(self, kind: str, spec: Spec | None) -> None:
-        self.put(kind, spec)
+        self.specs[kind] = spec
         self._changed()
 
     async def _is_served(self) -> bool:

@@ -10,7 +10,6 @@ from nodedevice_operator.requiredplugins.policy import (
     BINDINGS,
     POLICIES,
     Spec,
-    Step,
     Stored,
     binding_spec,
     guarded_by,
@@ -27,29 +26,31 @@ POLICY, BINDING = policy_spec((GPU,)), binding_spec()
 WITH_DEFAULT = {**POLICY, "aDefaultOfTomorrow": 1}
 
 
+def both(policy: Spec | None = None, binding: Spec | None = None) -> Stored:
+    return {POLICIES: policy, BINDINGS: binding}
+
+
 @pytest.mark.parametrize(
     ("names", "stored", "accepted", "kinds"),
     [
-        pytest.param((GPU,), Stored(), {}, [POLICIES, BINDINGS], id="nothing is there"),
-        pytest.param((GPU,), Stored(POLICY), {}, [BINDINGS], id="no binding"),
-        pytest.param((GPU,), Stored(None, BINDING), {}, [POLICIES], id="no policy"),
-        pytest.param((GPU,), Stored(POLICY, BINDING), {}, [], id="as it should be"),
-        pytest.param((GPU, NIC), Stored(POLICY, BINDING), {}, [POLICIES], id="a name more"),
-        pytest.param((GPU,), Stored(WITH_DEFAULT, BINDING), {}, [POLICIES], id="somebody's change"),
-        pytest.param(
-            (GPU,), Stored(WITH_DEFAULT, BINDING), {POLICIES: WITH_DEFAULT}, [], id="the server's own default"
-        ),
-        pytest.param((GPU,), Stored(), {POLICIES: WITH_DEFAULT}, [POLICIES, BINDINGS], id="deleted since"),
-        pytest.param((), Stored(), {}, [], id="nothing needed, nothing there"),
-        pytest.param((), Stored(POLICY, BINDING), {}, [BINDINGS, POLICIES], id="needed no more"),
-        pytest.param((), Stored(POLICY), {}, [POLICIES], id="half of it is left"),
+        pytest.param((GPU,), both(), {}, [POLICIES, BINDINGS], id="nothing is there"),
+        pytest.param((GPU,), both(POLICY), {}, [BINDINGS], id="no binding"),
+        pytest.param((GPU,), both(None, BINDING), {}, [POLICIES], id="no policy"),
+        pytest.param((GPU,), both(POLICY, BINDING), {}, [], id="as it should be"),
+        pytest.param((GPU, NIC), both(POLICY, BINDING), {}, [POLICIES], id="a name more"),
+        pytest.param((GPU,), both(WITH_DEFAULT, BINDING), {}, [POLICIES], id="somebody's change"),
+        pytest.param((GPU,), both(WITH_DEFAULT, BINDING), {POLICIES: WITH_DEFAULT}, [], id="the server's own default"),
+        pytest.param((GPU,), both(), {POLICIES: WITH_DEFAULT}, [POLICIES, BINDINGS], id="deleted since"),
+        pytest.param((), both(), {}, [], id="nothing needed, nothing there"),
+        pytest.param((), both(POLICY, BINDING), {}, [BINDINGS, POLICIES], id="needed no more"),
+        pytest.param((), both(POLICY), {}, [POLICIES], id="half of it is left"),
     ],
 )
 def test_plan(names: tuple[str, ...], stored: Stored, accepted: dict[str, Spec], kinds: list[str]) -> None:
     steps = plan(names, stored, accepted)
-    assert [step.kind for step in steps] == kinds
+    assert list(steps) == kinds
     wanted: dict[str, Any] = {POLICIES: policy_spec(names), BINDINGS: BINDING} if names else {}
-    assert steps == tuple(Step(kind, wanted.get(kind)) for kind in kinds)
+    assert steps == {kind: wanted.get(kind) for kind in kinds}
 
 
 def test_names_are_those_of_agents_that_work_by_nri() -> None:
@@ -66,18 +67,18 @@ def test_names_are_those_of_agents_that_work_by_nri() -> None:
 @pytest.mark.parametrize(
     ("stored", "guarded"),
     [
-        pytest.param(Stored(policy_spec((GPU, NIC)), BINDING), {GPU, NIC}, id="as it should be"),
-        pytest.param(Stored(), set(), id="nothing is there"),
-        pytest.param(Stored(POLICY), set(), id="no binding"),
-        pytest.param(Stored(None, BINDING), set(), id="no policy"),
-        pytest.param(Stored(POLICY, {**BINDING, "matchResources": {}}), set(), id="bound to a part"),
-        pytest.param(Stored({**POLICY, "failurePolicy": "Ignore"}, BINDING), set(), id="changed"),
+        pytest.param(both(policy_spec((GPU, NIC)), BINDING), {GPU, NIC}, id="as it should be"),
+        pytest.param(both(), set(), id="nothing is there"),
+        pytest.param(both(POLICY), set(), id="no binding"),
+        pytest.param(both(None, BINDING), set(), id="no policy"),
+        pytest.param(both(POLICY, {**BINDING, "matchResources": {}}), set(), id="bound to a part"),
+        pytest.param(both({**POLICY, "failurePolicy": "Ignore"}, BINDING), set(), id="changed"),
         pytest.param(
-            Stored({**POLICY, "matchConditions": [{"name": "a", "expression": 'r in ["x" oh]'}]}, BINDING),
+            both({**POLICY, "matchConditions": [{"name": "a", "expression": 'r in ["x" oh]'}]}, BINDING),
             set(),
             id="another's condition",
         ),
-        pytest.param(Stored({"matchConditions": 7}, BINDING), set(), id="no conditions at all"),
+        pytest.param(both({"matchConditions": 7}, BINDING), set(), id="no conditions at all"),
     ],
 )
 def test_guarded_names_are_those_of_a_policy_that_is_whole(stored: Stored, guarded: set[str]) -> None:

@@ -58,72 +58,52 @@ class Operator:
         """Starts nothing. Raises CredentialsError when there is nothing to log in with."""
         self._settings = settings
         login = credentials.load(settings.kubeconfig)
-        self._metrics = Metrics()
-        self._cache = Cache()
-        self._metrics.watch(self._cache)
+        self._metrics = metrics = Metrics()
+        self._cache = cache = Cache()
+        metrics.watch(cache)
         self._api_health = ApiHealth(login.server)
-        self._health = Health(self._api_health, self._cache.waits_for)
-        self._fence = WriteFence()
-        self._metrics.leader.set_function(lambda: float(self._fence.is_open))
-        self._client = Client(login, self._api_health, self._metrics.writes, self._fence)
-        self._clients = [self._client]
+        self._health = Health(self._api_health, cache.waits_for)
+        self._fence = fence = WriteFence()
+        metrics.leader.set_function(lambda: float(fence.is_open))
+        self._client = client = Client(login, self._api_health, metrics.writes, fence)
+        self._clients = [client]
         self._election = self._candidacy(login)
-        self._cluster = Cluster(self._client)
-        self._recorder = EventRecorder(EventsApi(self._client), self._metrics, self._fence)
-        self._queue = WorkQueue(self._metrics)
-        self._api_health.on_recovery = self._queue.retry_now
+        self._recorder = recorder = EventRecorder(EventsApi(client), metrics, fence)
+        self._queue = queue = WorkQueue(metrics)
+        self._api_health.on_recovery = queue.retry_now
         self._agents = AgentMonitor(
-            AgentsApi(self._client, settings.leases_namespace),
-            self._cache,
-            self._queue,
-            self._metrics,
-            self._recorder,
+            AgentsApi(client, settings.leases_namespace),
+            cache,
+            queue,
+            metrics,
+            recorder,
             settings.agent_grace_seconds,
             settings.agent_poll_seconds,
         )
+        annotator = PodAnnotator(UnboundPodsApi(client), is_on=settings.mark_waiting_pods)
         self._required_plugins = RequiredPluginsController(
-            RequiredPluginsApi(self._client),
-            PodAnnotator(UnboundPodsApi(self._client), is_on=settings.mark_waiting_pods),
-            self._cache,
-            self._queue,
-            self._metrics,
-            self._fence,
-            is_on=settings.required_plugins,
+            RequiredPluginsApi(client), annotator, cache, queue, metrics, fence, is_on=settings.required_plugins
         )
-        self._capacity = CapacityReconciler(
-            self._cache, CapacityApi(self._client), self._recorder, self._metrics, self._required_plugins
-        )
-        conditions = ConditionsReconciler(
-            self._cache, ConditionsApi(self._client), self._agents, self._required_plugins, self._recorder
-        )
-        self._nodes = NodeReconciler(
-            self._cache,
-            self._agents,
-            self._capacity,
-            PodDeviceReconciler(self._cache, PodDevicesApi(self._client), self._recorder),
-            conditions,
-            self._queue,
-            self._fence,
-        )
+        self._capacity = CapacityReconciler(cache, CapacityApi(client), recorder, metrics, self._required_plugins)
+        pod_devices = PodDeviceReconciler(cache, PodDevicesApi(client), recorder)
+        conditions = ConditionsReconciler(cache, ConditionsApi(client), self._agents, self._required_plugins, recorder)
+        self._nodes = NodeReconciler(cache, self._agents, self._capacity, pod_devices, conditions, queue, fence)
         self._evictions = EvictionController(
-            self._cache,
-            EvictionsApi(self._client),
-            self._recorder,
+            cache,
+            EvictionsApi(client),
+            recorder,
             settings.held_device_policy,
-            self._fence,
+            fence,
             delay_seconds=settings.eviction_delay_seconds,
             per_minute=settings.evictions_per_minute,
         )
         self._node_labels = NodeLabelController(
-            self._cache,
-            NodeLabelsApi(self._client),
-            self._fence,
-            taint=settings.node_taint,
-            labels=settings.node_labels,
+            cache, NodeLabelsApi(client), fence, taint=settings.node_taint, labels=settings.node_labels
         )
-        self._informers = {kind.name: Informer(kind, self._cache, self._cluster, self._client) for kind in KINDS}
+        cluster = Cluster(client)
+        self._informers = {kind.name: Informer(kind, cache, cluster, client) for kind in KINDS}
+        self._watchdog = Watchdog(cache, cluster, self._api_health, settings.watchdog_seconds)
         self._subscribe()
-        self._watchdog = Watchdog(self._cache, self._cluster, self._api_health, settings.watchdog_seconds)
         self._running: list[asyncio.Task[None]] = []
         self._failed: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
@@ -238,7 +218,7 @@ class Operator:
 
     def _subscribe(self) -> None:
         """Each change that a watch or a list brings enqueues its node; features get each watched NodeDevice."""
-        self._cache.on_list(self._queue.enqueue)
+        self._cache.on_list = self._queue.enqueue
         self._cache.nodes.on_update(self._queue.on_update)
         self._cache.pod_devices.on_update(self._queue.on_update)
         for handler in (

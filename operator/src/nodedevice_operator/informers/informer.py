@@ -77,7 +77,8 @@ class Informer:
                 gc.collect()
                 gc.freeze()
             # until every list was complete no node was reconciled, so all are to be
-            self._cache.notify_listed(changed if was_complete else self._cache.names_of_nodes())
+            for node in changed if was_complete else self._cache.names_of_nodes():
+                self._cache.on_list(node)
         return listed.version
 
     def _log_failed_list(self, state: RetryCallState) -> None:

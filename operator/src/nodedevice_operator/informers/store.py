@@ -49,7 +49,8 @@ class Store(Generic[K, R]):
 
     def __init__(self) -> None:
         self.is_complete = False
-        self._by_key: dict[K, R] = {}
+        # for reading only
+        self.by_key: dict[K, R] = {}
         # a node has few of each kind, and a tuple of keys is a fifth of a dictionary
         self._by_node: dict[str, tuple[K, ...]] = {}
         self._gone: dict[str, None] = {}
@@ -62,7 +63,7 @@ class Store(Generic[K, R]):
 
     def update(self, record: R) -> None:
         """Store a watched object, and call the handlers if that changed what is known."""
-        before = self._by_key.get(record.key)
+        before = self.by_key.get(record.key)
         if self.put(record):
             self._notify(record.node, before, record)
             if before is not None and before.node != record.node:
@@ -70,7 +71,7 @@ class Store(Generic[K, R]):
 
     def delete(self, key: K, uid: str, node: str) -> None:
         """Remove an object that a watch says is deleted, and call the handlers if it was known."""
-        before = self._by_key.get(key)
+        before = self.by_key.get(key)
         if self.remove(key, uid):
             self._notify(node, before, None)
 
@@ -79,19 +80,15 @@ class Store(Generic[K, R]):
             handler(node, before, now)
 
     def get(self, key: K) -> R | None:
-        return self._by_key.get(key)
-
-    def by_key(self) -> dict[K, R]:
-        """All records; for reading only."""
-        return self._by_key
+        return self.by_key.get(key)
 
     def values(self) -> list[R]:
         """All records as of now."""
-        return list(self._by_key.values())
+        return list(self.by_key.values())
 
     def of_node(self, node: str) -> list[R]:
         """Records about that node."""
-        return [self._by_key[key] for key in self._by_node.get(node, ())]
+        return [self.by_key[key] for key in self._by_node.get(node, ())]
 
     def is_about(self, node: str) -> bool:
         """Whether any record is about that node."""
@@ -104,12 +101,12 @@ class Store(Generic[K, R]):
     def put(self, record: R) -> bool:
         """Store a record unless a newer one is held; whether that changed what is known."""
         key: K = record.key
-        held = self._by_key.get(key)
+        held = self.by_key.get(key)
         if record.uid in self._gone or (held is not None and record.resource_version <= held.resource_version):
             return False
         if held is not None and held.node != record.node:
             self._unlink(key, held)
-        self._by_key[key] = record
+        self.by_key[key] = record
         if held is None or held.node != record.node:
             self._by_node[record.node] = (*self._by_node.get(record.node, ()), key)
         was_invalid = self.is_invalid(key)
@@ -137,10 +134,10 @@ class Store(Generic[K, R]):
             del self._gone[next(iter(self._gone))]
         was_invalid = self.is_invalid(key)
         self._invalid.discard(key)
-        held = self._by_key.get(key)
+        held = self.by_key.get(key)
         if held is None or held.uid != uid:
             return was_invalid
-        del self._by_key[key]
+        del self.by_key[key]
         self._unlink(key, held)
         return True
 
@@ -161,7 +158,7 @@ class Store(Generic[K, R]):
             keys.add(record.key)
             if self.put(record):
                 changed.add(record.node)
-        for key, held in list(self._by_key.items()):
+        for key, held in list(self.by_key.items()):
             if is_all_named and key not in keys and held.resource_version < resource_version:
                 self.remove(key, held.uid)
                 changed.add(held.node)
@@ -188,19 +185,10 @@ class Cache:
             names.NODE_DEVICES: self.node_devices,
             names.POD_DEVICES: self.pod_devices,
         }
-        self._list_handlers: list[Callable[[str], None]] = []
+        # called with the name of each node about which a list changes something, once every list is complete
+        self.on_list: Callable[[str], None] = lambda _: None
         # set once every list is complete for the first time
         self.synced = asyncio.Event()
-
-    def on_list(self, handler: Callable[[str], None]) -> None:
-        """Call `handler` with the name of each node about which a list changes something, once every list is complete."""
-        self._list_handlers.append(handler)
-
-    def notify_listed(self, nodes: Iterable[str]) -> None:
-        """Call the handlers for nodes about which a list has changed something."""
-        for node in nodes:
-            for handler in self._list_handlers:
-                handler(node)
 
     def waits_for(self) -> tuple[str, ...]:
         """Which lists are not complete yet, in words."""

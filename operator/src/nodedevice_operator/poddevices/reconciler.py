@@ -99,7 +99,7 @@ class PodDeviceReconciler:
         wanted = pod_devices.desired_pod_devices(node, usable)
         self._prepare(wanted, memory)
         store = self._cache.pod_devices
-        plan = pod_devices.plan(wanted, store.by_key(), store.of_node(node), may_delete=may_delete)
+        plan = pod_devices.plan(wanted, store.by_key, store.of_node(node), may_delete=may_delete)
         steps = [
             *(self._delete(record) for record in plan.delete),
             *(self._update(each, stored, memory) for each, stored in plan.update),

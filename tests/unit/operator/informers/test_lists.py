@@ -66,7 +66,7 @@ class Lists:
 
 @pytest.fixture
 async def lists(cache: Cache, cluster: ClusterModel, touched: Touched) -> Lists:
-    cache.on_list(touched)
+    cache.on_list = touched
     return Lists(cache, cluster)
 
 

@@ -28,8 +28,7 @@ from nodedevice_operator.errors import ApiError, Unavailable
 from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, EventReason, about_node
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import PAGE, Client, Requests, path_segment
-from nodedevice_operator.kube.decode import decode
+from nodedevice_operator.kube.client import Client, Requests, path_segment
 from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.meta import ListSchema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
@@ -56,17 +55,9 @@ class AgentsApi(Requests):
 
     async def list_leases(self) -> dict[str, LeaseRecord]:
         """The agents' Leases by node, from the API server's watch cache: seconds old does no harm, and costs it nothing."""
-        found: dict[str, LeaseRecord] = {}
         path = f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(self.leases_namespace)}/leases"
-        query: dict[str, str | int] = {"limit": PAGE, "resourceVersion": "0"}
-        while True:
-            data = await self._client.request("GET", "leases", path, query=query)
-            page = decode("GET", "leases", data, ListSchema[LeaseSchema])
-            for lease in page.items:
-                found[lease.metadata.name] = lease_record(lease)
-            if not page.metadata.continue_:
-                return found
-            query = {"limit": PAGE, "continue": page.metadata.continue_}
+        pages = self._pages("leases", path, ListSchema[LeaseSchema], {"resourceVersion": "0"})
+        return {lease.metadata.name: lease_record(lease) async for page in pages for lease in page}
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.errors import NotFound
-from nodedevice_operator.kube.client import MERGE_PATCH, OWN, PAGE, Client, Requests, path_segment
+from nodedevice_operator.kube.client import MERGE_PATCH, OWN, Client, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListSchema, ObjectMetadata, Schema
 from nodedevice_operator.objects.unwatched import PodSchema
@@ -86,15 +86,8 @@ class LeftoversApi(Requests):
 
     async def node_devices(self) -> list[Leftover]:
         """All NodeDevices. Raises NotFound where there is no such kind."""
-        found: list[Leftover] = []
-        query: dict[str, str | int] = {"limit": PAGE}
-        while True:
-            data = await self._client.request("GET", names.NODE_DEVICES, _NODE_DEVICES, query=query)
-            page = decode("GET", names.NODE_DEVICES, data, ListSchema[Leftover])
-            found += page.items
-            if not page.metadata.continue_:
-                return found
-            query = {"limit": PAGE, "continue": page.metadata.continue_}
+        pages = self._pages(names.NODE_DEVICES, _NODE_DEVICES, ListSchema[Leftover])
+        return [left async for page in pages for left in page]
 
     async def delete_node_device(self, left: Leftover) -> None:
         """Delete the object of that uid, if it still exists."""

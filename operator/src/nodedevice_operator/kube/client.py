@@ -11,7 +11,7 @@ import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -37,11 +37,13 @@ from nodedevice_operator.errors import (
     WatchInterrupted,
 )
 from nodedevice_operator.kube.credentials import Credentials
-from nodedevice_operator.kube.decode import decode_record
+from nodedevice_operator.kube.decode import decode, decode_record
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence, fenced_requests
-from nodedevice_operator.objects.meta import Status
+from nodedevice_operator.objects.meta import ListSchema, Status
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
+
+T = TypeVar("T")
 
 CORE: Final = "/api/v1"
 OWN: Final = f"/apis/{names.API_VERSION}"
@@ -284,7 +286,7 @@ class Client:
 
 
 class Requests:
-    """What the requests of several features share: server-side apply, and reading one pod."""
+    """What the requests of several features share: server-side apply, lists in pages, and reading one pod."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -296,6 +298,20 @@ class Requests:
             raise NotFound("GET", "pods", "no pod can have that name", 404)
         data = await self._client.request("GET", "pods", f"{CORE}/namespaces/{namespace}/pods/{name}")
         return decode_record("GET", "pods", data, PodSchema, pod_record)
+
+    async def _pages(
+        self, what: str, path: str, form: type[ListSchema[T]], query: Mapping[str, str] | None = None
+    ) -> AsyncIterator[list[T]]:
+        """Items of a list, page by page, all as of one moment. query: of the first page."""
+        asked: dict[str, str | int] = {"limit": PAGE, **(query or {})}
+        while True:
+            page = decode("GET", what, await self._client.request("GET", what, path, query=asked), form)
+            yield page.items
+            if not page.metadata.continue_:
+                return
+            # a version beside a continue token is refused
+            asked = {**asked, "continue": page.metadata.continue_}
+            asked.pop("resourceVersion", None)
 
     async def _apply(self, what: str, path: str, body: Any, *, force: bool) -> bytes:
         query = {"fieldManager": names.OPERATOR_FIELD_MANAGER, "force": "true" if force else "false"}

@@ -25,7 +25,7 @@ from nodedevice_operator.errors import (
     NotLeading,
     Unreachable,
 )
-from nodedevice_operator.kube.client import CORE, MERGE_PATCH, PAGE, Requests, path_segment
+from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListSchema
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
@@ -49,14 +49,9 @@ class UnboundPodsApi(Requests):
 
     async def pages(self) -> AsyncIterator[list[PodRecord]]:
         """All of them, page by page."""
-        query: dict[str, str | int] = {"limit": PAGE, "fieldSelector": "spec.nodeName="}
-        while True:
-            data = await self._client.request("GET", "pods", f"{CORE}/pods", query=query)
-            page = decode("GET", "pods", data, ListSchema[PodSchema])
-            yield [pod_record(pod) for pod in page.items]
-            if not page.metadata.continue_:
-                return
-            query = {**query, "continue": page.metadata.continue_}
+        query = {"fieldSelector": "spec.nodeName="}
+        async for page in self._pages("pods", f"{CORE}/pods", ListSchema[PodSchema], query):
+            yield [pod_record(pod) for pod in page]
 
     async def admit_again(self, pod: PodRecord) -> bool:
         """Pass that pod through admission once more; return whether it has the annotation then.

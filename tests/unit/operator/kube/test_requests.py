@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nodedevice_operator.agents.monitor import AgentsApi
 from nodedevice_operator.capacity.reconciler import CapacityApi
 from nodedevice_operator.conditions.reconciler import ConditionsApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
@@ -199,3 +200,13 @@ async def test_what_no_pod_can_be_called_is_not_asked_for(
     with pytest.raises(NotFound):
         await Requests(client).read_pod(namespace, pod)
     assert server.asked == []
+
+
+async def test_leases_are_listed_in_pages_as_of_one_moment(server: Server, client: Client) -> None:
+    def page(name: str, more: str) -> dict[str, Any]:
+        return {"metadata": {"continue": more}, "items": [{"metadata": {"name": name}, "spec": {"renewTime": "r"}}]}
+
+    server.answers = [(200, page("node-a", "next")), (200, page("node-b", ""))]
+    assert set(await AgentsApi(client, "agents").list_leases()) == {"node-a", "node-b"}
+    asked = [path.partition("?")[2] for _, path, _, _ in server.asked]
+    assert asked == ["limit=250&resourceVersion=0", "limit=250&continue=next"]

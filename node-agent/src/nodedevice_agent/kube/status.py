@@ -51,9 +51,11 @@ def node_device_status(
     injectable: status, reason and message of the condition, from the backend; None where nothing is injected.
     """
     devices, omitted = _devices(now, before, wall_time)
-    held = sorted((_allocation(a, before, wall_time) for a in now.held), key=lambda a: (a["podUID"], a["container"]))
+    earlier = _by_container(before.get("allocations", ()))
+    held = sorted((_allocation(a, earlier, wall_time) for a in now.held), key=lambda a: (a["podUID"], a["container"]))
     allocations, omitted_allocations = _truncated(held, MAX_ALLOCATIONS)
-    waiting, _ = _truncated([_waiting(w, before, wall_time) for w in now.pending], MAX_WAITING)
+    earlier = _by_container(before.get("waiting", ()))
+    waiting, _ = _truncated([_waiting(w, earlier, wall_time) for w in now.pending], MAX_WAITING)
     return {
         "total": now.total,
         "healthy": now.healthy,
@@ -107,11 +109,15 @@ def _device(device: DeviceView, earlier: Json, wall_time: str) -> Json:
     return shown
 
 
-def _allocation(held: AllocationView, before: Json, wall_time: str) -> Json:
+def _by_container(entries: Iterable[Json]) -> Mapping[tuple[str, str], Json]:
+    return {(entry["podUID"], entry["container"]): entry for entry in entries}
+
+
+def _allocation(held: AllocationView, before: Mapping[tuple[str, str], Json], wall_time: str) -> Json:
     allocation = held.allocation
     ids = allocation.device_ids
     uid = _shown_uid(allocation.pod_uid, held.pod)
-    earlier = _earlier(before.get("allocations", ()), uid, allocation.container)
+    earlier = before.get((uid, allocation.container), {})
     shown: Json = {
         # the name of a deleted pod is copied from the observed status
         "namespace": held.pod.namespace if held.pod else earlier.get("namespace", ""),
@@ -130,10 +136,10 @@ def _allocation(held: AllocationView, before: Json, wall_time: str) -> Json:
     return shown
 
 
-def _waiting(entry: PendingView, before: Json, wall_time: str) -> Json:
+def _waiting(entry: PendingView, before: Mapping[tuple[str, str], Json], wall_time: str) -> Json:
     waiting, pod = entry.pending, entry.pod
     uid = _shown_uid(waiting.pod_uid, pod)
-    earlier = _earlier(before.get("waiting", ()), uid, waiting.container)
+    earlier = before.get((uid, waiting.container), {})
     shown: Json = {
         "namespace": pod.namespace if pod else "",
         "name": pod.name if pod else "",
@@ -155,10 +161,6 @@ def _shown_uid(pod_uid: str, pod: Pod | None) -> str:
 def _since(earlier: Json, shown: Json, wall_time: str, *keys: str) -> str:
     """The observed time stamp while these values are the same."""
     return earlier.get("since", wall_time) if all(earlier.get(k) == shown.get(k) for k in keys) else wall_time
-
-
-def _earlier(entries: Iterable[Json], pod_uid: str, container: str) -> Json:
-    return next((e for e in entries if e.get("podUID") == pod_uid and e.get("container") == container), {})
 
 
 def _truncated(entries: list[Json], limit: int) -> tuple[list[Json], int]:

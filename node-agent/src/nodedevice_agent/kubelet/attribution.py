@@ -57,35 +57,19 @@ def attribute(
     pods: the API's unfinished pods, by UID. ended: UIDs of pods that have finished or are gone. before: the last attribution; where
     the kubelet contradicts itself, it stays.
     """
-    unknown_pods: dict[str, Pod] = {}
+    named: dict[str, tuple[str, str]] = {}
     if state.entries is None:
-        claimed = _by_name(state.rows or (), pods, resources)
+        claimed = list(_by_name(state.rows or (), pods, resources))
     else:
-        claimed = _by_uid(state.entries, state.rows or (), pods, ended, unknown_pods)
+        named = _names(state.entries, state.rows or ())
+        unfinished = pods.keys() | (named.keys() - set(ended))
+        claimed = [entry for entry in state.entries if entry.pod_uid in unfinished]
     known = [allocation for allocation in claimed if allocation.resource_name in resources and allocation.device_ids]
     attributed = {(a.pod_uid, a.container, a.resource_name) for a in before}
     known.sort(key=lambda a: ((a.pod_uid, a.container, a.resource_name) not in attributed, a.pod_uid, a.container))
     kept, conflicts = each_device_once(known)
-    holding = {allocation.pod_uid for allocation in kept}
-    return Attribution(kept, {uid: pod for uid, pod in unknown_pods.items() if uid in holding}, conflicts)
-
-
-def _by_uid(
-    entries: Collection[Allocation],
-    rows: Iterable[PodResourcesRow],
-    pods: Mapping[str, Pod],
-    ended: Collection[str],
-    unknown_pods: dict[str, Pod],
-) -> Iterator[Allocation]:
-    """Entries of unfinished pods; adds the pods that only the kubelet knows to unknown_pods."""
-    named = _names(entries, rows)
-    for entry in entries:
-        uid = entry.pod_uid
-        if uid not in pods:
-            if uid in ended or uid not in named:
-                continue
-            unknown_pods[uid] = Pod(uid, *named[uid], containers=())
-        yield entry
+    unknown = {a.pod_uid for a in kept} - pods.keys()
+    return Attribution(kept, {uid: Pod(uid, *named[uid], containers=()) for uid in unknown}, conflicts)
 
 
 def _names(entries: Iterable[Allocation], rows: Iterable[PodResourcesRow]) -> dict[str, tuple[str, str]]:

@@ -35,7 +35,7 @@ class Mirror(DeviceManager):
         restored = None if checkpoint is None else replace(checkpoint, pre_starts=())
         super().__init__(now, restored, is_recovering=is_recovering, waits_for_cordons=True, flapping=flapping)
         self.topology = topology or Topology()
-        # whether a pod has finished since the kubelet was read last: its state may be another
+        # whether a pod has finished since the kubelet was read last, or while it was: its state may be another
         self.is_outdated = True
         # allocations left out because the kubelet reports their device for two pods
         self.conflicts: tuple[Allocation, ...] = ()
@@ -44,10 +44,6 @@ class Mirror(DeviceManager):
         self._unknown_pods: dict[str, Pod] = {}
 
     # -- the kubelet ------------------------------------------------------------------------------------------------------
-
-    def read_started(self) -> None:
-        """The kubelet is read now; a pod that finishes before the result makes it outdated again."""
-        self.is_outdated = False
 
     def mirrored(self, state: KubeletState, now: float) -> list[Effect]:
         """The kubelet's state now. Where nothing could be read, the last state stays."""
@@ -122,11 +118,9 @@ class Mirror(DeviceManager):
     def _attribute(self) -> list[Effect]:
         """Update the book from the kubelet's state and the API's pods."""
         if self._state is None:
-            unfinished = tuple(a for a in self.book if a.pod_uid not in self._ended)
-            return self._enter(Attribution(unfinished, {}, ()))
-        return self._enter(attribute(self._state, self.pods, self._ended, self.resources, tuple(self.book)))
-
-    def _enter(self, found: Attribution) -> list[Effect]:
+            found = Attribution(tuple(a for a in self.book if a.pod_uid not in self._ended), {}, ())
+        else:
+            found = attribute(self._state, self.pods, self._ended, self.resources, tuple(self.book))
         self._unknown_pods, self.conflicts = dict(found.unknown_pods), found.conflicts
         desired: dict[str, list[Allocation]] = {}
         for allocation in found.allocations:

@@ -140,7 +140,8 @@ class KubeletStateReader:
                 # only a device list was written
                 return
         self._last_entries = unordered
-        self._mirror.read_started()
+        # a pod that finishes before the result makes it outdated again
+        self._mirror.is_outdated = False
         rows = await self._list_rows()
         if not self.trouble and self._is_listed:
             self._pauses.reset()

@@ -39,7 +39,7 @@ def plugin(found: Mirror, devices: int, name: str = GPU) -> list[Effect]:
 
 
 def message(found: Mirror, *entries: Allocation, rows: tuple[PodResourcesRow, ...] | None = ()) -> list[Effect]:
-    found.read_started()
+    found.is_outdated = False
     return found.mirrored(KubeletState(entries, rows), 0.0)
 
 
@@ -119,7 +119,7 @@ def test_an_end_that_comes_while_the_kubelet_is_asked_makes_its_answer_outdated(
     found = mirror()
     found.pods_synced([pod("one", gpu=1)], 0.0)
     message(found, held_by("one", "d0"))
-    found.read_started()
+    found.is_outdated = False
     found.pod_gone("one", 0.0)
     found.mirrored(KubeletState((held_by("one", "d0"),), ()), 0.0)
     assert found.is_outdated

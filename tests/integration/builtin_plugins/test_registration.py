@@ -13,7 +13,6 @@ import pytest
 from nodedevice_agent.lib import file_watcher
 from nodedevice_agent.lib.deviceplugin_server import registered_socket
 from nodedevice_agent.lib.deviceplugin_server import server as serving
-from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
@@ -125,7 +124,7 @@ async def test_registers_again_without_an_open_stream(manager: Manager, plugin_d
     """The manager gave up on the plugin, but still serves the same socket."""
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings(GPU, 1), tmp_path, watcher)
-        task = asyncio.create_task(serve(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)))
+        task = asyncio.create_task(serve(source, plugin_dir, watcher, rescan_seconds=0.05))
         await manager.until_listed(GPU, ["gpu-0"])
         await manager.hang_up()
         await manager.until(lambda: len(manager.registrations) == 2)
@@ -181,7 +180,7 @@ async def test_polling_finds_everything_without_inotify(
     monkeypatch.setattr(simulated, "_RESCAN_SECONDS", 0.05)
     with FileWatcher() as watcher:
         source = SimulatedSource(SimulatedSettings(GPU, 2), tmp_path, watcher)
-        task = asyncio.create_task(serve(source, plugin_dir, watcher, Pace(rescan_seconds=0.05)))
+        task = asyncio.create_task(serve(source, plugin_dir, watcher, rescan_seconds=0.05))
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
         set_health(tmp_path, GPU, "gpu-1", healthy=False)
         await manager.until_listed(GPU, {"gpu-0": "Healthy", "gpu-1": "Unhealthy"})

@@ -24,7 +24,11 @@ from nodedevice_agent.kubelet.advertised import (
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.kubelet.proxy_service import MAX_LIST_BYTES, ProxyService, list_message
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory, KubeletStateReader
-from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket, RegistrationState
+from nodedevice_agent.lib.deviceplugin_server.registered_socket import (
+    RESCAN_SECONDS,
+    RegisteredSocket,
+    RegistrationState,
+)
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
@@ -133,7 +137,6 @@ class KubeletEndpoint:
         self._backend = backend
         self._resource_name = resource_name
         self._grace: asyncio.TimerHandle | None = None
-        self._pace = Pace()
         self._devices = DeviceList()
         self._advertised: Advertised | None = None
         # False also for a list that is too big
@@ -169,7 +172,7 @@ class KubeletEndpoint:
         return True
 
     async def run(self) -> None:
-        pauses = Backoff(1.0, self._pace.rescan_seconds)
+        pauses = Backoff(1.0, RESCAN_SECONDS)
         while True:
             await self._until(lambda: self._is_advertised)
             try:
@@ -189,7 +192,6 @@ class KubeletEndpoint:
             endpoint_name(self._resource_name),
             backend.directory.device_plugins,
             backend.watcher,
-            self._pace,
             make_service=partial(
                 ProxyService, self._resource_name, self._devices, options, backend.mirror, backend.host
             ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nodedevice_common.pacing import Backoff
 
-from nodedevice_agent.lib.deviceplugin_server.registered_socket import Pace, RegisteredSocket
+from nodedevice_agent.lib.deviceplugin_server.registered_socket import RESCAN_SECONDS, RegisteredSocket
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DevicePluginService, DeviceSource
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
@@ -28,7 +28,9 @@ _MAX_RESTART_SECONDS = 60.0
 _HEALTHY_AFTER_SECONDS = 120.0
 
 
-async def serve(source: DeviceSource, plugin_dir: Path, watcher: FileWatcher, pace: Pace | None = None) -> None:
+async def serve(
+    source: DeviceSource, plugin_dir: Path, watcher: FileWatcher, rescan_seconds: float = RESCAN_SECONDS
+) -> None:
     """Serve one source in one plugin directory until cancelled.
 
     Raises CannotServe, OSError (the devices could not be read) or what the source raises.
@@ -38,8 +40,8 @@ async def serve(source: DeviceSource, plugin_dir: Path, watcher: FileWatcher, pa
         socket_name(source.resource_name),
         plugin_dir,
         watcher,
-        pace or Pace(),
         make_service=partial(DevicePluginService, source),
+        rescan_seconds=rescan_seconds,
     )
     source.refresh()
     async with asyncio.TaskGroup() as group:

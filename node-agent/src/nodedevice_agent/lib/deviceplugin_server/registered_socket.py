@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -38,34 +37,16 @@ CHANNEL_OPTIONS = (
     # Else channels to one path share a connection, and a plugin would stay connected to a manager that was replaced.
     ("grpc.use_local_subchannel_pool", 1),
 )
+# between rescans without an event; also how long to stay registered without an open ListAndWatch
+RESCAN_SECONDS = 30.0
+# the manager dials the plugin back for up to 10 s before it answers
+_REGISTER_SECONDS = 15.0
+_FIRST_RETRY_SECONDS = 0.2
+# a socket that was removed sooner than this after it was served is served again with a backoff, at most this long
+_SETTLED_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.05
 # status of a call to a socket that no process serves, or whose process hangs
-_UNREACHABLE = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
-
-
-class RegistrationFailed(Exception):
-    """The device manager rejected the registration, or is unreachable. code: the gRPC status."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
-        self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Timing of one registered socket, in seconds."""
-
-    # between rescans without an event; also how long to stay registered without an open ListAndWatch
-    rescan_seconds: float = 30.0
-    # the manager dials the plugin back for up to 10 s before it answers
-    register_seconds: float = 15.0
-    first_retry_seconds: float = 0.2
-    # a socket that was removed sooner than this after it was served is served again with a backoff, at most this long
-    settled_seconds: float = 1.0
-
-    def backoff(self) -> Backoff:
-        """Delays between registration attempts, at most rescan_seconds."""
-        return Backoff(min(self.first_retry_seconds, self.rescan_seconds), self.rescan_seconds)
+_UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class RegistrationState(Enum):
@@ -91,14 +72,14 @@ class RegisteredSocket:
         endpoint: str,
         plugin_dir: Path,
         watcher: FileWatcher,
-        pace: Pace,
         make_service: Callable[[], Service],
         report: Callable[[RegistrationState, str], None] | None = None,
+        rescan_seconds: float = RESCAN_SECONDS,
     ) -> None:
         """Raises CannotServe."""
         self._resource_name, self._endpoint, self._dir = resource_name, endpoint, plugin_dir
         self._watcher = watcher
-        self._pace = pace
+        self._rescan_seconds = rescan_seconds
         self._make_service = make_service
         self._report = report
         self._logged = (RegistrationState.REGISTERED, "")
@@ -116,13 +97,13 @@ class RegisteredSocket:
 
     async def _serve(self, subscription: Subscription) -> None:
         # short: a manager that starts just after the plugins removes their sockets and needs them back soon
-        backoff = Backoff(_FIRST_PAUSE_SECONDS, self._pace.settled_seconds)
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _SETTLED_SECONDS)
         loop = asyncio.get_running_loop()
         while True:
             subscription.follow([self._dir])
             if not self._dir.is_dir():
                 self._warn(RegistrationState.NO_DIRECTORY, "")
-                await subscription.wait(self._pace.rescan_seconds)
+                await subscription.wait(self._rescan_seconds)
                 continue
             service = self._make_service()
             began = loop.time()
@@ -130,7 +111,7 @@ class RegisteredSocket:
                 await self._stay_registered(service, own_socket, subscription)
             await self._yield_to_newer(subscription)
             log.info("plugin socket was removed; serving it again", extra={"resource_name": self._resource_name})
-            if loop.time() - began < self._pace.settled_seconds:
+            if loop.time() - began < _SETTLED_SECONDS:
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()
@@ -139,12 +120,13 @@ class RegisteredSocket:
         """Wait while a newer agent serves the path: otherwise the two would replace each other's socket for ever."""
         while is_served(self._dir / self._endpoint):
             self._warn(RegistrationState.TAKEN, "")
-            await subscription.wait(self._pace.rescan_seconds)
+            await subscription.wait(self._rescan_seconds)
 
     async def _stay_registered(self, service: Service, own_socket: SocketIdentity, subscription: Subscription) -> None:
         """Returns once our socket was removed or replaced."""
         loop = asyncio.get_running_loop()
-        backoff, retry_at = self._pace.backoff(), 0.0
+        backoff = Backoff(min(_FIRST_RETRY_SECONDS, self._rescan_seconds), self._rescan_seconds)
+        retry_at = 0.0
         # the manager's socket, and since when, in event loop seconds
         registered: SocketIdentity | None = None
         since = 0.0
@@ -164,29 +146,34 @@ class RegisteredSocket:
                 else:
                     retry_at = loop.time() + backoff.next()
             is_due = manager is not None and registered is None
-            events = await subscription.wait(max(0.0, retry_at - loop.time()) if is_due else self._pace.rescan_seconds)
+            events = await subscription.wait(max(0.0, retry_at - loop.time()) if is_due else self._rescan_seconds)
             if self._dir / MANAGER_SOCKET in events:
                 # even if the identity is equal: inode and time can both repeat
                 registered, retry_at = None, 0.0
 
     def _is_forgotten(self, service: Service, since: float) -> bool:
         """Whether the manager has had no ListAndWatch open for long: a plugin that it gave up on must register again."""
-        return service.streams == 0 and asyncio.get_running_loop().time() - since >= self._pace.rescan_seconds
+        return service.streams == 0 and asyncio.get_running_loop().time() - since >= self._rescan_seconds
 
     async def _try_to_register(self, service: Service) -> bool:
+        request = api_pb2.RegisterRequest(
+            version=API_VERSION, endpoint=self._endpoint, resource_name=self._resource_name, options=service.options
+        )
+        manager = f"unix:{self._dir / MANAGER_SOCKET}"
         try:
-            await register(self._dir, self._endpoint, self._resource_name, service.options, self._pace.register_seconds)
-        except RegistrationFailed as error:
+            async with grpc.aio.insecure_channel(manager, options=CHANNEL_OPTIONS) as channel:
+                stub = cast("RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))
+                await stub.Register(request, timeout=_REGISTER_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            problem = f"{error.code().name}: {error.details() or 'no reason given'}"
             if service.streams > 0:
                 # kubelet 1.37 and newer rejects a socket that it is already connected to
-                log.debug(
-                    "plugin is already registered", extra={"resource_name": self._resource_name, "error": str(error)}
-                )
+                extra = {"resource_name": self._resource_name, "error": problem}
+                log.debug("plugin is already registered", extra=extra)
                 self._notify(RegistrationState.REGISTERED)
                 return True
-            self._warn(
-                RegistrationState.NO_MANAGER if error.code in _UNREACHABLE else RegistrationState.REFUSED, str(error)
-            )
+            is_unreachable = error.code() in _UNREACHABLE
+            self._warn(RegistrationState.NO_MANAGER if is_unreachable else RegistrationState.REFUSED, problem)
             return False
         self._logged = (RegistrationState.REGISTERED, "")
         self._notify(RegistrationState.REGISTERED)
@@ -204,22 +191,3 @@ class RegisteredSocket:
     def _notify(self, state: RegistrationState, detail: str = "") -> None:
         if self._report is not None:
             self._report(state, detail)
-
-
-async def register(
-    plugin_dir: Path,
-    endpoint: str,
-    resource_name: str,
-    options: api_pb2.DevicePluginOptions,
-    timeout_seconds: float,
-) -> None:
-    """Register a plugin that already serves on `endpoint`, a file name in plugin_dir. Raises RegistrationFailed."""
-    request = api_pb2.RegisterRequest(
-        version=API_VERSION, endpoint=endpoint, resource_name=resource_name, options=options
-    )
-    async with grpc.aio.insecure_channel(f"unix:{plugin_dir / MANAGER_SOCKET}", options=CHANNEL_OPTIONS) as channel:
-        stub = cast("RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))
-        try:
-            await stub.Register(request, timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise RegistrationFailed(error.code().name, error.details() or "no reason given") from error

@@ -151,10 +151,15 @@ class DeviceManager:
         return effects + self.allocator.pod_seen(pod, now)
 
     def pod_gone(self, pod_uid: str, now: float) -> list[Effect]:
-        """The API no longer has the pod."""
+        """The API no longer has the pod, or it has ended."""
         pod = self.pods.pop(pod_uid, None)
         effects = self._publish_reserved(pod) if pod is not None else []
-        return effects + self._end(pod_uid, now)
+        effects += self.allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
+        if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
+            for name in self.book.set_releasing(pod_uid, now):
+                self._publish_releasing_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
+            return effects
+        return effects + self._release(pod_uid, now)
 
     def containers_ended(self, pod_uid: str, now: float) -> list[Effect]:
         """The runtime reported that all containers of a pod that has ended or is gone have ended: its devices are free."""
@@ -277,15 +282,6 @@ class DeviceManager:
     def _reconsider(self, resource_names: Iterable[str], now: float) -> list[Effect]:
         """Something about these resources changed, which pods that lack one of them may be waiting for."""
         return self.allocator.reconsider(resource_names, now) if self.allocator.unallocated else []
-
-    def _end(self, pod_uid: str, now: float) -> list[Effect]:
-        """The pod has ended or is gone from the API."""
-        effects = self.allocator.pod_ended(pod_uid, now) + self.pre_starts.forget(pod_uid)
-        if self._waits_for_runtime and (self._may_run(pod_uid) or self.pre_starts.has_orphaned_call(pod_uid)):
-            for name in self.book.set_releasing(pod_uid, now):
-                self._publish_releasing_at.setdefault(name, now + RELEASING_SETTLE_SECONDS)
-            return effects
-        return effects + self._release(pod_uid, now)
 
     def _publish_reserved(self, pod: Pod) -> list[Effect]:
         """Publish resources that this pod lacks and others release: their number of reserved devices depends on the pod."""

@@ -1,6 +1,6 @@
 """Pods as the device manager sees them: each container's device requests, and whether the pod has ended."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -63,7 +63,10 @@ class Pod:
     device_requests: "tuple[DeviceRequest, ...]" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "device_requests", tuple(_device_requests(self.containers)))
+        requests = [
+            DeviceRequest(c.name, c.kind, name, c.limits[name]) for c in self.containers for name in sorted(c.limits)
+        ]
+        object.__setattr__(self, "device_requests", tuple(requests))
 
     @property
     def uid_in_api(self) -> str:
@@ -95,9 +98,3 @@ class DeviceRequest:
     kind: ContainerKind
     resource_name: str
     count: int
-
-
-def _device_requests(containers: Iterable[Container]) -> Iterator[DeviceRequest]:
-    for container in containers:
-        for resource_name in sorted(container.limits):
-            yield DeviceRequest(container.name, container.kind, resource_name, container.limits[resource_name])

@@ -115,11 +115,12 @@ def snapshot(
     total = len(resource.devices) + len(missing)
     unhealthy = _unhealthy(resource, missing)
     named = _named(resource, missing, unhealthy)
+    cordoned = sum(i in resource.devices or i in holders for i in resource.cordoned_ids)
     return Snapshot(
         resource_name=resource_name,
         total=total,
         healthy=resource.healthy_count(),
-        cordoned=_cordoned_count(resource, total),
+        cordoned=total if ALL_DEVICES in resource.cordoned_ids else cordoned,
         allocated=len(holders) - releasing,
         releasing=releasing,
         reserved=_reserved(manager, resource, available) if releasing else 0,
@@ -152,12 +153,6 @@ def _reserved(manager: DeviceManager, resource: Resource, available: int) -> int
     held = Counter(resource.holders.values())
     lacking = sum(max(pod.requested_count(resource.name) - held[pod.uid], 0) for pod in manager.pods.values())
     return min(releasing, max(lacking - available, 0))
-
-
-def _cordoned_count(resource: Resource, total: int) -> int:
-    if ALL_DEVICES in resource.cordoned_ids:
-        return total
-    return sum(i in resource.devices or i in resource.holders for i in resource.cordoned_ids)
 
 
 def _unhealthy(resource: Resource, missing: list[str]) -> list[str]:

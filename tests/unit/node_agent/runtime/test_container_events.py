@@ -372,4 +372,4 @@ class TestDevicesNotInjected:
         scenario = connected().run(pod("p"))
         assert scenario.start(container("p"), "p") == []
         scenario.sync(("p", container("p")))
-        assert list(scenario.manager.containers) == []
+        assert scenario.manager.containers.by_pod == {}

@@ -24,11 +24,6 @@ FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
 
 
-def retry_seconds(attempts: int) -> float:
-    """The delay after the first, second, third failed attempt: 1, 2, 4, ... 60 seconds."""
-    return exponential_seconds(attempts - 1, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-
-
 @dataclass(frozen=True, slots=True)
 class PendingAllocation:
     """Why a container has no devices of a resource yet, and what triggers the next attempt.
@@ -53,7 +48,9 @@ class PendingAllocation:
     def retried_after(self, earlier: "PendingAllocation | None", now: float) -> "PendingAllocation":
         """The same with one more failed attempt than `earlier`, and a backoff that starts now."""
         attempts = (earlier.attempts if earlier else 0) + 1
-        return replace(self, attempts=attempts, retry_at=now + retry_seconds(attempts))
+        # 1, 2, 4, ... 60 seconds
+        pause = exponential_seconds(attempts - 1, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+        return replace(self, attempts=attempts, retry_at=now + pause)
 
 
 @dataclass(slots=True)

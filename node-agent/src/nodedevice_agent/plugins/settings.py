@@ -4,6 +4,7 @@ An error names the key, the value and the remedy. Paths are the host's.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
@@ -234,9 +235,4 @@ def _check_path(key: str, path: str) -> None:
 
 
 def _first_repeated(names: Iterable[str]) -> str:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return ""
+    return next((name for name, count in Counter(names).items() if count > 1), "")

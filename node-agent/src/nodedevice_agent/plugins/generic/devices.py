@@ -162,15 +162,10 @@ def _as_regex(wildcard: str) -> str:
 
 def _members(text: str) -> str:
     """The inside of a regular expression's class: single characters and ranges, all escaped."""
-    members, position = [], 0
-    while position < len(text):
-        first = text[position]
-        if text[position + 1 : position + 2] == "-" and position + 2 < len(text):
-            last = text[position + 2]
-            if first <= last:
-                members.append(f"{re.escape(first)}-{re.escape(last)}")
-            position += 3
-        else:
-            members.append(re.escape(first))
-            position += 1
+    members = []
+    for first, last, single in re.findall(r"(.)-(.)|(.)", text, re.DOTALL):
+        if single:
+            members.append(re.escape(single))
+        elif first <= last:
+            members.append(f"{re.escape(first)}-{re.escape(last)}")
     return "".join(members)

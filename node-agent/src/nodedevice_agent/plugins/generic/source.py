@@ -126,12 +126,10 @@ def _found_file(root: str, path: str, captures: Captures) -> FoundFile | None:
         status = os.stat(root + path)
     except (OSError, ValueError):
         return None
-    if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
-        kind = "char" if stat.S_ISCHR(status.st_mode) else "block"
+    kind = "char" if stat.S_ISCHR(status.st_mode) else "block" if stat.S_ISBLK(status.st_mode) else ""
+    if kind:
         return FoundFile(path, captures, True, _numa_nodes(root, kind, status.st_rdev))
-    if stat.S_ISREG(status.st_mode):
-        return FoundFile(path, captures, False)
-    return None
+    return FoundFile(path, captures, False) if stat.S_ISREG(status.st_mode) else None
 
 
 def _numa_nodes(root: str, kind: str, number: int) -> tuple[int, ...]:

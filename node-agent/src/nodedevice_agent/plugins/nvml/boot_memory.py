@@ -71,6 +71,9 @@ class Memory:
         self._state_dir = state_dir
         self._written: tuple[Remembered, ...] | None = None
         self._logged = ""
+        self.clear_dir = clear_dir(state_dir)
+        # clear requests that could not be removed; logged once each
+        self._refused: set[str] = set()
 
     def read(self) -> tuple[Remembered, ...]:
         """The content of the file, or nothing when it cannot be read; a corrupt file is renamed and kept."""
@@ -101,24 +104,13 @@ class Memory:
             return
         self._written, self._logged = remembered, ""
 
-    def _log(self, event: str, error: str) -> None:
-        if error != self._logged:
-            log.error(event, extra={"error": error})
-        self._logged = error
+    def take_clears(self) -> list[str]:
+        """The UUIDs of GPUs that an administrator marked as healthy, each once.
 
-
-class ClearRequests:
-    """Requests of administrators to mark GPUs as healthy: files named after their UUIDs. folder: see clear_dir."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        # files that could not be removed; logged once each
-        self._refused: set[str] = set()
-
-    def take(self) -> list[str]:
-        """The UUIDs, each once. A file that cannot be removed is ignored: it would clear the GPU again and again."""
+        A file that cannot be removed is ignored: it would clear the GPU again and again.
+        """
         try:
-            left = sorted(path for path in self.folder.iterdir() if not path.name.startswith("."))
+            left = sorted(path for path in self.clear_dir.iterdir() if not path.name.startswith("."))
         except OSError:
             return []
         taken, logged, self._refused = [], self._refused, set()
@@ -132,3 +124,8 @@ class ClearRequests:
                     extra = {"path": str(path), "error": str(error)}
                     log.error("cannot remove the clear request; remove the file by hand", extra=extra)
         return taken
+
+    def _log(self, event: str, error: str) -> None:
+        if error != self._logged:
+            log.error(event, extra={"error": error})
+        self._logged = error

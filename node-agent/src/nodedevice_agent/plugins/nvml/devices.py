@@ -104,10 +104,7 @@ class _Board:
         nodes = sorted({node for device_id in (*must, *free) for node in numa_nodes.get(device_id, ())})
         bits = {node: 1 << index for index, node in enumerate(nodes)}
         self._nodes = [sum(bits[node] for node in set(numa_nodes.get(device_id, ()))) for device_id in free]
-        self._nodes_anyway = 0
-        for device_id in must:
-            for node in numa_nodes.get(device_id, ()):
-                self._nodes_anyway |= bits[node]
+        self._nodes_anyway = sum(bits[node] for node in {node for uuid in must for node in numa_nodes.get(uuid, ())})
 
     def rank(self, chosen: tuple[int, ...]) -> Rank:
         """chosen: positions in the list of free devices, ascending."""

@@ -15,7 +15,7 @@ from nodedevice_common.pacing import Backoff
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.nvml.boot_memory import ClearRequests, Memory, clear_dir
+from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, device_of, preferred
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
@@ -104,7 +104,6 @@ class GpuWatch:
         self._host_root = host_root
         self._memory = Memory(state_dir)
         self._fleet = Fleet(settings.health_rules(), self._memory.read())
-        self._clears = ClearRequests(clear_dir(state_dir))
         self._dev = Path(host_root) / "dev"
         self._watcher = watcher
         self._xid_log = XidLogLimiter()
@@ -285,7 +284,7 @@ class GpuWatch:
         subscription = self._watcher.subscribe()
         try:
             while True:
-                subscription.follow([self._dev, self._clears.folder], contents=True)
+                subscription.follow([self._dev, self._memory.clear_dir], contents=True)
                 self._take_clears()
                 events = await subscription.wait(_IDLE_SECONDS)
                 if any(path.parent == self._dev and path.name.startswith("nvidia") for path in events):
@@ -294,7 +293,7 @@ class GpuWatch:
             subscription.close()
 
     def _take_clears(self) -> None:
-        uuids = self._clears.take()
+        uuids = self._memory.take_clears()
         for uuid in uuids:
             self._log_changes(self._fleet.cleared(uuid))
         if uuids:

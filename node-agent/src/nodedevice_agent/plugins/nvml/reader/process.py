@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 
 import msgspec
 
@@ -138,8 +138,8 @@ class Succession:
 
     async def messages(self) -> AsyncGenerator[Message, None]:
         """Messages of the active reader, until it exits normally. Raises ReaderFailed and OSError."""
-        while self._reader is not None:
-            listening = asyncio.create_task(self._reader.next_message())
+        while (reader := self._reader) is not None:
+            listening = asyncio.create_task(reader.next_message())
             try:
                 ready = await self._listen(listening)
                 if ready is None:
@@ -148,9 +148,15 @@ class Succession:
                         return
                     yield message
                     continue
-                async with aclosing(self._hand_over(listening, *ready)) as handed_over:
-                    async for message in handed_over:
-                        yield message
+                self._reader, found = ready
+                if await self._end_one(reader):
+                    # what the old reader had sent before
+                    with suppress(ReaderFailed):
+                        message = await listening
+                        while message is not None:
+                            yield message
+                            message = await reader.next_message()
+                yield found
             finally:
                 listening.cancel()
 
@@ -181,19 +187,6 @@ class Succession:
             successor, self._successor = self._successor, None
             return successor.result()
         return None
-
-    async def _hand_over(
-        self, listening: "asyncio.Task[Message | None]", successor: ReaderProcess, found: Found
-    ) -> AsyncGenerator[Message, None]:
-        """The remaining messages of the old reader, then the inventory of the new one."""
-        old, self._reader = self._reader, successor
-        if old is not None and await self._end_one(old):
-            with suppress(ReaderFailed):
-                message = await listening
-                while message is not None:
-                    yield message
-                    message = await old.next_message()
-        yield found
 
     async def _succeed(self) -> Successor | None:
         """None when it cannot read the driver. Raises OSError."""

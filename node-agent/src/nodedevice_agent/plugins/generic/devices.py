@@ -156,7 +156,8 @@ def _as_regex(wildcard: str) -> str:
     inverted = wildcard.startswith("[!")
     members = _members(wildcard[2 if inverted else 1 : -1])
     if not members:
-        return "(?!)"  # an empty range such as [z-a] matches nothing, as in a shell
+        # an empty range such as [z-a] matches nothing, and [!z-a] any character, as in a shell
+        return "." if inverted else "(?!)"
     return f"[{'^' if inverted else ''}{members}]"
 
 

@@ -124,6 +124,7 @@ def test_conflicting_environments_are_rejected() -> None:
         ("tty[!0-3]", "tty4", ("4",)),
         ("a[]]b", "a]b", ("]",)),
         ("a[z-a]", "ab", None),
+        ("a[!z-a]", "ab", ("b",)),
         ("a[x", "a[x", ()),
         ("*-*", "a-b", ("a", "b")),
         ("plain.name", "plainxname", None),

@@ -92,30 +92,30 @@ def staying(before: Withdrawal, after: NodeRecord) -> dict[str, str]:
     return {name: ", ".join(sorted(seen.capacity_strangers)) for name, seen in found.items()}
 
 
+@dataclass(eq=False)
 class Cleanup:
     """One run, which prints each thing that was done, in a line.
 
     free: for the requests that open the fence and that delete the workloads. fenced: for all others.
     """
 
-    def __init__(
-        self, free: Client, fenced: Client, fence: WriteFence, scope: CleanupScope, progress: command.Progress
-    ) -> None:
-        self._free = free
-        self._fenced = fenced
-        self._fence = fence
-        self._scope = scope
-        self._progress = progress
-        self._cluster = Cluster(fenced)
-        self._capacity = CapacityApi(fenced)
-        self._node_labels = NodeLabelsApi(fenced)
-        self._leftovers = LeftoversApi(fenced)
-        self._leases = LeaderLeases(free, scope.namespace)
+    free: Client
+    fenced: Client
+    fence: WriteFence
+    scope: CleanupScope
+    progress: command.Progress
+
+    def __post_init__(self) -> None:
+        self._cluster = Cluster(self.fenced)
+        self._capacity = CapacityApi(self.fenced)
+        self._node_labels = NodeLabelsApi(self.fenced)
+        self._leftovers = LeftoversApi(self.fenced)
+        self._leases = LeaderLeases(self.free, self.scope.namespace)
 
     async def run(self) -> None:
         """Raises OperatorError; what was done by then is done."""
         await self._delete_workloads()
-        election = Election(self._leases, self._fence, _TIMING, f"cleanup_{identity()}", lambda *_: None)
+        election = Election(self._leases, self.fence, _TIMING, f"cleanup_{identity()}", lambda *_: None)
         task = asyncio.create_task(election.work())
         try:
             await self._lead()
@@ -123,45 +123,45 @@ class Cleanup:
             await self._policy()
             await self._pod_devices()
             await self._node_devices()
-            if self._scope.delete_crds:
+            if self.scope.delete_crds:
                 await self._crds()
             await self._agent_leases()
         finally:
-            await election.end(lambda: self._fenced.settle(_SETTLE_SECONDS))
+            await election.end(lambda: self.fenced.settle(_SETTLE_SECONDS))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await self._progress.retrying(partial(LeftoversApi(self._free).delete_operator_lease, self._scope.namespace))
+        await self.progress.retrying(partial(LeftoversApi(self.free).delete_operator_lease, self.scope.namespace))
 
     async def _delete_workloads(self) -> None:
-        scope = self._scope
-        workloads = WorkloadsApi(self._free, scope.namespace)
+        scope = self.scope
+        workloads = WorkloadsApi(self.free, scope.namespace)
         for kind, name in ((DEPLOYMENT, scope.deployment), (DAEMON_SET, scope.daemon_set), (POD, CHECK_POD)):
-            self._progress.step = f"deleting {kind} {name}"
-            if await self._progress.retrying(partial(workloads.delete, kind, name)):
+            self.progress.step = f"deleting {kind} {name}"
+            if await self.progress.retrying(partial(workloads.delete, kind, name)):
                 click.echo(f"deleted {kind} {name}")
-        self._progress.step = "waiting until the pods of agents and operators have ended"
+        self.progress.step = "waiting until the pods of agents and operators have ended"
         try:
             async with asyncio.timeout(_PODS_SECONDS):
-                await self._progress.until(partial(_pods_left, workloads))
+                await self.progress.until(partial(_pods_left, workloads))
         except TimeoutError:
-            click.echo(f"going on although pods are {self._progress.trouble}: the Lease keeps operators from writing")
+            click.echo(f"going on although pods are {self.progress.trouble}: the Lease keeps operators from writing")
 
     async def _lead(self) -> None:
-        self._progress.step = "waiting until no operator leads"
+        self.progress.step = "waiting until no operator leads"
         try:
             async with asyncio.timeout(_LEAD_SECONDS):
-                await self._progress.until(self._led_by_another)
+                await self.progress.until(self._led_by_another)
         except TimeoutError as exc:
-            raise StillLed(self._progress.trouble or "that led last", _LEAD_SECONDS) from exc
+            raise StillLed(self.progress.trouble or "that led last", _LEAD_SECONDS) from exc
 
     async def _led_by_another(self) -> str:
-        if self._fence.is_open:
+        if self.fence.is_open:
             return ""
         return (await self._leases.read()).holder or "(no holder yet)"
 
     async def _nodes(self) -> None:
-        self._progress.step = "removing capacity, taint and labels from Nodes"
-        nodes = (await self._progress.retrying(partial(self._cluster.list_all, NODES))).records
+        self.progress.step = "removing capacity, taint and labels from Nodes"
+        nodes = (await self.progress.retrying(partial(self._cluster.list_all, NODES))).records
         wanted = [(node, found) for node in nodes if not (found := withdrawal(node)).is_nothing]
         await self._all(partial(self._node, node, found) for node, found in wanted)
         click.echo(f"Nodes: {len(wanted)} of {len(nodes)} had capacity, taint or labels of ours")
@@ -193,33 +193,33 @@ class Cleanup:
         click.echo(f"Node {wanted.node}: removed {', '.join(gone)}")
 
     async def _policy(self) -> None:
-        self._progress.step = f"deleting the policy {NAME}"
-        policies = RequiredPluginsApi(self._fenced)
+        self.progress.step = f"deleting the policy {NAME}"
+        policies = RequiredPluginsApi(self.fenced)
         for kind in (BINDINGS, POLICIES):
             try:
-                await self._progress.retrying(partial(policies.delete, kind))
+                await self.progress.retrying(partial(policies.delete, kind))
             except NotFound:
                 continue
             click.echo(f"deleted {kind} {NAME}")
 
     async def _pod_devices(self) -> None:
-        self._progress.step = "deleting PodDevices"
+        self.progress.step = "deleting PodDevices"
         try:
-            found = (await self._progress.retrying(partial(self._cluster.list_all, POD_DEVICES))).records
+            found = (await self.progress.retrying(partial(self._cluster.list_all, POD_DEVICES))).records
         except NotFound:
             return
-        api = PodDevicesApi(self._fenced)
+        api = PodDevicesApi(self.fenced)
         await self._all(partial(_unless_gone, partial(api.delete_pod_device, record)) for record in found)
         click.echo(f"deleted {len(found)} PodDevices; pods keep running")
 
     async def _node_devices(self) -> None:
-        self._progress.step = "deleting NodeDevices"
+        self.progress.step = "deleting NodeDevices"
         try:
-            found = await self._progress.retrying(self._leftovers.node_devices)
+            found = await self.progress.retrying(self._leftovers.node_devices)
         except NotFound:
             return
-        kept = [left for left in found if left.spec.cordoned_devices and not self._scope.delete_crds]
-        gone = [left for left in found if self._scope.delete_crds or not left.spec.cordoned_devices]
+        kept = [left for left in found if left.spec.cordoned_devices and not self.scope.delete_crds]
+        gone = [left for left in found if self.scope.delete_crds or not left.spec.cordoned_devices]
         await self._all(partial(self._leftovers.delete_node_device, left) for left in gone)
         await self._all(partial(_unless_gone, partial(self._leftovers.clear_status, left)) for left in kept)
         click.echo(f"deleted {len(gone)} NodeDevices")
@@ -230,35 +230,35 @@ class Cleanup:
 
     async def _agent_leases(self) -> None:
         """With their namespace, if requested. It is gone when this returns: nothing can be created in one that is being deleted."""
-        name = self._scope.leases_namespace
-        if not self._scope.delete_leases_namespace:
-            self._progress.step = "deleting the agents' Leases"
-            await self._progress.retrying(partial(self._leftovers.delete_agent_leases, name))
+        name = self.scope.leases_namespace
+        if not self.scope.delete_leases_namespace:
+            self.progress.step = "deleting the agents' Leases"
+            await self.progress.retrying(partial(self._leftovers.delete_agent_leases, name))
             click.echo(f"deleted the Leases in {name}")
             return
-        self._progress.step = f"deleting namespace {name}"
-        if not await self._progress.retrying(partial(self._leftovers.delete_namespace, name)):
+        self.progress.step = f"deleting namespace {name}"
+        if not await self.progress.retrying(partial(self._leftovers.delete_namespace, name)):
             return
         try:
             async with asyncio.timeout(_NAMESPACE_SECONDS):
-                await self._progress.until(partial(_namespace_left, self._leftovers, name))
+                await self.progress.until(partial(_namespace_left, self._leftovers, name))
             click.echo(f"deleted namespace {name}, with the agents' Leases")
         except TimeoutError:
             click.echo(f"going on although namespace {name} is still being deleted: its conditions name the cause")
 
     async def _crds(self) -> None:
-        crds = CrdApi(self._fenced)
+        crds = CrdApi(self.fenced)
         for name in NAMES:
-            self._progress.step = f"deleting {name}"
-            if await self._progress.retrying(partial(crds.delete, name)):
-                await self._progress.until(partial(_remaining, crds, name))
+            self.progress.step = f"deleting {name}"
+            if await self.progress.retrying(partial(crds.delete, name)):
+                await self.progress.until(partial(_remaining, crds, name))
                 click.echo(f"deleted {name}")
 
     async def _all(self, actions: Iterable[Callable[[], Awaitable[None]]]) -> None:
         """Do these concurrently, as many at a time as the client sends."""
         async with asyncio.TaskGroup() as group:
             for action in actions:
-                group.create_task(self._progress.retrying(action))
+                group.create_task(self.progress.retrying(action))
 
 
 async def _unless_gone(action: Callable[[], Awaitable[None]]) -> None:

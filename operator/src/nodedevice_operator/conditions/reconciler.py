@@ -75,39 +75,31 @@ class ConditionsApi(Requests):
         return decode_record("PATCH", names.NODE_DEVICES, data, NodeDeviceSchema, node_device_record)
 
 
+@dataclass(eq=False)
 class ConditionsReconciler:
     """Conditions of one node's NodeDevices at a time."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        api: ConditionsApi,
-        agents: AgentMonitor,
-        required_plugins: RequiredPluginsController,
-        recorder: EventRecorder,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cache = cache
-        self._api = api
-        self._agents = agents
-        self._required_plugins = required_plugins
-        self._recorder = recorder
-        self._clock = clock
+    cache: Cache
+    api: ConditionsApi
+    agents: AgentMonitor
+    required_plugins: RequiredPluginsController
+    recorder: EventRecorder
+    clock: Callable[[], float] = time.monotonic
 
     def node_missing_wait(self, node: str, memory: ConditionsMemory) -> float | None:
         """Remember since when a NodeDevice is without its Node; return in how many seconds to reconcile again, if so."""
-        records = filter(is_real, self._cache.node_devices.of_node(node))
+        records = filter(is_real, self.cache.node_devices.of_node(node))
         if all(self._has_node(record) for record in records):
             memory.node_missing_since = None
             return None
         if memory.node_missing_since is None:
-            memory.node_missing_since = self._clock()
+            memory.node_missing_since = self.clock()
         return None if self._is_grace_over(memory) else NODE_MISSING_GRACE_SECONDS
 
     async def reconcile(self, node: str, memory: ConditionsMemory, capacity: CapacityOutcome) -> list[ApiError]:
         """Write the conditions that are not stored yet; return the failures, one for each NodeDevice."""
         failures: list[ApiError] = []
-        for record in self._cache.node_devices.of_node(node):
+        for record in self.cache.node_devices.of_node(node):
             is_due, status = self._due(record, memory, capacity)
             if not is_due:
                 continue
@@ -134,35 +126,35 @@ class ConditionsReconciler:
         return status is not None or can_stay, status
 
     def _has_node(self, record: NodeDeviceRecord) -> bool:
-        node = self._cache.nodes.get(record.node)
+        node = self.cache.nodes.get(record.node)
         return node is not None and node.uid == record.owner_uid
 
     def _is_grace_over(self, memory: ConditionsMemory) -> bool:
         since = memory.node_missing_since
-        return since is not None and self._clock() - since >= NODE_MISSING_GRACE_SECONDS
+        return since is not None and self.clock() - since >= NODE_MISSING_GRACE_SECONDS
 
     async def _write(self, record: NodeDeviceRecord, status: ResourceStatus | None, rejection: str) -> None:
         desired = conditions.desired(
             record,
             status,
-            self._agents.state_for(record),
-            lacks_policies=self._required_plugins.lacks_policies,
+            self.agents.state_for(record),
+            lacks_policies=self.required_plugins.lacks_policies,
             rejection=rejection,
         )
         values = conditions.changed(record, desired, now_text())
         if not values:
             return
         try:
-            written = await self._api.apply_conditions(record, values)
+            written = await self.api.apply_conditions(record, values)
         except NotFound:
             return  # deleted; the watch brings that
         for event in conditions.agent_events(record, desired):
-            self._recorder.post(event)
+            self.recorder.post(event)
         self._store(written)
 
     def _store(self, written: NodeDeviceRecord) -> None:
         """Store the answer to a write. It may hold a change by the agent, whose own watch event will be too old by then."""
-        store = self._cache.node_devices
+        store = self.cache.node_devices
         before = store.get(written.key)
         if before is None or _without_ours(before) != _without_ours(written):
             store.update(written)

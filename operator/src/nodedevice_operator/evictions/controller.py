@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading
@@ -41,41 +42,35 @@ class EvictionsApi(Requests):
         await self._client.request("POST", "pods/eviction", path, body=body)
 
 
+@dataclass(eq=False)
 class EvictionController:
     """The task; it does nothing where the policy of every resource is to report."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        api: EvictionsApi,
-        recorder: EventRecorder,
-        policies: Mapping[str, Policy],
-        fence: WriteFence,
-        *,
-        delay_seconds: float,
-        per_minute: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cache = cache
-        self._api = api
-        self._recorder = recorder
-        self._policies = policies
-        self._fence = fence
-        self._clock = clock
-        self._pending = PendingEvictions(delay_seconds, per_minute, clock())
+    cache: Cache
+    api: EvictionsApi
+    recorder: EventRecorder
+    policies: Mapping[str, Policy]
+    fence: WriteFence
+    _: KW_ONLY
+    delay_seconds: float
+    per_minute: float
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._pending = PendingEvictions(self.delay_seconds, self.per_minute, self.clock())
 
     async def work(self) -> None:
         """Reconcile, wait, and so on, for ever."""
         while True:
-            if self._fence.is_open and self._cache.is_complete and "evict" in self._policies.values():
+            if self.fence.is_open and self.cache.is_complete and "evict" in self.policies.values():
                 await self.reconcile()
             await asyncio.sleep(_POLL_SECONDS)
 
     async def reconcile(self) -> None:
         """Check every NodeDevice once, and send the evictions that are due."""
-        found = candidates(filter(is_real, self._cache.node_devices.values()), self._policies)
-        self._pending.update(found, self._clock())
-        for uid in self._pending.due(self._clock()):
+        found = candidates(filter(is_real, self.cache.node_devices.values()), self.policies)
+        self._pending.update(found, self.clock())
+        for uid in self._pending.due(self.clock()):
             try:
                 await self._evict(found[uid])
             except NotLeading:
@@ -85,9 +80,9 @@ class EvictionController:
         rejection: ApiError | None = None
         fields = {"namespace": pod.namespace, "pod": pod.name}
         try:
-            found = await self._api.read_pod(pod.namespace, pod.name)
+            found = await self.api.read_pod(pod.namespace, pod.name)
             if found.uid == pod.uid and found.node == pod.node and not found.is_ending:
-                await self._api.evict_pod(pod.namespace, pod.name, pod.uid)
+                await self.api.evict_pod(pod.namespace, pod.name, pod.uid)
                 log.warning("pod evicted", extra={**fields, "reason": pod.why})
                 self._post(pod, EventReason.POD_EVICTED, f"evicted from {pod.node}: {pod.why}")
         except (NotFound, Conflict):
@@ -103,7 +98,7 @@ class EvictionController:
                 message = f"cannot be evicted yet ({pod.why}); retrying: {error.problem}"
                 self._post(pod, EventReason.EVICTION_REFUSED, message)
         retry_after = rejection.retry_after_seconds if rejection else None
-        self._pending.tried(pod.uid, self._clock(), is_rejected=rejection is not None, retry_after_seconds=retry_after)
+        self._pending.tried(pod.uid, self.clock(), is_rejected=rejection is not None, retry_after_seconds=retry_after)
 
     def _post(self, pod: EvictionCandidate, reason: str, message: str) -> None:
-        self._recorder.post(Event(about_pod(pod.namespace, pod.name, pod.uid), WARNING, reason, message))
+        self.recorder.post(Event(about_pod(pod.namespace, pod.name, pod.uid), WARNING, reason, message))

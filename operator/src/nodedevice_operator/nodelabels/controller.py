@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -68,33 +69,25 @@ class NodeLabelsApi(Requests):
         return decode_record("PATCH", "nodes", data, NodeSchema, node_record)
 
 
+@dataclass(eq=False)
 class NodeLabelController:
     """The task."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        api: NodeLabelsApi,
-        fence: WriteFence,
-        *,
-        taint: bool,
-        labels: bool,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cache = cache
-        self._api = api
-        self._fence = fence
-        self._taint = taint
-        self._labels = labels
-        self._clock = clock
-        # by uid of a Node: the write that a policy denied, and until when it is not tried again
-        self._denied: dict[str, tuple[TaintAndLabels, float]] = {}
+    cache: Cache
+    api: NodeLabelsApi
+    fence: WriteFence
+    _: KW_ONLY
+    taint: bool
+    labels: bool
+    clock: Callable[[], float] = time.monotonic
+    # by uid of a Node: the write that a policy denied, and until when it is not tried again
+    _denied: dict[str, tuple[TaintAndLabels, float]] = field(default_factory=dict, init=False)
 
     async def work(self) -> None:
         """Reconcile every Node, wait, and so on, for ever."""
         while True:
             pause = _POLL_SECONDS
-            if self._fence.is_open and self._cache.is_complete:
+            if self.fence.is_open and self.cache.is_complete:
                 try:
                     await self.reconcile()
                 except Unauthorized:
@@ -109,7 +102,7 @@ class NodeLabelController:
 
     async def reconcile(self) -> None:
         """Every Node once. Raises Forbidden where a role is missing, and NotLeading; other failures are retried the next time."""
-        nodes = self._cache.nodes.values()
+        nodes = self.cache.nodes.values()
         uids = {node.uid for node in nodes}
         self._denied = {uid: denied for uid, denied in self._denied.items() if uid in uids}
         newly_denied: list[tuple[NodeRecord, Denied]] = []
@@ -124,7 +117,7 @@ class NodeLabelController:
             except Denied as error:
                 if node.uid not in self._denied:
                     newly_denied.append((node, error))
-                self._denied[node.uid] = (desired, self._clock() + _FORBIDDEN_SECONDS)
+                self._denied[node.uid] = (desired, self.clock() + _FORBIDDEN_SECONDS)
             except (Forbidden, NotLeading):
                 raise
             except ApiError as error:
@@ -134,21 +127,21 @@ class NodeLabelController:
 
     def _is_to_wait(self, node: NodeRecord, desired: TaintAndLabels) -> bool:
         denied, until = self._denied.get(node.uid, (None, 0.0))
-        return self._cache.nodes.is_invalid(node.name) or (denied == desired and self._clock() < until)
+        return self.cache.nodes.is_invalid(node.name) or (denied == desired and self.clock() < until)
 
     def _desired(self, node: NodeRecord) -> TaintAndLabels:
-        if not (self._taint or self._labels):
+        if not (self.taint or self.labels):
             return UNLABELED
-        of_node = self._cache.node_devices.of_node(node.name)
+        of_node = self.cache.node_devices.of_node(node.name)
         owned = (record for record in of_node if record.owner_uid == node.uid and is_real(record))
-        return desired_labels(owned, taint=self._taint, labels=self._labels)
+        return desired_labels(owned, taint=self.taint, labels=self.labels)
 
     async def _write(self, node: NodeRecord, desired: TaintAndLabels) -> None:
         changes = label_changes(node.taint_and_labels, desired)
         if changes:
-            self._cache.nodes.put(await self._api.label_node(node, changes))
+            self.cache.nodes.put(await self.api.label_node(node, changes))
         if desired.is_tainted != node.taint_and_labels.is_tainted:
-            self._cache.nodes.put(await self._api.taint_node(node.name, node.uid, is_tainted=desired.is_tainted))
+            self.cache.nodes.put(await self.api.taint_node(node.name, node.uid, is_tainted=desired.is_tainted))
         self._denied.pop(node.uid, None)
         fields = {"node": node.name, "tainted": desired.is_tainted, "labels": dict(desired.labels)}
         log.info("taint and labels of Node written", extra=fields)

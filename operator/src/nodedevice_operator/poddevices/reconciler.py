@@ -85,20 +85,20 @@ def _path(namespace: str, name: str) -> str:
     return f"{OWN}/namespaces/{path_segment(namespace)}/{names.POD_DEVICES}/{path_segment(name)}"
 
 
+@dataclass(eq=False)
 class PodDeviceReconciler:
     """PodDevices of one node at a time."""
 
-    def __init__(self, cache: Cache, api: PodDevicesApi, recorder: EventRecorder) -> None:
-        self._cache = cache
-        self._api = api
-        self._recorder = recorder
+    cache: Cache
+    api: PodDevicesApi
+    recorder: EventRecorder
 
     async def reconcile(self, node: str, memory: PodDeviceMemory) -> None:
         """Bring the PodDevices of that node to what its NodeDevices call for. Raises ApiError."""
         usable, may_delete = self._usable(node)
         wanted = pod_devices.desired_pod_devices(node, usable)
         self._prepare(wanted, memory)
-        store = self._cache.pod_devices
+        store = self.cache.pod_devices
         plan = pod_devices.plan(wanted, store.by_key, store.of_node(node), may_delete=may_delete)
         steps = [
             *(self._delete(record) for record in plan.delete),
@@ -117,8 +117,8 @@ class PodDeviceReconciler:
 
     def _usable(self, node: str) -> tuple[list[NodeDeviceRecord], bool]:
         """NodeDevices that are about that node as it is now, and whether all are: only then may PodDevices be deleted."""
-        records = [record for record in self._cache.node_devices.of_node(node) if is_real(record)]
-        current = self._cache.nodes.get(node)
+        records = [record for record in self.cache.node_devices.of_node(node) if is_real(record)]
+        current = self.cache.nodes.get(node)
         if current is None:
             return [], not records
         usable = [record for record in records if is_reported(current, record)]
@@ -134,23 +134,23 @@ class PodDeviceReconciler:
         if memory.has_reconciled:
             return
         for each in wanted:
-            stored = self._cache.pod_devices.get(each.key)
+            stored = self.cache.pod_devices.get(each.key)
             if stored is not None and stored.pod_uid == each.pod_uid:
                 memory.announced |= {(each.pod_uid, resource) for resource, _ in each.held}
 
     async def _delete(self, record: PodDeviceRecord) -> None:
         try:
-            await self._api.delete_pod_device(record)
+            await self.api.delete_pod_device(record)
         except (NotFound, Conflict):
             log.debug("PodDevice is deleted already", extra={"namespace": record.namespace, "pod": record.name})
-        self._cache.pod_devices.remove(record.key, record.uid)
+        self.cache.pod_devices.remove(record.key, record.uid)
 
     async def _update(self, wanted: DesiredPodDevice, stored: PodDeviceRecord, memory: PodDeviceMemory) -> None:
         try:
-            self._cache.pod_devices.put(await self._api.apply_pod_device(wanted, stored.uid))
+            self.cache.pod_devices.put(await self.api.apply_pod_device(wanted, stored.uid))
         except Conflict:
             # deleted a moment ago; the retry finds out whether the pod is gone too
-            self._cache.pod_devices.remove(stored.key, stored.uid)
+            self.cache.pod_devices.remove(stored.key, stored.uid)
             raise
         self._announce(wanted, memory)
 
@@ -162,7 +162,7 @@ class PodDeviceReconciler:
         memory: PodDeviceMemory,
     ) -> None:
         try:
-            pod = await self._api.read_pod(wanted.namespace, wanted.name)
+            pod = await self.api.read_pod(wanted.namespace, wanted.name)
         except NotFound:
             memory.gone.add(wanted.pod_uid)
             return
@@ -178,12 +178,12 @@ class PodDeviceReconciler:
         if stored is not None:
             await self._delete(stored)
         try:
-            created = await self._api.apply_pod_device(wanted, None)
+            created = await self.api.apply_pod_device(wanted, None)
         except NotFound:
             # its namespace is being deleted, and the pod with it
             memory.gone.add(wanted.pod_uid)
             return
-        self._cache.pod_devices.put(created)
+        self.cache.pod_devices.put(created)
         self._announce(wanted, memory)
 
     def _refuse(
@@ -200,7 +200,7 @@ class PodDeviceReconciler:
         for record in usable:
             if any(allocation.pod_uid == wanted.pod_uid for allocation in record.allocations):
                 about = about_node_device(record)
-                self._recorder.post(Event(about, WARNING, EventReason.ALLOCATION_REFUSED, message, is_ongoing=True))
+                self.recorder.post(Event(about, WARNING, EventReason.ALLOCATION_REFUSED, message, is_ongoing=True))
 
     def _announce(self, wanted: DesiredPodDevice, memory: PodDeviceMemory) -> None:
         """Report on the pod what was allocated to it, each resource once."""
@@ -210,7 +210,7 @@ class PodDeviceReconciler:
         memory.announced |= {(wanted.pod_uid, resource) for resource in new}
         about = about_pod(wanted.namespace, wanted.name, wanted.pod_uid)
         message = pod_devices.sentence(wanted, new)
-        self._recorder.post(Event(about, NORMAL, EventReason.DEVICES_ALLOCATED, message))
+        self.recorder.post(Event(about, NORMAL, EventReason.DEVICES_ALLOCATED, message))
 
 
 async def _attempt(step: Awaitable[None]) -> ApiError | None:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from nodedevice_api import names
@@ -66,20 +67,21 @@ class UnboundPodsApi(Requests):
         return is_annotated(decode("PATCH", "pods", data, PodSchema).metadata.annotations)
 
 
+@dataclass(eq=False)
 class PodAnnotator:
     """Remembers the names whose pods are annotated, and annotates those of the others."""
 
-    def __init__(self, api: UnboundPodsApi, *, is_on: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._api = api
-        self._is_on = is_on
-        self._clock = clock
-        self._done: frozenset[str] = frozenset()
-        self._added: frozenset[str] = frozenset()
-        self._tries: dict[str, Tries] = {}
+    api: UnboundPodsApi
+    _: KW_ONLY
+    is_on: bool
+    clock: Callable[[], float] = time.monotonic
+    _done: frozenset[str] = field(default=frozenset(), init=False)
+    _added: frozenset[str] = field(default=frozenset(), init=False)
+    _tries: dict[str, Tries] = field(default_factory=dict, init=False)
 
     def lacks(self, name: str) -> bool:
         """Whether pods without the annotation may still wait for that resource."""
-        return self._is_on and name not in self._done
+        return self.is_on and name not in self._done
 
     def added(self, names: Collection[str]) -> None:
         """These were just put into the policy: pods that asked for one before are not annotated."""
@@ -101,13 +103,13 @@ class PodAnnotator:
         known = (due & frozenset(advertised)) - self._added
         self._done |= known
         due -= known
-        now = self._clock()
+        now = self.clock()
         tried = {
             name: self._tries.pop(name, _UNTRIED) for name in due if self._tries.get(name, _UNTRIED).next_at <= now
         }
         if tried:
             troubles = await self._annotate(frozenset(tried))
-            self._tries |= next_tries(tried, troubles, self._clock())
+            self._tries |= next_tries(tried, troubles, self.clock())
             due &= self._tries.keys()
             finished = frozenset(tried) - due
             self._done |= finished
@@ -116,13 +118,13 @@ class PodAnnotator:
                 _log_failure(finished, left)
             if due:
                 log.debug("pending pods are not annotated yet; retrying", extra={"resource_names": sorted(due)})
-        return max(0.0, min(self._tries[name].next_at for name in due) - self._clock()) if due else None
+        return max(0.0, min(self._tries[name].next_at for name in due) - self.clock()) if due else None
 
     async def _annotate(self, resources: frozenset[str]) -> list[AnnotationFailure]:
         """Raises NotLeading."""
         try:
             # read the whole list first: one that takes minutes would expire
-            found = [pod async for page in self._api.pages() for pod in to_annotate(page, resources)]
+            found = [pod async for page in self.api.pages() for pod in to_annotate(page, resources)]
         except ApiError as error:
             return [_trouble(error, resources)]
         slots = asyncio.Semaphore(_CONCURRENT)
@@ -139,7 +141,7 @@ class PodAnnotator:
         """The failure, if any. Raises NotLeading."""
         async with slots:
             try:
-                has_annotation = await self._api.admit_again(pod)
+                has_annotation = await self.api.admit_again(pod)
             except NotLeading:
                 raise
             except (NotFound, Conflict):

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 from nodedevice_api import names
@@ -35,37 +36,30 @@ _FIRST_DELAY_SECONDS: Final = 1.0
 _LONGEST_DELAY_SECONDS: Final = 30.0
 
 
+@dataclass(eq=False)
 class RequiredPluginsController:
     """`work` and `watch` run for ever; `unguarded` is asked before capacity is written."""
 
-    def __init__(
-        self,
-        api: RequiredPluginsApi,
-        annotator: PodAnnotator,
-        cache: Cache,
-        queue: WorkQueue,
-        metrics: Metrics,
-        fence: WriteFence,
-        *,
-        is_on: bool,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._api = api
-        self._annotator = annotator
-        self._cache = cache
-        self._queue = queue
-        self._metrics = metrics
-        self._fence = fence
-        self._clock = clock
-        self._watch = PolicyWatch(api, self._on_policy_change, self._enqueue_all, is_on=is_on)
-        # by kind, the spec that was sent and what the API server made of it
-        self._accepted: dict[str, tuple[Spec, Spec]] = {}
-        self._desired: tuple[str, ...] = ()
-        # by name, since when it is in a whole policy (monotonic seconds)
-        self._since: dict[str, float] = {}
-        self._wake = asyncio.Event()
+    api: RequiredPluginsApi
+    annotator: PodAnnotator
+    cache: Cache
+    queue: WorkQueue
+    metrics: Metrics
+    fence: WriteFence
+    _: KW_ONLY
+    is_on: bool
+    clock: Callable[[], float] = time.monotonic
+    # by kind, the spec that was sent and what the API server made of it
+    _accepted: dict[str, tuple[Spec, Spec]] = field(default_factory=dict, init=False)
+    _desired: tuple[str, ...] = field(default=(), init=False)
+    # by name, since when it is in a whole policy (monotonic seconds)
+    _since: dict[str, float] = field(default_factory=dict, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _is_failure_logged: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._watch = PolicyWatch(self.api, self._on_policy_change, self._enqueue_all, is_on=self.is_on)
         self._backoff = Backoff(_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
-        self._is_failure_logged = False
 
     @property
     def lacks_policies(self) -> bool | None:
@@ -77,7 +71,7 @@ class RequiredPluginsController:
         if self._watch.state in (PolicyState.OFF, PolicyState.NOT_SERVED):
             return frozenset()
         return frozenset(
-            name for name in policy.names_of(records) if not self._is_in_force(name) or self._annotator.lacks(name)
+            name for name in policy.names_of(records) if not self._is_in_force(name) or self.annotator.lacks(name)
         )
 
     def on_update(self, _: str, __: NodeDeviceRecord | None, now: NodeDeviceRecord | None) -> None:
@@ -112,9 +106,9 @@ class RequiredPluginsController:
 
     async def _reconcile(self) -> float:
         """Do what is due; return in how many seconds to reconcile again."""
-        if not self._cache.is_complete or not self._watch.is_complete:
+        if not self.cache.is_complete or not self._watch.is_complete:
             return _SOON_SECONDS  # nothing can be concluded before everything was read once
-        self._desired = policy.names_of(record for record in self._cache.node_devices.values() if is_real(record))
+        self._desired = policy.names_of(record for record in self.cache.node_devices.values() if is_real(record))
         try:
             await self._write()
         except NotLeading:
@@ -128,17 +122,17 @@ class RequiredPluginsController:
             pause = await self._annotate()
         except NotLeading:
             return _POLL_SECONDS
-        waits = [since + policy.SETTLE_SECONDS - self._clock() for since in self._since.values()]
+        waits = [since + policy.SETTLE_SECONDS - self.clock() for since in self._since.values()]
         if any(wait > 0 for wait in waits):
             return max(0.0, min(wait for wait in waits if wait > 0)) + 0.01
         self._enqueue_pending()
         return pause
 
     async def _write(self) -> None:
-        steps = self._plan() if self._fence.is_open else {}
+        steps = self._plan() if self.fence.is_open else {}
         guarded = policy.guarded_by(self._watch.specs)
         for kind, spec in steps.items():
-            self._annotator.added(frozenset(self._desired) - guarded)
+            self.annotator.added(frozenset(self._desired) - guarded)
             if spec is None:
                 await self._delete(kind)
             else:
@@ -146,26 +140,26 @@ class RequiredPluginsController:
 
     async def _annotate(self) -> float:
         """Annotate pods that wait for a name that is in force now; return in how many seconds to retry. Raises NotLeading."""
-        if not self._fence.is_open:
+        if not self.fence.is_open:
             return _POLL_SECONDS
         in_force = [name for name in self._since if self._is_in_force(name)]
-        records = filter(is_real, self._cache.node_devices.values())
-        retry_in = await self._annotator.annotate(in_force, advertised(records))
+        records = filter(is_real, self.cache.node_devices.values())
+        retry_in = await self.annotator.annotate(in_force, advertised(records))
         return _POLL_SECONDS if retry_in is None else retry_in
 
     async def _delete(self, kind: str) -> None:
         try:
-            await self._api.delete(kind)
+            await self.api.delete(kind)
         except NotFound:
             log.debug("policy is deleted already", extra={"kind": kind})
         self._watch.specs[kind] = None
         log.info("policy deleted", extra={"kind": kind})
 
     async def _apply(self, kind: str, wanted: Spec) -> None:
-        spec = await self._api.apply(kind, wanted)
+        spec = await self.api.apply(kind, wanted)
         if spec != wanted:
             # server-side apply keeps what others have put into its lists
-            spec = await self._api.replace(kind, wanted)
+            spec = await self.api.replace(kind, wanted)
         self._accepted[kind] = (wanted, spec)
         self._watch.specs[kind] = spec
         log.info("policy written", extra={"kind": kind, "resource_names": len(self._desired)})
@@ -177,14 +171,14 @@ class RequiredPluginsController:
     def _update_since(self) -> None:
         """Since when each name is in a whole policy; one that is not whole protects no pod, however long it exists."""
         is_whole = bool(self._desired) and not self._plan()
-        now = self._clock()
+        now = self.clock()
         self._since = {name: self._since.get(name, now) for name in self._desired} if is_whole else {}
-        self._annotator.keep_only(self._since)
-        self._metrics.policy_names.set(len(self._since))
+        self.annotator.keep_only(self._since)
+        self.metrics.policy_names.set(len(self._since))
 
     def _is_in_force(self, name: str) -> bool:
         since = self._since.get(name)
-        return since is not None and self._clock() - since >= policy.SETTLE_SECONDS
+        return since is not None and self.clock() - since >= policy.SETTLE_SECONDS
 
     def _plan(self) -> dict[str, Spec | None]:
         """The writes that are due. A spec accepted for other names says nothing about the spec for these."""
@@ -202,13 +196,13 @@ class RequiredPluginsController:
 
     def _enqueue_pending(self) -> None:
         """Enqueue the nodes with a NodeDevice that waited for the policy."""
-        for record in self._cache.node_devices.values():
+        for record in self.cache.node_devices.values():
             stored = record.conditions.get(names.Condition.ADVERTISED)
             is_pending = stored is None or stored.reason == names.Reason.POLICY_PENDING
             if record.runtime == names.RUNTIME_NRI and is_pending:
-                self._queue.enqueue(record.node)
+                self.queue.enqueue(record.node)
 
     def _enqueue_all(self) -> None:
         """Whether the API server has such policies is part of a condition of each NodeDevice."""
-        for node in self._cache.names_of_nodes():
-            self._queue.enqueue(node)
+        for node in self.cache.names_of_nodes():
+            self.queue.enqueue(node)

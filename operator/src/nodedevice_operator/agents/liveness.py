@@ -180,10 +180,9 @@ def silent_together(silent_since: Mapping[str, float], agents: int) -> frozenset
 
 def _from_stored(stored: StoredAgent, lease: LeaseRecord | None, now: float) -> _SeenLease:
     """A Lease in our first list, or missing from it, with what is stored of its agent."""
-    renewed, seconds = (lease.renewed, lease.duration_seconds) if lease else ("", names.AGENT_LEASE_SECONDS)
-    if stored.is_alive:
-        return _SeenLease(renewed, seconds, now)
-    return _SeenLease(renewed, seconds, now, silent_since=now, grace_from=now, is_withdrawn=stored.is_withdrawn)
+    lease = lease or LeaseRecord("", names.AGENT_LEASE_SECONDS)
+    silent_since = None if stored.is_alive else now
+    return _SeenLease(lease.renewed, lease.duration_seconds, now, silent_since, now, is_withdrawn=stored.is_withdrawn)
 
 
 def _seen(known: _SeenLease | None, lease: LeaseRecord, now: float) -> _SeenLease:

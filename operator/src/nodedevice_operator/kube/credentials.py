@@ -34,14 +34,11 @@ class Credentials:
 
     def __init__(self, configuration: Any, token_file: Path | None, namespace: str | None = None) -> None:
         self.configuration = configuration
+        self.server = str(configuration.host)
         self.namespace = namespace
         self._token_file = token_file
         self._token = ""
         self._read_at = float("-inf")
-
-    @property
-    def server(self) -> str:
-        return str(self.configuration.host)
 
     def authorization(self) -> str | None:
         """Value of the Authorization header for a request made now; None with a client certificate.

@@ -112,13 +112,13 @@ def read(state_dir: Path) -> Checkpoint | None:
 
 def read_both(path: Path) -> tuple[bytes, bytes]:
     """A checkpoint and its journal, consistent even while an agent writes them. Raises OSError."""
-    found = None
+    before = None
     for _ in range(_ATTEMPTS):
         # an older checkpoint does not go with an emptied journal, and a line may be read while half of it is written
-        before, found = found, (read_regular(path), _read_journal(path))
+        found = read_regular(path), _read_journal(path)
         if found == before:
             break
-    assert found is not None
+        before = found
     return found
 
 

@@ -8,11 +8,10 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -36,7 +35,6 @@ _HEALTHY, _UNHEALTHY = "Healthy", "Unhealthy"
 _serial = itertools.count(1)
 
 Context = grpc.aio.ServicerContext[Any, Any]
-_T = TypeVar("_T")
 Devices = tuple[PluginDevice, ...]
 # reason and message
 Trouble = tuple[str, str]
@@ -184,16 +182,21 @@ class DevicePluginService(Service):
                 grpc.StatusCode.UNIMPLEMENTED, f"{self._source.resource_name}: has no preference among its devices"
             )
         response = api_pb2.PreferredAllocationResponse()
-        for container in request.container_requests:
-            chosen = await _or_refuse(context, partial(self._preferred, container))
-            response.container_responses.add(deviceIDs=chosen)
+        try:
+            for container in request.container_requests:
+                response.container_responses.add(deviceIDs=self._preferred(container))
+        except AllocationRefused as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return response
 
     async def Allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
-        for container in request.container_requests:
-            allocation = await _or_refuse(context, partial(self._allocate, container.devices_ids))
-            response.container_responses.append(_allocation_to_wire(allocation))
+        try:
+            for container in request.container_requests:
+                device_ids = known_ids(self._source.resource_name, container.devices_ids, self._listed())
+                response.container_responses.append(_allocation_to_wire(self._source.allocate(device_ids)))
+        except AllocationRefused as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         log.debug("devices allocated", extra={"resource_name": self._source.resource_name})
         return response
 
@@ -205,21 +208,10 @@ class DevicePluginService(Service):
     def _listed(self) -> frozenset[str]:
         return frozenset(device.id for device in self._source.devices.latest)
 
-    def _allocate(self, device_ids: Iterable[str]) -> ContainerAllocation:
-        return self._source.allocate(known_ids(self._source.resource_name, device_ids, self._listed()))
-
     def _preferred(self, container: api_pb2.ContainerPreferredAllocationRequest) -> tuple[str, ...]:
         name, listed, size = self._source.resource_name, self._listed(), container.allocation_size
         must = known_ids(name, container.must_include_deviceIDs, listed)
         return self._source.preferred(free_ids(name, listed, container.available_deviceIDs, must, size), must, size)
-
-
-async def _or_refuse(context: Context, decide: Callable[[], _T]) -> _T:
-    try:
-        return decide()
-    except AllocationRefused as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        raise
 
 
 def list_to_wire(devices: Iterable[PluginDevice], reason: str = "", message: str = "") -> api_pb2.ListAndWatchResponse:

@@ -8,8 +8,7 @@ import grpc.aio
 import pytest
 from nodedevice_agent.devicemanager.resource import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.errors import AgentSettingsError
-from nodedevice_agent.kubelet import proxy_service as service
-from nodedevice_agent.kubelet.backend import endpoint_name
+from nodedevice_agent.kubelet.backend import MAX_LIST_BYTES, endpoint_name
 from nodedevice_agent.kubelet.state_reader import KubeletDirectory
 from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
@@ -167,7 +166,7 @@ async def test_a_list_that_the_kubelet_would_not_take_is_not_sent(
     await kubelet.until_hung_up()
     await plugin.update({f"d{index}": FakeDevice(numa_nodes=(0,)) for index in range(2)})
     await agent.until_standing(GPU, Reason.KUBELET_REGISTERED)
-    assert service.MAX_LIST_BYTES == 4 * 1024 * 1024
+    assert MAX_LIST_BYTES == 4 * 1024 * 1024
 
 
 async def test_a_socket_that_cannot_be_served_is_reported_and_retried(agent: Mirroring, kubelet: Manager) -> None:

@@ -129,9 +129,12 @@ class KubeletStateReader:
         # from before the file is read: a write during the read gives it another identity
         self._changes.follow([self._directory.device_plugins])
         self._file = socket_identity(self._directory.checkpoint)
-        before = self.trouble
-        entries = await self._read_checkpoint()
-        if self.trouble != before:
+        entries, trouble = await self._read_checkpoint()
+        if trouble != self.trouble:
+            if trouble:
+                path = str(self._directory.checkpoint)
+                log.error("invalid kubelet checkpoint", extra={"path": path, "error": trouble})
+            self.trouble = trouble
             self._on_trouble()
         unordered = None
         if entries is not None:
@@ -145,22 +148,27 @@ class KubeletStateReader:
         rows = await self._list_rows()
         if not self.trouble and self._is_listed:
             self._pauses.reset()
-        known_conflicts = self._mirror.conflicts
+        known = self._mirror.conflicts
         self._host.do(self._mirror.mirrored(KubeletState(entries, rows), self._host.now()))
-        self._log_conflicts(known_conflicts)
+        self._log_conflicts(known)
 
-    async def _read_checkpoint(self) -> tuple[Allocation, ...] | None:
+    def _log_conflicts(self, known: tuple[Allocation, ...]) -> None:
+        for conflict in self._mirror.conflicts:
+            if conflict not in known:
+                extra = {
+                    "resource_name": conflict.resource_name,
+                    "pod_uid": conflict.pod_uid,
+                    "device_ids": list(conflict.device_ids),
+                }
+                log.error("conflict: the kubelet allocated a device to two pods; omitting this one", extra=extra)
+
+    async def _read_checkpoint(self) -> tuple[tuple[Allocation, ...] | None, str]:
+        """The entries, or None and why there are none."""
         try:
             # in a thread: the checksum covers every byte of the plugins' responses
-            checkpoint = await asyncio.to_thread(self._directory.read_checkpoint)
+            return (await asyncio.to_thread(self._directory.read_checkpoint)).allocations, ""
         except CheckpointCorrupt as exc:
-            if str(exc) != self.trouble:
-                path = str(self._directory.checkpoint)
-                log.error("invalid kubelet checkpoint", extra={"path": path, "error": str(exc)})
-            self.trouble = str(exc)
-            return None
-        self.trouble = ""
-        return checkpoint.allocations
+            return None, str(exc)
 
     async def _list_rows(self) -> tuple[PodResourcesRow, ...] | None:
         try:
@@ -173,16 +181,6 @@ class KubeletStateReader:
             return None
         self._is_listed = True
         return rows
-
-    def _log_conflicts(self, known: tuple[Allocation, ...]) -> None:
-        for allocation in self._mirror.conflicts:
-            if allocation not in known:
-                extra = {
-                    "resource_name": allocation.resource_name,
-                    "pod_uid": allocation.pod_uid,
-                    "device_ids": list(allocation.device_ids),
-                }
-                log.error("conflict: the kubelet allocated a device to two pods; omitting this one", extra=extra)
 
 
 async def list_pod_resources(socket: Path) -> tuple[PodResourcesRow, ...]:

@@ -164,13 +164,11 @@ def _prepare_socket_path(path: Path) -> None:
         raise _unusable(path, f"a socket's path has at most {MAX_PATH_BYTES} bytes")
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        if not os.path.lexists(path):
-            return
-        if not path.is_socket():
+        if os.path.lexists(path) and not path.is_socket():
             raise _unusable(path, "the path exists and is not a socket")
         if is_served(path):
             raise _unusable(path, "another process serves it")
-        path.unlink()
+        path.unlink(missing_ok=True)
     except OSError as exc:
         raise _unusable(path, f"{exc.strerror} ({exc.filename})") from exc
 

@@ -172,10 +172,7 @@ def _touching(at: Counter[tuple[int, ...]], candidates: tuple[int, ...], sets: t
     places: Counter[int] = Counter()
     for nodes, number in at.items():
         places[_mask(nodes, known)] += number
-    on = [0] * len(sets)
-    for place, number in places.items():
-        on = [have + number if mask & place else have for have, mask in zip(on, sets, strict=True)]
-    return on
+    return [sum(number for place, number in places.items() if mask & place) for mask in sets]
 
 
 def _mask(nodes: Iterable[int], known: frozenset[int]) -> int:

@@ -179,6 +179,8 @@ class PreStartCalls(_RetriedCalls):
 
     def forget(self, pod_uid: str) -> list[Effect]:
         """The pod has ended: results of its calls no longer matter."""
+        if not self.undecided and not self.required:
+            return []
         self.undecided = {key: None for key in self.undecided if key[0] != pod_uid}
         self.required = {key: None for key in self.required if key[0] != pod_uid}
         tickets, failed = self.drop(pod_uid)

@@ -9,7 +9,7 @@ Source: kubelet device manager, devicesToAllocate (order of choice, reuse of ini
 leaks when a step fails (kubernetes#130145) and no other transaction's reservation is dropped (kubernetes#137534).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from nodedevice_api.names import Reason
@@ -68,14 +68,15 @@ class PodAllocation:
     affinities: dict[str, frozenset[int] | None] = field(default_factory=dict)
     # False where a plugin's preferred devices for one container have left no aligned devices for another
     use_preferred: bool = True
-    _position: int = 0
+    # the request to be met next, None when all are met; and those after it
+    request: DeviceRequest | None = field(init=False)
+    _later: Iterator[DeviceRequest] = field(init=False)
     _reserved: dict[str, set[str]] = field(default_factory=dict)
     _reusable: dict[str, set[str]] = field(default_factory=dict)
 
-    @property
-    def request(self) -> DeviceRequest | None:
-        """The request to be met next; None when all are met."""
-        return self.requests[self._position] if self._position < len(self.requests) else None
+    def __post_init__(self) -> None:
+        self._later = iter(self.requests)
+        self.request = next(self._later, None)
 
     def pending(self, request: DeviceRequest, reason: str, message: str) -> PendingAllocation:
         """Pending until something changes; no retry timer."""
@@ -154,7 +155,7 @@ class PodAllocation:
     def advance(self, request: DeviceRequest, device_ids: tuple[str, ...]) -> None:
         """The current request has its devices; continue with the next one."""
         _update_reusable(self._reusable.setdefault(request.resource_name, set()), request, device_ids)
-        self._position += 1
+        self.request = next(self._later, None)
 
     def has_lost_device(self, request: DeviceRequest) -> bool:
         """Whether a device that was chosen so far, allocated or for the current request, has become unusable."""

@@ -19,18 +19,7 @@ from nodedevice_agent.plugins.nvml.boot_memory import Memory
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, allocation, device_of, preferred
 from nodedevice_agent.plugins.nvml.fleet import Change, Fleet
 from nodedevice_agent.plugins.nvml.health import Trouble, XidLogLimiter, meaning
-from nodedevice_agent.plugins.nvml.reader.messages import (
-    Alive,
-    Changed,
-    EccError,
-    Found,
-    Lacking,
-    Message,
-    Problem,
-    ReaderOptions,
-    Readings,
-    Xid,
-)
+from nodedevice_agent.plugins.nvml.reader import messages
 from nodedevice_agent.plugins.nvml.reader.process import ReaderFailed, Succession
 from nodedevice_agent.plugins.settings import NvmlSettings
 
@@ -142,24 +131,24 @@ class GpuWatch:
             else:
                 await self._pause(self._settings.rescan_seconds)
 
-    async def _read(self) -> Problem | None:
+    async def _read(self) -> messages.Problem | None:
         """Run readers until the last one exits. Returns the driver's problem, if that was the reason.
 
         Raises OSError.
         """
         settings = self._settings
-        options = ReaderOptions(settings.poll_seconds, settings.call_seconds, self._host_root)
+        options = messages.ReaderOptions(settings.poll_seconds, settings.call_seconds, self._host_root)
         readers = Succession(options, settings.library_dir)
         self._note_scan()
         problem = None
         try:
             await readers.start()
-            async with aclosing(readers.messages()) as messages:
-                async for message in messages:
+            async with aclosing(readers.messages()) as received:
+                async for message in received:
                     self._take(message)
-                    if isinstance(message, Problem | Found):
-                        problem = message if isinstance(message, Problem) else None
-                    if isinstance(message, Readings) and readers.may_rescan and self._is_rescan_due():
+                    if isinstance(message, messages.Problem | messages.Found):
+                        problem = message if isinstance(message, messages.Problem) else None
+                    if isinstance(message, messages.Readings) and readers.may_rescan and self._is_rescan_due():
                         self._note_scan()
                         readers.rescan()
         except ReaderFailed as error:
@@ -182,30 +171,30 @@ class GpuWatch:
         patience = _PARTIAL_SECONDS if self._fleet.is_whole else self._settings.rescan_seconds
         return is_wanted or ((self._fleet.is_partial or not self._fleet.is_whole) and since >= patience)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: messages.Message) -> None:
         match message:
-            case Found():
+            case messages.Found():
                 self._found(message)
-            case Problem():
+            case messages.Problem():
                 self._end_grace()
                 self._driver_failed(Trouble(message.reason, message.message))
-            case Readings():
+            case messages.Readings():
                 self._log_changes(self._fleet.read(message.readings))
-            case Xid():
+            case messages.Xid():
                 self._log_xid(message)
                 self._log_changes(self._fleet.xid(message.uuid, message.xid))
-            case EccError():
+            case messages.EccError():
                 self._log_changes(self._fleet.ecc(message.uuid))
-            case Changed():
+            case messages.Changed():
                 self._dev_changed.set()
-            case Lacking():
+            case messages.Lacking():
                 if self._fleet.lacking(message.not_supported):
                     self._log_lacking(message)
-            case Alive():
+            case messages.Alive():
                 return
         self._publish()
 
-    def _found(self, message: Found) -> None:
+    def _found(self, message: messages.Found) -> None:
         self._end_grace()
         self._fleet.unread(None)
         self._log_changes(self._fleet.found(message))
@@ -262,7 +251,7 @@ class GpuWatch:
                 extra |= {"reason": change.trouble.reason, "error": change.trouble.message}
                 log.error("GPU is unhealthy", extra=extra)
 
-    def _log_lacking(self, message: Lacking) -> None:
+    def _log_lacking(self, message: messages.Lacking) -> None:
         lacking = {uuid: features for uuid, features in message.not_supported.items() if features}
         log.info("GPUs lack some features", extra={"not_supported": lacking})
         without_events = sorted(uuid for uuid, features in lacking.items() if "events" in features)
@@ -270,7 +259,7 @@ class GpuWatch:
             extra = {"uuids": without_events, "poll_seconds": self._settings.poll_seconds}
             log.warning("GPUs report no events; relying on polling", extra=extra)
 
-    def _log_xid(self, message: Xid) -> None:
+    def _log_xid(self, message: messages.Xid) -> None:
         now = asyncio.get_running_loop().time()
         count = self._xid_log.seen(message.uuid, message.xid, message.count, now)
         if count:

@@ -24,29 +24,8 @@ import msgspec
 
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.health import Reading
-from nodedevice_agent.plugins.nvml.reader import driver
-from nodedevice_agent.plugins.nvml.reader.driver import (
-    MAX_LINKS,
-    SWITCH,
-    Driver,
-    DriverProblem,
-    GpuLost,
-    GpuUnidentified,
-    Handle,
-)
+from nodedevice_agent.plugins.nvml.reader import driver, messages
 from nodedevice_agent.plugins.nvml.reader.events import DOUBLE_BIT_ECC, READ_GPUS, XID, EventWatch
-from nodedevice_agent.plugins.nvml.reader.messages import (
-    Alive,
-    Changed,
-    EccError,
-    Found,
-    Lacking,
-    Message,
-    Problem,
-    ReaderOptions,
-    Readings,
-    Xid,
-)
 
 _Answer = TypeVar("_Answer")
 
@@ -59,9 +38,9 @@ _MIN_POLL_SECONDS = 1.0
 def main() -> None:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
-        options = msgspec.json.decode(sys.argv[1], type=ReaderOptions)
+        options = msgspec.json.decode(sys.argv[1], type=messages.ReaderOptions)
         Reader(options).run()
-    except DriverProblem as error:
+    except driver.DriverProblem as error:
         report(error.problem)
     except BrokenPipeError:
         pass
@@ -80,7 +59,7 @@ def _exit_with_parent() -> None:
     os._exit(0)
 
 
-def report(message: Message) -> None:
+def report(message: messages.Message) -> None:
     """Raises BrokenPipeError when the parent no longer reads."""
     sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
@@ -149,25 +128,25 @@ def _work(jobs: "SimpleQueue[Job[Any] | None]") -> None:
 class Reader:
     """One NVML session."""
 
-    def __init__(self, options: ReaderOptions) -> None:
+    def __init__(self, options: messages.ReaderOptions) -> None:
         self._options = options
         self._calls = Calls(options.call_seconds)
-        self._driver = Driver(options.host_root)
+        self._driver = driver.Driver(options.host_root)
         self._events = EventWatch()
-        self._handles: list[Handle] = []
+        self._handles: list[driver.Handle] = []
         # by UUID: the call that hangs, and its name
         self._hanging: dict[str, tuple[Job[Any], str]] = {}
         # whether any call has hung so far
         self._has_hung = False
         self._count = 0
-        self._reported_lacking: Lacking | None = None
+        self._reported_lacking: messages.Lacking | None = None
 
     def run(self) -> None:
         """Raises DriverProblem and BrokenPipeError."""
         version = self._wait_for(self._driver.open)
         self._count = self._wait_for(self._driver.count)
         if self._count == 0:
-            raise DriverProblem(driver.NO_GPU)
+            raise driver.DriverProblem(driver.NO_GPU)
         self._find(version)
         self._poll()
         self._follow()
@@ -186,7 +165,7 @@ class Reader:
     def _wait_until_it_returns(self, hang: CallHangs) -> None:
         report(driver.hangs(self._driver.calling))
         while not hang.job.done.wait(self._options.poll_seconds):
-            report(Alive())
+            report(messages.Alive())
 
     def _find(self, version: str) -> None:
         unnamed, lost = self._describe()
@@ -196,7 +175,7 @@ class Reader:
         self._wait_for(self._events.open)
         self._register_missing()
         gpus = [handle.gpu for handle in self._handles]
-        report(Found(version, gpus, ports, ancestors, unnamed, lost, self._has_hung))
+        report(messages.Found(version, gpus, ports, ancestors, unnamed, lost, self._has_hung))
 
     def _describe(self) -> tuple[list[str], int]:
         """Why some GPUs cannot be identified, and how many are lost."""
@@ -205,26 +184,26 @@ class Reader:
             try:
                 handle = self._calls.do(partial(self._driver.describe, index))
                 if any(handle.gpu.uuid == other.gpu.uuid for other in self._handles):
-                    raise GpuUnidentified(f"its UUID is another's too, {handle.gpu.uuid}")
+                    raise driver.GpuUnidentified(f"its UUID is another's too, {handle.gpu.uuid}")
                 self._handles.append(handle)
             except CallHangs:
                 unnamed.append(f"GPU {index} does not respond: {self._driver.calling} hangs")
                 hanging += 1
-                report(Alive())
-            except GpuLost:
+                report(messages.Alive())
+            except driver.GpuLost:
                 lost += 1
-            except GpuUnidentified as error:
+            except driver.GpuUnidentified as error:
                 unnamed.append(f"GPU {index} cannot be identified: {error}")
         if not self._handles and unnamed:
             reason = driver.HANGS if hanging == len(unnamed) else driver.FAILED
-            raise DriverProblem(Problem(reason, "; ".join(unnamed)))
+            raise driver.DriverProblem(messages.Problem(reason, "; ".join(unnamed)))
         return unnamed, lost
 
-    def _ports_of(self, handle: Handle, uuid_by_bus_id: Mapping[str, str]) -> Ports:
+    def _ports_of(self, handle: driver.Handle, uuid_by_bus_id: Mapping[str, str]) -> Ports:
         """Asks for every link: one that is down shows nothing about the next."""
-        calls = (partial(self._driver.link_end, handle, link, uuid_by_bus_id) for link in range(MAX_LINKS))
+        calls = (partial(self._driver.link_end, handle, link, uuid_by_bus_id) for link in range(driver.MAX_LINKS))
         ends = Counter(filter(None, (self._call_for(handle, call) for call in calls)))
-        to_switches = ends.pop(SWITCH, 0)
+        to_switches = ends.pop(driver.SWITCH, 0)
         return Ports(dict(ends), to_switches)
 
     def _ancestors(self) -> list[tuple[str, str, Ancestor]]:
@@ -262,9 +241,9 @@ class Reader:
         counts = self._events.take()
         for event, count in counts.items():
             if event.kind == XID:
-                report(Xid(event.uuid, event.data, count))
+                report(messages.Xid(event.uuid, event.data, count))
             elif event.kind == DOUBLE_BIT_ECC:
-                report(EccError(event.uuid))
+                report(messages.EccError(event.uuid))
         return READ_GPUS in counts
 
     def _poll(self) -> None:
@@ -274,16 +253,16 @@ class Reader:
             uuid = handle.gpu.uuid
             reading = self._call_for(handle, partial(self._driver.reading, handle))
             readings[uuid] = reading or Reading(hung_call=self._hanging[uuid][1])
-        report(Readings(readings))
+        report(messages.Readings(readings))
         self._report_lacking()
         try:
             is_stale = any(handle.is_stale for handle in self._handles)
             if self._calls.do(self._driver.count) != self._count or is_stale:
-                report(Changed())
+                report(messages.Changed())
         except CallHangs as hang:
             self._wait_until_it_returns(hang)
             # a new session finds what was missed meanwhile
-            report(Changed())
+            report(messages.Changed())
 
     def _report_lacking(self) -> None:
         """Report missing features: they show only when used, so not before the first poll."""
@@ -292,12 +271,12 @@ class Reader:
             uuid = handle.gpu.uuid
             has_no_events = uuid in self._events.tried and not self._events.reports(uuid)
             by_uuid[uuid] = tuple(sorted([*self._driver.not_supported(uuid), *(["events"] if has_no_events else [])]))
-        lacking = Lacking(by_uuid)
+        lacking = messages.Lacking(by_uuid)
         if lacking != self._reported_lacking:
             report(lacking)
             self._reported_lacking = lacking
 
-    def _call_for(self, handle: Handle, call: Callable[[], _Answer]) -> _Answer | None:
+    def _call_for(self, handle: driver.Handle, call: Callable[[], _Answer]) -> _Answer | None:
         """None when it hangs; then the GPU is not called again before that call returns."""
         uuid = handle.gpu.uuid
         if uuid in self._hanging:
@@ -310,7 +289,7 @@ class Reader:
             self._has_hung = True
             self._hanging[uuid] = (hang.job, handle.calling or self._driver.calling)
             # with many hanging GPUs this takes minutes
-            report(Alive())
+            report(messages.Alive())
             return None
 
 

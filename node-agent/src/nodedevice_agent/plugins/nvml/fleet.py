@@ -76,12 +76,10 @@ class Fleet:
 
     def lacking(self, not_supported: Mapping[str, tuple[str, ...]]) -> bool:
         """What each GPU does not support. Returns whether that changed anything."""
-        has_changed = False
+        before = dict(self.gpus)
         for uuid in not_supported.keys() & self.gpus.keys():
-            before = self.gpus[uuid]
-            self.gpus[uuid] = replace(before, not_supported=not_supported[uuid])
-            has_changed |= self.gpus[uuid] != before
-        return has_changed
+            self.gpus[uuid] = replace(self.gpus[uuid], not_supported=not_supported[uuid])
+        return self.gpus != before
 
     def read(self, readings: Mapping[str, Reading]) -> list[Change]:
         """GPUs were read. An unknown GPU waits for the next inventory."""

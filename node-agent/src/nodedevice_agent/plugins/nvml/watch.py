@@ -7,7 +7,7 @@ when no reader has reported for a few seconds, and a mark (why a GPU needs a res
 import asyncio
 import logging
 from collections.abc import Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 from nodedevice_common.pacing import Backoff
@@ -290,11 +290,9 @@ class GpuWatch:
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but at most until an event in /dev."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._dev_changed.wait()
-        except TimeoutError:
-            return
 
 
 def has_gpu(host_root: str) -> bool:

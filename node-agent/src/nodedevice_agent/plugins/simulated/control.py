@@ -131,6 +131,18 @@ def _replace(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    try:
+        yield
+    except StateFileError as error:
+        raise SimulateError(f"{error}; correct the file or delete it") from None
+    except OSError as error:
+        raise SimulateError(
+            f"{error.filename or ''}: {error.strerror}; run this as the user the agent runs as"
+        ) from None
+
+
 def set_health(state_dir: Path, resource_name: str, device_id: str, healthy: bool) -> None:
     """Make a device healthy or unhealthy; idempotent. Raises SimulateError."""
     _change(state_dir, resource_name, device_id, "unhealthy", not healthy)
@@ -141,32 +153,32 @@ def set_missing(state_dir: Path, resource_name: str, device_id: str, missing: bo
     _change(state_dir, resource_name, device_id, "missing", missing)
 
 
+@_translated_errors()
 def show(state_dir: Path, resource_name: str) -> dict[str, str]:
     """Whether each device of a resource is healthy, unhealthy or missing. Raises SimulateError."""
-    with _translated_errors():
-        listing = _listing(state_dir, resource_name)
-        state = _state(state_path(state_dir, resource_name))
+    listing = _listing(state_dir, resource_name)
+    state = _state(state_path(state_dir, resource_name))
     return {
         name: "missing" if name in state.missing else "unhealthy" if name in state.unhealthy else "healthy"
         for name in listing.device_ids
     }
 
 
+@_translated_errors()
 def _change(
     state_dir: Path, resource_name: str, device_id: str, name: Literal["unhealthy", "missing"], is_in: bool
 ) -> None:
     """Add the device to this set of the state, or remove it."""
-    with _translated_errors():
-        listing = _listing(state_dir, resource_name)
-        if device_id not in listing.device_ids:
-            raise SimulateError(f"{resource_name} has no device {device_id!r}; it has {_some(listing.device_ids)}")
-        with _locked(state_dir):
-            path = state_path(state_dir, resource_name)
-            before = _state(path)
-            ids = getattr(before, name) - {device_id}
-            after = replace(before, **{name: ids | {device_id} if is_in else ids})
-            if after != before or not path.exists():
-                write_state(path, resource_name, after)
+    listing = _listing(state_dir, resource_name)
+    if device_id not in listing.device_ids:
+        raise SimulateError(f"{resource_name} has no device {device_id!r}; it has {_some(listing.device_ids)}")
+    with _locked(state_dir):
+        path = state_path(state_dir, resource_name)
+        before = _state(path)
+        ids = getattr(before, name) - {device_id}
+        after = replace(before, **{name: ids | {device_id} if is_in else ids})
+        if after != before or not path.exists():
+            write_state(path, resource_name, after)
 
 
 def _listing(state_dir: Path, resource_name: str) -> Listing:
@@ -197,15 +209,3 @@ def _locked(state_dir: Path) -> Iterator[None]:
     with (simulated_dir(state_dir) / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    try:
-        yield
-    except StateFileError as error:
-        raise SimulateError(f"{error}; correct the file or delete it") from None
-    except OSError as error:
-        raise SimulateError(
-            f"{error.filename or ''}: {error.strerror}; run this as the user the agent runs as"
-        ) from None

@@ -85,12 +85,18 @@ class PluginConnection:
         )
         self.mux.open(PLUGIN_STREAM, self._client.receive)
         self.mux.open(RUNTIME_STREAM, self._server.receive)
-        self.mux.closed.add_done_callback(lambda closed: self._client.close(closed.result()))
         self._joining: asyncio.Task[None] | None = None
 
     async def call(self, method: str, request: bytes, timeout_seconds: float = CALL_SECONDS) -> bytes:
-        """Any method of the plugin. Raises CallFailed."""
-        return await self._client.call(PLUGIN_SERVICE, method, request, timeout_seconds)
+        """Any method of the plugin. Raises CallFailed, also when the connection ends."""
+        call = asyncio.ensure_future(self._client.call(PLUGIN_SERVICE, method, request, timeout_seconds))
+        try:
+            await asyncio.wait([call, self.mux.closed], return_when=asyncio.FIRST_COMPLETED)
+            if call.done():
+                return call.result()
+            raise CallFailed(Code.UNAVAILABLE, self.mux.closed.result())
+        finally:
+            call.cancel()
 
     async def create_container(
         self, pod: api_pb2.PodSandbox, container: api_pb2.Container

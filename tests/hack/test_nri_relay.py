@@ -2,7 +2,7 @@
 
 from nodedevice_agent.nri.mux import frames
 from nodedevice_agent.nri.session import PLUGIN_STREAM, RUNTIME_STREAM
-from nodedevice_agent.nri.ttrpc import Message, encode
+from nodedevice_agent.nri.ttrpc import encode
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
 
@@ -16,11 +16,11 @@ def _call(number: int, method: str, pod: str) -> bytes:
         pod=api_pb2.PodSandbox(name=pod), container=api_pb2.Container(name="main", env=["x" * 10_000])
     )
     request = ttrpc_pb2.Request(method=method, payload=asked.SerializeToString()).SerializeToString()
-    return frames(PLUGIN_STREAM, encode(Message(number, _REQUEST, request)))
+    return frames(PLUGIN_STREAM, encode(number, _REQUEST, request))
 
 
 def _answer(number: int, stream_id: int = PLUGIN_STREAM) -> bytes:
-    return frames(stream_id, encode(Message(number, _RESPONSE, b"")))
+    return frames(stream_id, encode(number, _RESPONSE, b""))
 
 
 def test_each_answer_belongs_to_its_call() -> None:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nodedevice_agent.nri.mux import FrameDecoder
+from nodedevice_agent.nri.mux import frame_decoder
 from nodedevice_agent.nri.session import PLUGIN_STREAM
-from nodedevice_agent.nri.ttrpc import Message, MessageDecoder
+from nodedevice_agent.nri.ttrpc import message_decoder
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
 
@@ -41,22 +41,22 @@ class Creation(NamedTuple):
 
 def creations(to_plugin: list[Passed], from_plugin: list[Passed]) -> Iterator[Creation]:
     """Calls with their answers; one that was never answered is left out."""
-    answered = {message.number: at for at, message in _messages(from_plugin)}
-    for at, message in _messages(to_plugin):
-        call = ttrpc_pb2.Request.FromString(message.payload)
-        if call.method == _METHOD and message.number in answered:
+    answered = {number: at for at, number, _ in _messages(from_plugin)}
+    for at, number, payload in _messages(to_plugin):
+        call = ttrpc_pb2.Request.FromString(payload)
+        if call.method == _METHOD and number in answered:
             request = api_pb2.CreateContainerRequest.FromString(call.payload)
-            yield Creation(request.pod.name, request.container.name, answered[message.number] - at)
+            yield Creation(request.pod.name, request.container.name, answered[number] - at)
 
 
-def _messages(passed: list[Passed]) -> Iterator[tuple[float, Message]]:
-    """Those of the stream on which the runtime calls and the plugin answers, each with the time of its last byte."""
-    frames, messages = FrameDecoder(), MessageDecoder()
+def _messages(passed: list[Passed]) -> Iterator[tuple[float, int, bytes]]:
+    """Those of the stream on which the runtime calls and the plugin answers: the time of the last byte, number and payload."""
+    frames, messages = frame_decoder(), message_decoder()
     for at, data in passed:
-        for stream_id, payload in frames.feed(data):
+        for (stream_id, _), piece in frames.feed(data):
             if stream_id == PLUGIN_STREAM:
-                for message in messages.feed(payload):
-                    yield at, message
+                for (_, number, _, _), payload in messages.feed(piece):
+                    yield at, number, payload
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passed: list[Passed]) -> None:

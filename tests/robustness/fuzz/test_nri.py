@@ -15,7 +15,7 @@ from nodedevice_agent.nri.codec import adjustment
 from nodedevice_agent.nri.host_devices import HostDevice, HostDeviceStat
 from nodedevice_agent.nri.mux import frames
 from nodedevice_agent.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_STREAM, Session, SessionEnded
-from nodedevice_agent.nri.ttrpc import Message, encode
+from nodedevice_agent.nri.ttrpc import encode
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
 
@@ -44,10 +44,10 @@ CALLS: list[tuple[str, Protobuf]] = [
 
 def call(number: int, method: str, request: Protobuf) -> bytes:
     envelope = ttrpc_pb2.Request(service=PLUGIN_SERVICE, method=method, payload=request.SerializeToString())
-    return frames(PLUGIN_STREAM, encode(Message(number, 1, envelope.SerializeToString())))
+    return frames(PLUGIN_STREAM, encode(number, 1, envelope.SerializeToString()))
 
 
-REGISTERED = frames(RUNTIME_STREAM, encode(Message(1, 2, ttrpc_pb2.Response().SerializeToString())))
+REGISTERED = frames(RUNTIME_STREAM, encode(1, 2, ttrpc_pb2.Response().SerializeToString()))
 SINGLE = [call(1, method, request) for method, request in CALLS]
 WHOLE = REGISTERED + b"".join(call(2 * n + 1, method, request) for n, (method, request) in enumerate(CALLS))
 

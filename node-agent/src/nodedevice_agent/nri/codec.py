@@ -39,7 +39,7 @@ _STATES = {
 }
 
 
-# (type, major, minor)
+# type, major, minor
 _Device = tuple[str, int, int]
 
 
@@ -70,13 +70,14 @@ def container(message: api_pb2.Container) -> RunningContainer:
 
 def adjustment(edits: ContainerEdits, host_devices: HostDevices) -> api_pb2.ContainerAdjustment:
     """host_devices: the device files at each device's host path. Raises InjectionRefused that names the invalid edit."""
-    paths = _ContainerPaths()
-    linux = _linux(edits.devices, host_devices, paths)
+    # by path in the container
+    taken: dict[str, str] = {}
+    linux = _linux(edits.devices, host_devices, taken)
     return api_pb2.ContainerAdjustment(
         annotations={
             _name("annotation", key): _value("annotation", key, edits.annotations[key]) for key in edits.annotations
         },
-        mounts=[_mount(mount, paths) for mount in dict.fromkeys(edits.mounts)],
+        mounts=[_mount(mount, taken) for mount in dict.fromkeys(edits.mounts)],
         env=[
             api_pb2.KeyValue(key=_name("environment variable", key), value=_value("environment variable", key, value))
             for key, value in sorted(edits.envs.items())
@@ -86,29 +87,23 @@ def adjustment(edits: ContainerEdits, host_devices: HostDevices) -> api_pb2.Cont
     )
 
 
-class _ContainerPaths:
-    """Paths in the container, each used once."""
-
-    def __init__(self) -> None:
-        self._taken: dict[str, str] = {}
-
-    def take(self, what: str, path: str) -> str:
-        """The normalized path."""
-        if not path.startswith("/") or "\0" in path:
-            raise InjectionRefused(f"{what} at {path!r} in the container: not an absolute path; {_REMEDY}")
-        found = normalized(path)
-        if found == "/":
-            raise InjectionRefused(f"{what} over / of the container would hide all its files; {_REMEDY}")
-        if found in self._taken:
-            raise InjectionRefused(
-                f"{self._taken[found]} and {what} are both at {found} in the container; fix one of the device plugins"
-            )
-        self._taken[found] = what
-        return found
+def _take(taken: dict[str, str], what: str, path: str) -> str:
+    """The normalized path, now taken: each path in the container is used once."""
+    if not path.startswith("/") or "\0" in path:
+        raise InjectionRefused(f"{what} at {path!r} in the container: not an absolute path; {_REMEDY}")
+    found = normalized(path)
+    if found == "/":
+        raise InjectionRefused(f"{what} over / of the container would hide all its files; {_REMEDY}")
+    if found in taken:
+        raise InjectionRefused(
+            f"{taken[found]} and {what} are both at {found} in the container; fix one of the device plugins"
+        )
+    taken[found] = what
+    return found
 
 
 def _linux(
-    devices: Sequence[DeviceFile], host_devices: HostDevices, paths: _ContainerPaths
+    devices: Sequence[DeviceFile], host_devices: HostDevices, taken: dict[str, str]
 ) -> api_pb2.LinuxContainerAdjustment | None:
     wanted: dict[_Device, frozenset[str]] = {}
     files = []
@@ -116,7 +111,7 @@ def _linux(
         permissions = _permissions(device)
         for found in host_devices[device.host_path]:
             path = posixpath.join(device.container_path, found.below) if found.below else device.container_path
-            files.append(_file(found, paths.take(f"device {device.host_path}", path)))
+            files.append(_file(found, _take(taken, f"device {device.host_path}", path)))
             key = (found.type, found.major, found.minor)
             wanted[key] = wanted.get(key, frozenset()) | permissions
     if not files:
@@ -162,12 +157,12 @@ def _rules(device: _Device, wanted: frozenset[str]) -> Iterator[api_pb2.LinuxDev
             )
 
 
-def _mount(mount: ContainerMount, paths: _ContainerPaths) -> api_pb2.Mount:
+def _mount(mount: ContainerMount, taken: dict[str, str]) -> api_pb2.Mount:
     """As the kubelet mounts for a device plugin: recursive, and with private propagation."""
     if not mount.host_path.startswith("/") or "\0" in mount.host_path:
         raise InjectionRefused(f"mount of {mount.host_path!r} of the host: not an absolute path; {_REMEDY}")
     return api_pb2.Mount(
-        destination=paths.take(f"the mount of {mount.host_path}", mount.container_path),
+        destination=_take(taken, f"the mount of {mount.host_path}", mount.container_path),
         type="bind",
         source=mount.host_path,
         options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],

@@ -8,6 +8,7 @@ Source: containerd/nri pkg/net/multiplex/mux.go @ v0.12.3.
 import asyncio
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import cast
 
 _HEADER = struct.Struct(">II")
@@ -26,27 +27,32 @@ class BadFrame(Exception):
     """The peer violates the protocol: where its next frame begins is unknown."""
 
 
-class FrameDecoder:
-    """Decodes frames from bytes, wherever the transport cut them."""
+class Decoder:
+    """Decodes frames (a header, which contains the payload's length, and the payload) from bytes, wherever the transport cut them.
 
-    def __init__(self) -> None:
+    length_field: the length's place among the header's fields. what: a frame's name in errors.
+    """
+
+    def __init__(self, header: struct.Struct, length_field: int, max_bytes: int, what: str) -> None:
+        self._header, self._length_field, self._max_bytes, self._what = header, length_field, max_bytes, what
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Every frame that is complete by now: stream id and payload. Raises BadFrame for one that is too long."""
+    def feed(self, data: bytes) -> Iterator[tuple[tuple[int, ...], bytes]]:
+        """Every frame that is complete by now: the header's fields and the payload. Raises BadFrame for one that is too long."""
         self._buffer += data
-        start = 0
+        start, size = 0, self._header.size
         try:
-            while len(self._buffer) - start >= _HEADER.size:
-                stream_id, length = _HEADER.unpack_from(self._buffer, start)
-                if length > MAX_PAYLOAD_BYTES:
-                    raise BadFrame(f"a frame of {length} bytes exceeds the limit of {MAX_PAYLOAD_BYTES}")
-                end = start + _HEADER.size + length
+            while len(self._buffer) - start >= size:
+                fields = self._header.unpack_from(self._buffer, start)
+                length = fields[self._length_field]
+                if length > self._max_bytes:
+                    raise BadFrame(f"a {self._what} of {length} bytes exceeds the limit of {self._max_bytes}")
+                end = start + size + length
                 if len(self._buffer) < end:
                     return
-                payload = bytes(self._buffer[start + _HEADER.size : end])
+                payload = bytes(self._buffer[start + size : end])
                 start = end
-                yield stream_id, payload
+                yield fields, payload
         finally:
             del self._buffer[:start]
 
@@ -54,6 +60,10 @@ class FrameDecoder:
     def is_between_frames(self) -> bool:
         """Whether the stream may end here."""
         return not self._buffer
+
+
+# A decoder of a connection's frames. Fields: stream id, length.
+frame_decoder = partial(Decoder, _HEADER, 1, MAX_PAYLOAD_BYTES, "frame")
 
 
 def frames(stream_id: int, message: bytes) -> bytes:
@@ -74,7 +84,7 @@ class Mux(asyncio.Protocol):
     def __init__(self, peer: str) -> None:
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._peer = peer
-        self._decoder = FrameDecoder()
+        self._decoder = frame_decoder()
         self._streams: dict[int, Receive] = {}
         self._transport: asyncio.Transport | None = None
 
@@ -109,7 +119,7 @@ class Mux(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for stream_id, payload in self._decoder.feed(data):
+            for (stream_id, _), payload in self._decoder.feed(data):
                 receive = self._streams.get(stream_id)
                 if self.closed.done():
                     return

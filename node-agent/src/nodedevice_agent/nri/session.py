@@ -286,8 +286,7 @@ class Session:
 
 def _mask(validates: bool) -> int:
     """A runtime closes the connection of a plugin that subscribes to an unknown event."""
-    wanted = (event for event in EVENTS if validates or event != api_pb2.VALIDATE_CONTAINER_ADJUSTMENT)
-    return sum(1 << (event - 1) for event in wanted)
+    return sum(1 << (event - 1) for event in EVENTS if validates or event != api_pb2.VALIDATE_CONTAINER_ADJUSTMENT)
 
 
 def _method(name: str, kind: type[Message], handle: Callable[[Any], Any]) -> Handler:
@@ -323,14 +322,14 @@ async def _dial(socket: Path, protocol: asyncio.Protocol) -> None:
     try:
         async with asyncio.timeout(DIAL_SECONDS):
             await asyncio.get_running_loop().create_unix_connection(lambda: protocol, str(socket))
-    except TimeoutError as exc:
-        raise SessionEnded(f"{socket} does not accept connections; is the container runtime stuck?") from exc
     except OSError as exc:
         raise SessionEnded(_dial_problem(socket, exc)) from exc
 
 
 def _dial_problem(socket: Path, error: OSError) -> str:
     match error:
+        case TimeoutError():
+            return f"{socket} does not accept connections; is the container runtime stuck?"
         case FileNotFoundError():
             return (
                 f"{socket} does not exist: enable NRI in the container runtime (on by default since containerd 2.0 and CRI-O "

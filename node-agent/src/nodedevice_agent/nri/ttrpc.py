@@ -11,12 +11,12 @@ import struct
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import NamedTuple
+from functools import partial
 
 from google.protobuf.message import DecodeError
 from nodedevice_api.upstream.ttrpc import ttrpc_pb2
 
-from nodedevice_agent.nri.mux import BadFrame
+from nodedevice_agent.nri.mux import Decoder
 
 log = logging.getLogger(__name__)
 
@@ -55,40 +55,13 @@ class CallFailed(Exception):
         self.code = code
 
 
-class Message(NamedTuple):
-    number: int
-    kind: int
-    payload: bytes
+# A decoder of a stream's messages. Fields: length, number, kind, flags.
+message_decoder = partial(Decoder, _HEADER, 0, MAX_MESSAGE_BYTES, "message")
 
 
-class MessageDecoder:
-    """Decodes messages from bytes, wherever the transport cut them."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[Message]:
-        """Every message that is complete by now. Raises BadFrame for one that is too long."""
-        self._buffer += data
-        start = 0
-        try:
-            while len(self._buffer) - start >= _HEADER.size:
-                length, number, kind, _ = _HEADER.unpack_from(self._buffer, start)
-                if length > MAX_MESSAGE_BYTES:
-                    raise BadFrame(f"a message of {length} bytes exceeds the limit of {MAX_MESSAGE_BYTES}")
-                end = start + _HEADER.size + length
-                if len(self._buffer) < end:
-                    return
-                payload = bytes(self._buffer[start + _HEADER.size : end])
-                start = end
-                yield Message(number, kind, payload)
-        finally:
-            del self._buffer[:start]
-
-
-def encode(message: Message) -> bytes:
+def encode(number: int, kind: int, payload: bytes) -> bytes:
     """The message as it is on the wire."""
-    return _HEADER.pack(len(message.payload), message.number, message.kind, 0) + message.payload
+    return _HEADER.pack(len(payload), number, kind, 0) + payload
 
 
 class TtrpcClient:
@@ -96,15 +69,12 @@ class TtrpcClient:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._decoder = MessageDecoder()
+        self._decoder = message_decoder()
         self._next_number = 1
         self._pending: dict[int, asyncio.Future[bytes]] = {}
-        self._closed = ""
 
     async def call(self, service: str, method: str, request: bytes, timeout_seconds: float) -> bytes:
-        """The method's encoded response. Raises CallFailed, also for a timeout and when the connection ends."""
-        if self._closed:
-            raise CallFailed(Code.UNAVAILABLE, self._closed)
+        """The method's encoded response. Raises CallFailed, also for a timeout. Cancel it when the connection ends."""
         number, self._next_number = self._next_number, self._next_number + 2
         envelope = ttrpc_pb2.Request(
             service=service, method=method, payload=request, timeout_nano=int(timeout_seconds * 1e9)
@@ -112,7 +82,7 @@ class TtrpcClient:
         response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._pending[number] = response
         try:
-            self._send(encode(Message(number, REQUEST, envelope.SerializeToString())))
+            self._send(encode(number, REQUEST, envelope.SerializeToString()))
             async with asyncio.timeout(timeout_seconds):
                 return await response
         except TimeoutError:
@@ -122,18 +92,11 @@ class TtrpcClient:
 
     def receive(self, data: bytes) -> None:
         """Bytes of the stream. Raises BadFrame."""
-        for message in self._decoder.feed(data):
-            response = self._pending.get(message.number)
+        for (_, number, kind, _), payload in self._decoder.feed(data):
+            response = self._pending.get(number)
             # a response that comes after its call has timed out is dropped
-            if message.kind == RESPONSE and response is not None and not response.done():
-                _resolve(response, message.payload)
-
-    def close(self, reason: str) -> None:
-        """The connection has ended: every pending call fails."""
-        self._closed = reason
-        for response in self._pending.values():
-            if not response.done():
-                response.set_exception(CallFailed(Code.UNAVAILABLE, reason))
+            if kind == RESPONSE and response is not None and not response.done():
+                _resolve(response, payload)
 
 
 def _resolve(response: asyncio.Future[bytes], payload: bytes) -> None:
@@ -158,39 +121,39 @@ class TtrpcServer:
     def __init__(self, send: Send, methods: Mapping[tuple[str, str], Handler]) -> None:
         self._send = send
         self._methods = methods
-        self._decoder = MessageDecoder()
+        self._decoder = message_decoder()
         self._last_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def receive(self, data: bytes) -> None:
         """Bytes of the stream. Raises BadFrame."""
-        for message in self._decoder.feed(data):
+        for (_, number, kind, _), payload in self._decoder.feed(data):
             try:
-                self._handle(message)
+                self._handle(number, kind, payload)
             except CallFailed as exc:
-                self._fail(message.number, exc)
+                self._fail(number, exc)
 
     def close(self) -> None:
         """Cancel every pending call."""
         for task in self._tasks:
             task.cancel()
 
-    def _handle(self, message: Message) -> None:
-        if message.kind == DATA:
+    def _handle(self, number: int, kind: int, payload: bytes) -> None:
+        if kind == DATA:
             raise CallFailed(Code.INVALID_ARGUMENT, "streaming calls are not supported")
-        if message.kind != REQUEST:
+        if kind != REQUEST:
             return  # ttrpc requires that unknown kinds are ignored
-        if message.number % 2 != 1 or message.number <= self._last_number:
-            raise CallFailed(Code.INVALID_ARGUMENT, f"call number {message.number} is even or not a new one")
-        self._last_number = message.number
+        if number % 2 != 1 or number <= self._last_number:
+            raise CallFailed(Code.INVALID_ARGUMENT, f"call number {number} is even or not a new one")
+        self._last_number = number
         try:
-            request = ttrpc_pb2.Request.FromString(message.payload)
+            request = ttrpc_pb2.Request.FromString(payload)
         except DecodeError:
             raise CallFailed(Code.INVALID_ARGUMENT, "invalid ttrpc request") from None
         handler = self._methods.get((request.service, request.method))
         if handler is None:
             raise CallFailed(Code.UNIMPLEMENTED, f"method {request.service}/{request.method}")
-        self._begin(message.number, request, handler)
+        self._begin(number, request, handler)
 
     def _begin(self, number: int, request: ttrpc_pb2.Request, handler: Handler) -> None:
         with _translated_errors(request.method):
@@ -224,11 +187,13 @@ class TtrpcServer:
         if len(response) > MAX_MESSAGE_BYTES:
             message = f"the response of {len(response)} bytes exceeds the limit of {MAX_MESSAGE_BYTES}"
             raise CallFailed(Code.RESOURCE_EXHAUSTED, message)
-        self._send(encode(Message(number, RESPONSE, response)))
+        self._send(encode(number, RESPONSE, response))
 
     def _fail(self, number: int, error: CallFailed) -> None:
-        status = ttrpc_pb2.Status(code=error.code, message=_sendable(str(error)))
-        self._send(encode(Message(number, RESPONSE, ttrpc_pb2.Response(status=status).SerializeToString())))
+        # protobuf does not encode lone surrogates
+        message = str(error)[:_MAX_TEXT].encode("utf-8", "replace").decode()
+        status = ttrpc_pb2.Status(code=error.code, message=message)
+        self._send(encode(number, RESPONSE, ttrpc_pb2.Response(status=status).SerializeToString()))
 
 
 @contextmanager
@@ -245,8 +210,3 @@ def _translated_errors(method: str) -> Iterator[None]:
     except Exception as exc:
         log.exception("call handler failed", extra={"method": method})
         raise CallFailed(Code.INTERNAL, f"{method} failed in the plugin; see its log") from exc
-
-
-def _sendable(text: str) -> str:
-    """Bounded, and without lone surrogates, which protobuf does not encode."""
-    return text[:_MAX_TEXT].encode("utf-8", "replace").decode()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from nodedevice_agent.nri.mux import MAX_PAYLOAD_BYTES, BadFrame, FrameDecoder, Mux, frames
+from nodedevice_agent.nri.mux import MAX_PAYLOAD_BYTES, BadFrame, Mux, frame_decoder, frames
 
 IDS = st.integers(0, 2**32 - 1)
 PAYLOADS = st.lists(st.tuples(IDS, st.binary(max_size=50)), max_size=8)
@@ -27,17 +27,18 @@ def pieces(data: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
 
 @given(PAYLOADS, st.lists(st.integers(0, 10_000), max_size=20))
 def test_frames_cut_anywhere(payloads: list[tuple[int, bytes]], cuts: list[int]) -> None:
-    decoder = FrameDecoder()
+    decoder = frame_decoder()
     data = b"".join(raw(stream_id, payload) for stream_id, payload in payloads)
-    assert [frame for piece in pieces(data, cuts) for frame in decoder.feed(piece)] == payloads
+    found = [frame for piece in pieces(data, cuts) for frame in decoder.feed(piece)]
+    assert found == [((stream_id, len(payload)), payload) for stream_id, payload in payloads]
     assert decoder.is_between_frames
 
 
 def test_frames_byte_by_byte() -> None:
-    decoder = FrameDecoder()
+    decoder = frame_decoder()
     data = raw(1, b"first") + raw(2, b"") + raw(1, b"last")
     found = [frame for byte in data for frame in decoder.feed(bytes([byte]))]
-    assert found == [(1, b"first"), (2, b""), (1, b"last")]
+    assert found == [((1, 5), b"first"), ((2, 0), b""), ((1, 4), b"last")]
 
 
 @given(PAYLOADS, st.integers(0, 10_000))
@@ -45,24 +46,23 @@ def test_only_whole_frames_come_out(payloads: list[tuple[int, bytes]], cut: int)
     data = b"".join(raw(stream_id, payload) for stream_id, payload in payloads)
     cut %= len(data) + 1
     ends = list(itertools.accumulate(8 + len(payload) for _, payload in payloads))
-    decoder = FrameDecoder()
-    assert list(decoder.feed(data[:cut])) == [
-        payload for payload, end in zip(payloads, ends, strict=True) if end <= cut
-    ]
+    decoder = frame_decoder()
+    found = [(stream_id, payload) for (stream_id, _), payload in decoder.feed(data[:cut])]
+    assert found == [payload for payload, end in zip(payloads, ends, strict=True) if end <= cut]
     assert decoder.is_between_frames == (cut in (0, *ends))
 
 
 @pytest.mark.parametrize("length", [MAX_PAYLOAD_BYTES + 1, 2**31, 2**32 - 1])
 def test_too_long_a_frame_is_refused_before_its_bytes_come(length: int) -> None:
-    decoder = FrameDecoder()
+    decoder = frame_decoder()
     feeding = decoder.feed(raw(1, b"whole") + raw(1, b"", length))
-    assert next(feeding) == (1, b"whole")
+    assert next(feeding) == ((1, 5), b"whole")
     with pytest.raises(BadFrame, match=str(length)):
         next(feeding)
 
 
 def test_the_longest_frame_is_accepted() -> None:
-    assert [len(p) for _, p in FrameDecoder().feed(raw(1, bytes(MAX_PAYLOAD_BYTES)))] == [MAX_PAYLOAD_BYTES]
+    assert [len(p) for _, p in frame_decoder().feed(raw(1, bytes(MAX_PAYLOAD_BYTES)))] == [MAX_PAYLOAD_BYTES]
 
 
 @given(IDS, st.integers(0, 12_000).map(bytes))
@@ -71,8 +71,8 @@ def test_the_longest_frame_is_accepted() -> None:
 @example(1, bytes(20_000))
 def test_a_message_is_cut_as_the_runtime_reads_it(stream_id: int, message: bytes) -> None:
     """Its reader has 4096 bytes for the beginning, and reads the rest in one."""
-    found = list(FrameDecoder().feed(frames(stream_id, message)))
-    assert {number for number, _ in found} <= {stream_id}
+    found = list(frame_decoder().feed(frames(stream_id, message)))
+    assert {number for (number, _), _ in found} <= {stream_id}
     assert b"".join(payload for _, payload in found) == message
     assert [len(payload) for _, payload in found] == [
         n for n in (min(len(message), 4096), len(message) - 4096) if n > 0

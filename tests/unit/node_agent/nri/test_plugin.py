@@ -11,7 +11,7 @@ from nodedevice_agent.devicemanager.runtime import Validator
 from nodedevice_agent.nri import plugin as plugin_module
 from nodedevice_agent.nri.mux import frames
 from nodedevice_agent.nri.plugin import NriPlugin
-from nodedevice_agent.nri.ttrpc import Message, encode
+from nodedevice_agent.nri.ttrpc import encode
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime
@@ -222,6 +222,6 @@ async def test_an_invalid_message_does_not_end_the_connection(handler: Recorder,
         plugin = await runtime.plugin()
         for number, kind, payload in (2, 1, b""), (1, 1, b"\xff"), (1, 2, b"?"), (1, 3, b"data"), (4, 99, b""):
             for stream_id in 1, 2, 77:
-                plugin.mux.write(stream_id, encode(Message(number, kind, payload)))
+                plugin.mux.write(stream_id, encode(number, kind, payload))
         await plugin.create_container(api_pb2.PodSandbox(id="p"), api_pb2.Container(id="c"))
         assert (await handler.next())[0] == "create"

@@ -116,11 +116,9 @@ def test_any_announcement(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) 
         plugin.answers |= {"GetInfo": [info], "NotifyRegistrationStatus": [reply]}
         async with PluginRegistrationClient.open(plugin.socket) as client:
             try:
-                found = await client.info()
+                assert await client.info() is not None
             except PluginFailed as failed:
                 _is_printable(str(failed))
-            else:
-                assert isinstance(found.supported_versions, tuple)
             await client.notify("no")
 
     runner.run(plugin.start())

@@ -163,7 +163,15 @@ class PluginHost:
             raise PluginFailed(resource_name, "Register", str(exc)) from exc
 
     async def _connect(self, resource_name: str, socket: Path, socket_name: str) -> PluginConnection:
-        connection = await self._open(resource_name, socket, socket_name)
+        """Raises PluginFailed or RegistrationRejected."""
+        plugin = (str(socket), resource_name)
+        open_now = [(str(other.socket), other.resource_name) for other in self._connections.values()]
+        check_connection_limit([*open_now, *self._opening], *plugin)
+        self._opening.append(plugin)
+        try:
+            connection = await PluginConnection.open(resource_name, socket, socket_name)
+        finally:
+            self._opening.remove(plugin)
         if self._is_ending:
             await connection.aclose()
             raise PluginFailed(resource_name, "Register", "this device manager is stopping; register with the next one")
@@ -171,17 +179,6 @@ class PluginHost:
         log.info("device plugin registered", extra={"resource_name": resource_name, "socket": socket.name})
         self._adopt(connection, socket_name)
         return connection
-
-    async def _open(self, resource_name: str, socket: Path, socket_name: str) -> PluginConnection:
-        """Raises PluginFailed or RegistrationRejected."""
-        plugin = (str(socket), resource_name)
-        open_now = [(str(other.socket), other.resource_name) for other in self._connections.values()]
-        check_connection_limit([*open_now, *self._opening], *plugin)
-        self._opening.append(plugin)
-        try:
-            return await PluginConnection.open(resource_name, socket, socket_name)
-        finally:
-            self._opening.remove(plugin)
 
     def _adopt(self, connection: PluginConnection, socket_name: str) -> None:
         resource_name = connection.resource_name

@@ -11,10 +11,8 @@ replaces its plugin without a gap for the resource; a plugin that a rule rejects
 import asyncio
 import logging
 import os
-import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, cast
 
@@ -68,12 +66,11 @@ class PluginWatcher:
                         await changes.wait(_POLL_SECONDS)
 
     def _update(self, present: dict[Path, SocketIdentity], tasks: asyncio.TaskGroup) -> None:
+        for path in present.keys() - self._sockets.keys():
+            self._sockets[path] = _RegistrySocket(path, self._registry_dir, self._host)
+            tasks.create_task(self._run(path, self._sockets[path]))
         for path, socket in self._sockets.items():
             socket.set_identity(present.get(path))
-        for path in present.keys() - self._sockets.keys():
-            socket = self._sockets[path] = _RegistrySocket(path, self._registry_dir, self._host)
-            socket.set_identity(present[path])
-            tasks.create_task(self._run(path, socket))
 
     async def _run(self, path: Path, socket: "_RegistrySocket") -> None:
         await socket.run()
@@ -122,8 +119,8 @@ class _RegistrySocket:
         """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed."""
         async with PluginRegistrationClient.open(self._path) as client:
             info = await client.info()
-            if info.kind != DEVICE_PLUGIN:
-                log.debug("not a device plugin", extra={"socket": str(self._path), "type": info.kind[:64]})
+            if info.type != DEVICE_PLUGIN:
+                log.debug("not a device plugin", extra={"socket": str(self._path), "type": info.type[:64]})
                 return None
             try:
                 check_plugin_info(info.name, info.supported_versions)
@@ -149,16 +146,6 @@ class _RegistrySocket:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
-    """kind: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one."""
-
-    kind: str
-    name: str
-    endpoint: str
-    supported_versions: tuple[str, ...]
-
-
 class PluginRegistrationClient:
     """Client of the Registration service that a plugin serves on its socket in the plugins registry directory. Use open()."""
 
@@ -166,7 +153,6 @@ class PluginRegistrationClient:
         self._socket = socket
         # the asynchronous stub exists for the type checker alone
         self._plugin = cast("api_pb2_grpc.RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))
-        self._name = str(socket)
 
     @classmethod
     @asynccontextmanager
@@ -182,17 +168,20 @@ class PluginRegistrationClient:
         finally:
             await channel.close()
 
-    async def info(self) -> PluginInfo:
-        """The plugin's GetInfo response. Raises PluginFailed."""
+    async def info(self) -> api_pb2.PluginInfo:
+        """type: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one.
+
+        Raises PluginFailed.
+        """
         try:
             info = await self._plugin.GetInfo(api_pb2.InfoRequest(), timeout=INFO_SECONDS)
         except grpc.RpcError as exc:
-            raise PluginFailed(self._name, "GetInfo", rpc_error_text(exc)) from exc
+            raise PluginFailed(str(self._socket), "GetInfo", rpc_error_text(exc)) from exc
         if info is None:
             # for a message that it cannot parse, grpc returns None instead of an error
-            raise PluginFailed(self._name, "GetInfo", "the response is not a message of the plugin registration API")
-        self._name = info.name or self._name
-        return PluginInfo(info.type, info.name, info.endpoint, tuple(info.supported_versions))
+            detail = "the response is not a message of the plugin registration API"
+            raise PluginFailed(str(self._socket), "GetInfo", detail)
+        return info
 
     async def notify(self, problem: str) -> None:
         """Report the result of the registration, empty for success. An error of this call changes nothing."""
@@ -224,15 +213,8 @@ def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, SocketIdentity
             continue
         for path in (directory / name for name in names if not name.startswith(".")):
             identity = socket_identity(path)
-            if identity is not None and _is_socket(path):
+            if identity is not None and path.is_socket() and not path.is_symlink():
                 yield path, identity
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(os.lstat(path).st_mode)
-    except OSError:
-        return False
 
 
 def _serving_socket(registry_socket: Path, endpoint: str, allowed: tuple[Path, ...]) -> Path:

@@ -1,7 +1,6 @@
-"""The Registration service on kubelet.sock, which device plugins call.
+"""The Registration service on kubelet.sock. A Register call ends only after the plugin has been dialled and has sent its options.
 
-Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go. A Register call ends only after the plugin has been dialled
-and has sent its options.
+Source: kubelet pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go.
 Unlike the kubelet: a socket that was removed is created again, and plugins that watch the directory register again; one that
 another process put in its place is not touched but reported, and replaced when that process has ended.
 """
@@ -147,21 +146,16 @@ class RegistrationServer:
     def _new_server(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024)])
         # not by the generated function, whose decoder raises on an invalid message, with a traceback
-        register = grpc.unary_unary_rpc_method_handler(self._register, _request, api_pb2.Empty.SerializeToString)
+        register: grpc.RpcMethodHandler[bytes, api_pb2.Empty] = grpc.unary_unary_rpc_method_handler(
+            self._register, response_serializer=api_pb2.Empty.SerializeToString
+        )
         service = grpc.method_handlers_generic_handler(_SERVICE, {"Register": register})
         server.add_generic_rpc_handlers((service,))
         return server
 
-    async def _register(
-        self,
-        request: api_pb2.RegisterRequest | None,
-        context: grpc.aio.ServicerContext[api_pb2.RegisterRequest, api_pb2.Empty],
-    ) -> api_pb2.Empty:
+    async def _register(self, octets: bytes, context: grpc.aio.ServicerContext[bytes, api_pb2.Empty]) -> api_pb2.Empty:
         try:
-            if request is None:
-                raise RegistrationRejected(
-                    "Message", "the request is not a RegisterRequest of the device plugin API v1beta1"
-                )
+            request = _decoded(octets)
             check_registration(request.version, request.resource_name, request.endpoint)
             await self._connect(request.resource_name, request.endpoint)
         except (RegistrationRejected, PluginFailed) as exc:
@@ -198,8 +192,10 @@ def _unusable(socket: Path, why: str) -> AgentSettingsError:
     )
 
 
-def _request(octets: bytes) -> api_pb2.RegisterRequest | None:
+def _decoded(octets: bytes) -> api_pb2.RegisterRequest:
+    """Raises RegistrationRejected."""
     try:
         return api_pb2.RegisterRequest.FromString(octets)
-    except DecodeError:
-        return None
+    except DecodeError as exc:
+        message = "the request is not a RegisterRequest of the device plugin API v1beta1"
+        raise RegistrationRejected("Message", message) from exc

@@ -76,7 +76,7 @@ class ContainerEvents:
         """The complete state of the runtime; a container that is not in it has ended."""
         by_id = {sandbox.id: sandbox for sandbox in sandboxes}
         present = [
-            self._with_known_marks(_listed_instance(by_id[found.sandbox_id], found, now))
+            self._with_known_marks(_instance(by_id[found.sandbox_id], found, now))
             for found in containers
             if found.state is not ContainerState.STOPPED and found.sandbox_id in by_id
         ]
@@ -120,11 +120,7 @@ class ContainerEvents:
         if self._manager.is_recovering:
             return ()
         marked = (a for a in self._containers if resource_name in a.fingerprints and a.without_process_since is None)
-        return tuple(
-            instance
-            for instance in marked
-            if self._book.of(instance.pod_uid, instance.container, resource_name) is None
-        )
+        return tuple(a for a in marked if self._book.of(a.pod_uid, a.container, resource_name) is None)
 
     # -- internals ------------------------------------------------------------------------------------------------------
 
@@ -160,11 +156,9 @@ class ContainerEvents:
     def _with_known_marks(self, found: ContainerInstance) -> ContainerInstance:
         """A container that was created here keeps its marks: a runtime may not list the annotation."""
         before = self._containers.find(found.pod_uid, found.id)
-        return (
-            replace(found, fingerprints=before.fingerprints, reported=None)
-            if before is not None and before.fingerprints
-            else found
-        )
+        if before is None or not before.fingerprints:
+            return found
+        return replace(found, fingerprints=before.fingerprints, reported=None)
 
     def _after_end(self, gone: ContainerInstance, now: float) -> list[Effect]:
         if not self._book.of_container(gone.pod_uid, gone.container):
@@ -213,13 +207,16 @@ class ContainerEvents:
         return [Publish(name) for name in sorted(names & self._manager.resources.keys())]
 
 
-def _instance(sandbox: Sandbox, container: RunningContainer) -> ContainerInstance:
-    """A container that runs already, as the runtime shows it."""
+def _instance(sandbox: Sandbox, container: RunningContainer, listed_at: float | None = None) -> ContainerInstance:
+    """A container as the runtime shows it. listed_at: None for one that has just started."""
     marks = marks_of(container)
-    return ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, None if marks else container)
-
-
-def _listed_instance(sandbox: Sandbox, container: RunningContainer, now: float) -> ContainerInstance:
-    """A container from the runtime's list."""
     has_no_process = container.state is ContainerState.CREATED and container.pid == 0
-    return replace(_instance(sandbox, container), without_process_since=now if has_no_process else None)
+    return ContainerInstance(
+        container.id,
+        sandbox.id,
+        sandbox.uid,
+        container.name,
+        marks,
+        reported=None if marks else container,
+        without_process_since=listed_at if has_no_process else None,
+    )

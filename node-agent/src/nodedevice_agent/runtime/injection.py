@@ -226,11 +226,8 @@ def requires_plugin(sandbox: Sandbox, container: str) -> bool:
 
 def fingerprints(allocations: Iterable[Allocation]) -> dict[str, str]:
     """Resource name to a fingerprint of the devices."""
-    return {a.resource_name: _fingerprint(a.device_ids) for a in allocations}
-
-
-def _fingerprint(device_ids: tuple[str, ...]) -> str:
-    return hashlib.sha256("\0".join(device_ids).encode()).hexdigest()[:_FINGERPRINT_DIGITS]
+    digests = ((a.resource_name, hashlib.sha256("\0".join(a.device_ids).encode()).hexdigest()) for a in allocations)
+    return {name: digest[:_FINGERPRINT_DIGITS] for name, digest in digests}
 
 
 def marks_of(container: RunningContainer) -> dict[str, str]:

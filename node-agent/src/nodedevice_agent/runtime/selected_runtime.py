@@ -78,24 +78,21 @@ def with_selected_runtime(settings: AgentSettings) -> AgentSettings:
 def evidence(settings: AgentSettings) -> Evidence:
     """What the choice of the agent's next start depends on. Raises AgentSettingsError."""
     state_dir, kubelet_dir = Path(settings.state_dir), Path(settings.kubelet_dir)
-    kubelet: Checkpoint | None = None
+    own = kubelet = Checkpoint()
     try:
         kubelet = read_checkpoint(kubelet_dir)
     except CheckpointCorrupt as exc:
         log.warning("cannot use the kubelet's checkpoint", extra={"path": str(kubelet_dir), "error": str(exc)})
-    own: Checkpoint | None = None
     # a corrupt one is set aside and logged when the agent restores it
     with suppress(CheckpointCorrupt):
-        own = checkpoint_file.read(state_dir)
-    own_names = {*settings.plugins.resource_names(), *_names(own)}
-    return Evidence(read(state_dir), Path(settings.nri_socket).is_socket(), own_names, _names(kubelet))
+        own = checkpoint_file.read(state_dir) or own
+    shared = _names(kubelet) & {*settings.plugins.resource_names(), *_names(own)}
+    return Evidence(read(state_dir), Path(settings.nri_socket).is_socket(), sorted(shared))
 
 
 def _is_a_directory(path: Path) -> AgentSettingsError:
     return AgentSettingsError(f"{path} is a directory, but must be a file with one word: remove it")
 
 
-def _names(checkpoint: Checkpoint | None) -> set[str]:
-    if checkpoint is None:
-        return set()
+def _names(checkpoint: Checkpoint) -> set[str]:
     return {*checkpoint.registered, *(allocation.resource_name for allocation in checkpoint.allocations)}

@@ -4,7 +4,7 @@ A name that the kubelet's device manager has managed stays the kubelet's: its ca
 for it fail at the kubelet. So a later start never changes an earlier choice, whatever it finds.
 """
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodedevice_api.names import RUNTIME_KUBELET, RUNTIME_NRI
@@ -17,18 +17,13 @@ _NAMED = 3
 class Evidence:
     """stored: the choice of an earlier start or an administrator, or "".
 
-    own_names: resources of this agent, as far as they are known before any plugin registers. kubelet_names: resources in the
-    kubelet's checkpoint.
+    shared_names: resources in the kubelet's checkpoint that are this agent's too, as far as its own are known before any plugin
+    registers.
     """
 
     stored: str
     has_nri_socket: bool
-    own_names: Collection[str]
-    kubelet_names: Collection[str]
-
-    @property
-    def shared_names(self) -> list[str]:
-        return sorted(set(self.own_names) & set(self.kubelet_names))
+    shared_names: Sequence[str] = ()
 
 
 def choose(evidence: Evidence) -> tuple[str, str]:

@@ -106,6 +106,11 @@ def test_names_of_every_built_in_plugin_count(node: Path, nri: Path, plugins: di
     assert stored(node) == "kubelet\n"
 
 
+def test_another_name_in_the_kubelets_checkpoint_does_not_count(node: Path, nri: Path) -> None:
+    kubelet_knows(node, "example.com/other")
+    assert select(node, simulated=[{"resourceName": GPU}]) == "nri"
+
+
 @pytest.mark.parametrize("broken", ["s/checkpoint.json", "k/device-plugins/kubelet_internal_checkpoint"])
 def test_an_unreadable_checkpoint_does_not_count(node: Path, nri: Path, broken: str) -> None:
     (node / broken).write_bytes(b"\xff\xfe")

@@ -9,12 +9,11 @@ GPU = "example.com/gpu"
 @pytest.mark.parametrize(
     ("evidence", "runtime"),
     [
-        pytest.param(Evidence("", True, (), ()), "nri", id="a socket"),
-        pytest.param(Evidence("", False, (), ()), "kubelet", id="no socket"),
-        pytest.param(Evidence("nri", False, (GPU,), (GPU,)), "nri", id="stored, without a socket now"),
-        pytest.param(Evidence("kubelet", True, (), ()), "kubelet", id="stored, with a socket now"),
-        pytest.param(Evidence("", True, (GPU,), (GPU, "x.com/y")), "kubelet", id="a shared name"),
-        pytest.param(Evidence("", True, (GPU,), ("x.com/y",)), "nri", id="no shared name"),
+        pytest.param(Evidence("", True), "nri", id="a socket"),
+        pytest.param(Evidence("", False), "kubelet", id="no socket"),
+        pytest.param(Evidence("nri", False, (GPU,)), "nri", id="stored, without a socket now"),
+        pytest.param(Evidence("kubelet", True), "kubelet", id="stored, with a socket now"),
+        pytest.param(Evidence("", True, (GPU,)), "kubelet", id="a shared name"),
     ],
 )
 def test_choice(evidence: Evidence, runtime: str) -> None:
@@ -23,6 +22,6 @@ def test_choice(evidence: Evidence, runtime: str) -> None:
 
 def test_the_reason_names_a_bounded_number_of_resources() -> None:
     many = [f"example.com/r{index}" for index in range(9)]
-    assert choose(Evidence("", True, many, many))[1] == (
+    assert choose(Evidence("", True, many))[1] == (
         "the kubelet's checkpoint has example.com/r0, example.com/r1, example.com/r2, …"
     )

@@ -12,86 +12,69 @@ _GPU = {"node": "node-a", "resource_name": "example.com/gpu"}
 class Case:
     """One alert. Series are in promtool's notation, one value a minute.
 
-    fires_at, resolved_at: minutes. quiet_at: a minute at which it is pending, or its cause is not there yet. labels: of the alert
-    besides its severity. value: as it stands in the description, where it does. says: a part of that.
+    minutes: one at which it is pending, or its cause is not there yet; one at which it fires; one at which it has resolved.
+    message: a part of the description. value: as it stands there, where it does. labels: of the alert besides its severity.
     """
 
     alert: str
-    severity: str
     series: Mapping[str, str]
-    quiet_at: int
-    fires_at: int
-    resolved_at: int
+    minutes: tuple[int, int, int]
     message: str
     value: str = ""
+    severity: str = "warning"
     labels: Labels = field(default_factory=dict)
 
 
 CASES = (
     Case(
         "NodeDeviceDevicesBroken",
-        "warning",
         # both operators say it, and it is told once
         {
             'nodedevice_operator_unhealthy_devices{node="node-a",resource_name="example.com/gpu",instance="a"}': "2x15 _x10",
             'nodedevice_operator_unhealthy_devices{node="node-a",resource_name="example.com/gpu",instance="b"}': "2x15 _x10",
         },
-        9,
-        11,
-        22,
+        (9, 11, 22),
         "2 devices of example.com/gpu on node-a are not healthy",
         value="2",
         labels=_GPU,
     ),
     Case(
         "NodeDeviceNotReady",
-        "warning",
         {
             'nodedevice_operator_not_ready{node="node-a",resource_name="example.com/gpu",reason="EndpointStopped"}': "1x20 _x10"
         },
-        14,
-        16,
-        27,
+        (14, 16, 27),
         "is not Ready: EndpointStopped",
         labels={**_GPU, "reason": "EndpointStopped"},
     ),
     Case(
         "NodeDeviceConflict",
-        "warning",
         {"nodedevice_operator_conflicts": "3x8 0x10"},
-        4,
-        6,
-        10,
+        (4, 6, 10),
         "3 NodeDevices have the condition Conflict",
         value="3",
     ),
     Case(
         "NodeDeviceDriftRepeats",
-        "warning",
         {'nodedevice_operator_drift_repairs_total{cause="changed"}': "0x5 1 2 3 4 5 5x45"},
-        7,
-        12,
-        50,
+        (7, 12, 50),
         "in half an hour (changed)",
         value="5",
         labels={"cause": "changed"},
     ),
     Case(
         "NodeDeviceOperatorNotLeading",
-        "critical",
         # one stands by, and nobody leads until the other is back
         {
             'nodedevice_operator_leader{instance="a"}': "0x20",
             'nodedevice_operator_leader{instance="b"}': "1x2 0x10 1x8",
         },
-        6,
-        9,
-        15,
+        (6, 9, 15),
         "Capacity on the Nodes stands as it was last written",
+        severity="critical",
     ),
     Case(
         "NodeDeviceOperatorNotLeading",
-        "critical",
         # of one cluster the operator is away, and its agents are there
         {
             'nodedevice_operator_leader{cluster="east"}': "1x20",
@@ -99,81 +82,61 @@ CASES = (
             'nodedevice_agent_info{cluster="east",node="node-a"}': "1x20",
             'nodedevice_agent_info{cluster="west",node="node-b"}': "1x20",
         },
-        4,
-        6,
-        12,
+        (4, 6, 12),
         "Capacity on the Nodes stands as it was last written",
         labels={"cluster": "west"},
+        severity="critical",
     ),
     Case(
         "NodeDeviceOperatorNotLeading",
-        "critical",
         # nothing is scraped at all
         {'nodedevice_operator_leader{instance="a"}': "_x10 1x10"},
-        4,
-        6,
-        12,
+        (4, 6, 12),
         "Capacity on the Nodes stands as it was last written",
+        severity="critical",
     ),
     Case(
         "NodeDeviceOperatorCannotWrite",
-        "warning",
         {"nodedevice_operator_failing_nodes": "1x13 0x5"},
-        9,
-        11,
-        16,
+        (9, 11, 16),
         "1 Nodes could not be written",
         value="1",
     ),
     Case(
         "NodeDeviceAgentsSilent",
-        "warning",
-        {
-            'nodedevice_operator_agents{state="silent"}': "2x8 0x10",
-            'nodedevice_operator_agents{state="alive"}': "5x18",
-        },
-        4,
-        6,
-        11,
+        {'nodedevice_operator_agents{state="silent"}': "2x8 0x10", 'nodedevice_operator_agents{state="alive"}': "5x18"},
+        (4, 6, 11),
         "2 agents are silent",
         value="2",
         labels={"state": "silent"},
     ),
     Case(
         "NodeDeviceAgentsSilentTogether",
-        "critical",
         {"nodedevice_operator_agents_silent_together": "0x1 9x4 0x10"},
-        1,
-        4,
-        8,
+        (1, 4, 8),
         "9 agents stopped renewing",
         value="9",
+        severity="critical",
     ),
     Case(
         "NodeDevicePodsWaiting",
-        "warning",
         {'nodedevice_agent_pods_waiting{node="node-a",resource_name="example.com/gpu"}': "1x13 0x5"},
-        9,
-        11,
-        16,
+        (9, 11, 16),
         "1 pods on node-a wait for example.com/gpu",
         value="1",
         labels=_GPU,
     ),
     Case(
         "NodeDeviceContainersWithoutDevices",
-        "critical",
         {'nodedevice_agent_containers_without_devices{node="node-a",resource_name="example.com/gpu"}': "0x1 1x4 0x5"},
-        1,
-        4,
-        8,
+        (1, 4, 8),
         "delete the pods that have notInjected",
         value="1",
         labels=_GPU,
+        severity="critical",
     ),
     Case(
         "NodeDeviceRuntimeAway",
-        "critical",
         # where another allocates, the runtime may be away as long as it likes
         {
             'nodedevice_agent_runtime_connected{node="node-a",instance="a"}': "0x5 1x5",
@@ -181,43 +144,33 @@ CASES = (
             'nodedevice_agent_runtime_connected{node="node-b",instance="b"}': "0x10",
             'nodedevice_agent_info{node="node-b",instance="b",runtime="kubelet"}': "1x10",
         },
-        1,
-        3,
-        8,
+        (1, 3, 8),
         "On node-a no container that asks for a device can be created",
         labels={"node": "node-a", "instance": "a"},
+        severity="critical",
     ),
     Case(
         "NodeDeviceAllocateFails",
-        "warning",
         {'nodedevice_agent_allocate_failures_total{node="node-a",resource_name="example.com/gpu"}': "0x3 1 2 3 4 4x20"},
-        4,
-        8,
-        27,
+        (4, 8, 27),
         "Allocate calls to the plugin of example.com/gpu on node-a failed",
         value="4",
         labels=_GPU,
     ),
     Case(
         "NodeDeviceAgentWritesRefused",
-        "warning",
         {
             'nodedevice_agent_api_writes_total{node="node-a",kind="Lease",outcome="ApiForbidden"}': "0x3 3 6 6x20",
             'nodedevice_agent_api_writes_total{node="node-a",kind="Lease",outcome="ApiUnreachable"}': "0+9x25",
         },
-        2,
-        6,
-        25,
+        (2, 6, 25),
         "Writes of Lease from node-a are refused (ApiForbidden)",
         labels={"node": "node-a", "kind": "Lease", "outcome": "ApiForbidden"},
     ),
     Case(
         "NodeDeviceCheckpointUnreadable",
-        "warning",
         {'nodedevice_agent_checkpoint_unreadable{node="node-a"}': "0x2 1x3 0x5"},
-        2,
-        4,
-        8,
+        (2, 4, 8),
         "The agent of node-a kept its checkpoint aside",
         labels={"node": "node-a"},
     ),

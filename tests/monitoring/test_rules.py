@@ -56,7 +56,8 @@ def _as_promtool_wants(case: Case) -> dict[str, Any]:
     annotations = {key: _filled(text, case) for key, text in _RULES[case.alert]["annotations"].items()}
     assert case.message in annotations["description"]
     alert = {"exp_labels": {"severity": case.severity, **case.labels}, "exp_annotations": annotations}
-    moments = [(case.quiet_at, []), (case.fires_at, [alert]), (case.resolved_at, [])]
+    quiet_at, fires_at, resolved_at = case.minutes
+    moments = [(quiet_at, []), (fires_at, [alert]), (resolved_at, [])]
     return {
         "rule_files": [str(expressions.RULES)],
         "evaluation_interval": "1m",

@@ -1,4 +1,4 @@
-"""What the README promises of `make demo`, `make up` and `make down`, run as a person would run it."""
+"""What the pages promise of `make demo` (with GPU=, too), `make up` and `make down`, run as a person would run it."""
 
 import os
 import signal
@@ -13,6 +13,7 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "hack.demo.demo"]
+_GPU_DEMO = [sys.executable, "-u", "-m", "hack.demo.gpu_demo"]
 _LOCAL = [sys.executable, "-m", "hack.cluster.local.local"]
 
 
@@ -100,3 +101,32 @@ def test_up_stays_and_down_ends_it(own_temp: Path) -> None:
     assert (down.returncode, down.stdout) == (0, "the local cluster is down\n")
     once_more = subprocess.run([*_LOCAL, "down"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (once_more.returncode, once_more.stdout) == (0, "no local cluster is up\n")
+
+
+def test_gpus_from_the_driver_to_a_pod_and_back() -> None:
+    done = subprocess.run([*_GPU_DEMO, "dgx-h100"], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for expected in ("NVIDIA H100 80GB HBM3", "18 NVLinks", "capacity of gpu-node is 7 after", "Xid79", "is 8 after"):
+        assert expected in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        ("t4-pair", ["which the pod holds", "1 of 2 are healthy", "2 of 2 are healthy"]),
+        ("mismatch", ["gpu-node.nvidia.com.gpu", "are of different versions: reboot"]),
+        ("none", ["the nvml plugin is idle", "No resources found"]),
+    ],
+)
+def test_a_machine_without_a_gpu_to_spare(machine: str, expected: list[str]) -> None:
+    done = subprocess.run([*_GPU_DEMO, machine], cwd=_ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [words for words in expected if words not in done.stdout] == []
+    assert done.stdout.splitlines()[-1].startswith("OK: ")
+
+
+def test_an_unknown_machine_is_refused_with_those_there_are() -> None:
+    done = subprocess.run([*_GPU_DEMO, "cray-1"], cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "dgx-h100" in done.stdout

@@ -14,7 +14,6 @@ from hack.cluster.node import containerd
 
 ROOT = "/var/lib/kubelet"
 PLUGIN_DIR = f"{ROOT}/device-plugins"
-POD_RESOURCES_SOCKET = f"{ROOT}/pod-resources/kubelet.sock"
 MANIFESTS = f"{ROOT}/manifests"
 HEALTH_PORT = 10248
 

@@ -6,7 +6,6 @@ its cost.
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +23,7 @@ from hack.bench.results import PER_SECOND, Result, result
 from hack.cluster.cluster import a_pod
 from hack.cluster.local.stack import Stack
 from hack.cluster.observe import Observer, Seen
+from tests.e2e.real_node import device_plugins
 
 GPUS = 8
 MANY_GPUS = 32
@@ -72,15 +72,8 @@ def available(seen: Seen, node_name: str, resource_name: str) -> int | None:
 @contextlib.contextmanager
 def event_loop() -> Iterator[Callable[[Any], Any]]:
     """An event loop in a thread, for plugins that serve while this thread waits. Gives a function that runs a coroutine."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="plugins", daemon=True)
-    thread.start()
-    try:
+    with device_plugins.event_loop() as loop:
         yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(30)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 def allocate(devices: int, pods_a_run: int, goal: float) -> Result:

@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from hack.cluster.cluster import a_pod
 from hack.cluster.local.current import open_cluster
 from hack.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
 from hack.cluster.observe import Observer, capacity
+from hack.cluster.processes.loopback import fetch
 from hack.demo.narration import Broken, narrate, play, show, show_progress
 
 _NAMESPACE = "nodedevice-demo"
@@ -181,8 +181,7 @@ class _Demo:
         return not self._allocations()
 
     def _metric(self, address: str, labels: str) -> str:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
+        lines = fetch(f"http://{address}/metrics", timeout_seconds=5)[1].splitlines()
         return " ".join(
             line.split()[-1] for line in lines if line.startswith("nodedevice_agent_devices") and labels in line
         )

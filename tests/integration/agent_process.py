@@ -23,9 +23,10 @@ from nodedevice_api.names import node_device_name
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.processes.loopback import fetch
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.crds.custom_resources import NodeDevice
-from tests.integration.product_process import PATIENCE_SECONDS, Json, ProductProcess, fetch
+from tests.integration.product_process import PATIENCE_SECONDS, Json, ProductProcess
 
 GPU = "example.com/gpu"
 _POLL_SECONDS = 0.05

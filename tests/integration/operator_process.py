@@ -22,9 +22,10 @@ from nodedevice_api import names
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
+from hack.cluster.processes.loopback import fetch
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice, PodDevice, condition, device
-from tests.integration.product_process import ProductProcess, fetch
+from tests.integration.product_process import ProductProcess
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"

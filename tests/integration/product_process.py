@@ -5,8 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -92,13 +90,3 @@ class ProductProcess:
 
     def tail(self) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8").splitlines()[-20:])
-
-
-def fetch(url: str, timeout_seconds: float = PATIENCE_SECONDS) -> tuple[int, str]:
-    """Status and body of a page."""
-    try:
-        with urllib.request.urlopen(url, timeout=timeout_seconds) as answer:
-            return int(answer.status), answer.read().decode()
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code, refused.read().decode()

@@ -18,6 +18,7 @@ import yaml
 
 from hack.cluster.build.binaries import find
 from hack.cluster.errors import BinaryError
+from hack.cluster.processes.loopback import answers, fetch
 from hack.cluster.processes.processes import Process, reserved_ports
 
 _READY_SECONDS = 30.0
@@ -42,11 +43,7 @@ class Prometheus:
         self._address = address
 
     def is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        return answers(f"http://{self._address}/-/ready", timeout_seconds=5)
 
     def query(self, expr: str) -> list[Json]:
         """The series of an instant query, each with `metric` and `value`. Raises AssertionError for what is no PromQL."""
@@ -75,12 +72,10 @@ class Prometheus:
     def _ask(self, path: str, **query: str) -> Any:
         self._process.verify_alive()
         url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return json.load(answer)["data"]
-        except urllib.error.HTTPError as refused:
-            with refused:
-                raise AssertionError(f"{query or path}: {json.load(refused)['error']}") from None
+        status, body = fetch(url, timeout_seconds=10)
+        content = json.loads(body)
+        assert status == 200, f"{query or path}: {content['error']}"
+        return content["data"]
 
 
 @contextlib.contextmanager

@@ -1,12 +1,13 @@
 """What a process takes and what it writes: CPU and memory from the kernel, requests from the API server's audit log."""
 
 import time
-import urllib.request
 from collections import Counter
 from pathlib import Path
 
 import msgspec
 import psutil
+
+from hack.cluster.processes.loopback import fetch
 
 _MIB = 2**20
 _WRITES = ("create", "update", "patch", "delete")
@@ -105,8 +106,5 @@ def peak_rss_mib(pid: int) -> float:
 
 def metric(address: str, name: str) -> float:
     """A metric without labels of the operator that answers there; 0 where it does not have it."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith(f"{name} "):
-                return float(line.rpartition(" ")[2])
-    return 0.0
+    lines = fetch(f"http://{address}/metrics", timeout_seconds=5)[1].splitlines()
+    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)

@@ -6,8 +6,6 @@ are real gRPC plugins: simulated GPUs on both, and on the first one device files
 
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.cluster import Cluster
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import ComponentError
-from hack.cluster.processes.loopback import reach_loopback_directly
+from hack.cluster.processes.loopback import answers, reach_loopback_directly
 from hack.cluster.processes.processes import Process, reserved_ports, tail
 
 GPU = "example.com/gpu"
@@ -58,7 +56,7 @@ class Program:
         return self.folder / "plugins"
 
     def is_ready(self) -> bool:
-        return _answers(f"http://{self.address}/readyz")
+        return answers(f"http://{self.address}/readyz")
 
     def start(self) -> None:
         """Start it and wait until it says that it is ready. Raises ComponentError."""
@@ -193,11 +191,3 @@ def _home(folder: Path, name: str) -> Path:
 def program_path(name: str) -> str:
     """Where one of the project's own programs is."""
     return str(Path(sys.executable).with_name(name))
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

@@ -1,9 +1,11 @@
-"""Keeps proxies out of the way to 127.0.0.1, where everything listens that is started here.
+"""Pages on 127.0.0.1, where everything listens that is started here, and no proxy in the way to it.
 
 Many a machine names a proxy in its environment, and not every program knows by itself that loopback is not behind it.
 """
 
 import os
+import urllib.error
+import urllib.request
 
 _OURS = ("127.0.0.1", "localhost")
 
@@ -16,3 +18,21 @@ def reach_loopback_directly() -> None:
     if "*" not in hosts:
         hosts += [host for host in _OURS if host not in hosts]
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(hosts)
+
+
+def fetch(url: str, timeout_seconds: float = 60.0) -> tuple[int, str]:
+    """Status and body of a page. Raises OSError where nothing answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_seconds) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def answers(url: str, timeout_seconds: float = 1.0) -> bool:
+    """Whether a page is there, with status 200."""
+    try:
+        return fetch(url, timeout_seconds)[0] == 200
+    except OSError:
+        return False

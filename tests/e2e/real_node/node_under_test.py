@@ -9,8 +9,6 @@ What pods come to is in pods_on_node.
 import asyncio
 import json
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +24,7 @@ from hack.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
 from hack.cluster.node.machine import MachineProcess
 from hack.cluster.node.real_node import RealNode
 from hack.cluster.observe import Observer
+from hack.cluster.processes.loopback import answers
 from hack.cluster.processes.processes import reserved_ports
 from hack.cluster.waiting import wait_until
 from tests.e2e.real_node.device_plugins import Kind, Plugins, kinds
@@ -246,8 +245,4 @@ class NodeUnderTest(PodsOnNode):
         return self.node.process("agent", command)
 
     def _agent_answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{self._agent_address}/readyz", timeout=1) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        return answers(f"http://{self._agent_address}/readyz")

@@ -7,8 +7,6 @@ device that is healthy or held.
 import os
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -28,6 +26,7 @@ from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.errors import ComponentError
 from hack.cluster.local.stack import NODE_A, NODE_B, Program, Stack
 from hack.cluster.observe import NodeDevice
+from hack.cluster.processes.loopback import fetch
 from hack.cluster.processes.processes import tail
 from tests.fakes.fault_proxy import FaultProxy
 from tests.robustness.chaos import schedule
@@ -293,18 +292,14 @@ def _lead_through(proxy: FaultProxy, server: str, program: Program) -> None:
 def _missing(program: Program) -> str:
     """What a program that is not ready lacks, in its own words; nothing when it is ready."""
     try:
-        with urllib.request.urlopen(f"http://{program.address}/readyz", timeout=1) as answer:
-            answer.read()
-    except urllib.error.HTTPError as refused:
-        return refused.read().decode()
+        status, body = fetch(f"http://{program.address}/readyz", timeout_seconds=1)
     except OSError as exc:
         return str(exc)
-    return ""
+    return "" if status == 200 else body
 
 
 def _leads(operator: Program) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{operator.address}/metrics", timeout=1) as answer:
-            return _LEADS in answer.read().decode()
+        return _LEADS in fetch(f"http://{operator.address}/metrics", timeout_seconds=1)[1]
     except OSError:
         return False

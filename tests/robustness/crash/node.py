@@ -5,8 +5,6 @@ import os
 import signal
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 from inotify_simple import INotify, flags
@@ -16,6 +14,7 @@ from nodedevice_agent.devicemanager.allocation.allocations import Checkpoint
 
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.local.stack import agent_program
+from hack.cluster.processes.loopback import fetch
 from hack.cluster.processes.processes import Process
 
 # Resource name to number of devices.
@@ -107,9 +106,8 @@ class CrashNode:
 
     def _metrics(self) -> str:
         try:
-            with urllib.request.urlopen(f"http://{self._address}/metrics", timeout=5) as answer:
-                return str(answer.read().decode())
-        except (urllib.error.URLError, OSError):
+            return fetch(f"http://{self._address}/metrics", timeout_seconds=5)[1]
+        except OSError:
             return ""
 
 

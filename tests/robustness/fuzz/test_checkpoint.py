@@ -1,16 +1,18 @@
-"""Checkpoint files of any content: a checkpoint that the agent can start and go on with, or CheckpointCorrupt."""
+"""Checkpoint files, and journals beside a good one, of any content: a state that the agent can go on with, or CheckpointCorrupt."""
 
 import base64
 import contextlib
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
 from hypothesis import strategies as st
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint.format import Data, checksum, decode, encode
-from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
+from nodedevice_agent.checkpoint.journal import encode_change
+from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt, JournalMark
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
@@ -19,7 +21,7 @@ from nodedevice_agent.lib import filesystem
 from nodedevice_api.names import node_device_name
 
 from tests.robustness.fuzz.budget import Fuzzer
-from tests.robustness.fuzz.inputs import as_json, mostly, nearly, shaped, some, texts
+from tests.robustness.fuzz.inputs import as_json, mostly, nearly, shaped, some, texts, values
 
 _GOOD = encode(
     Checkpoint(
@@ -36,26 +38,26 @@ _OLD = (
     b'"AllocResp":"CgA="}],"RegisteredDevices":{"example.com/gpu":["a"]}},"Checksum":0}'
 )
 
-device_ids = some(mostly(st.sampled_from("abcdef"), texts))
+_device_ids = some(mostly(st.sampled_from("abcdef"), texts))
 _octets = st.binary(max_size=20).map(lambda octets: base64.b64encode(octets).decode())
-resource_names = mostly(st.sampled_from(["example.com/gpu", "example.com/nic"]), texts)
-entries = shaped(
+_resource_names = mostly(st.sampled_from(["example.com/gpu", "example.com/nic"]), texts)
+_entries = shaped(
     {
         "PodUID": st.one_of(st.sampled_from(["uid-1", "uid-2"]), texts),
         "ContainerName": texts,
-        "ResourceName": resource_names,
+        "ResourceName": _resource_names,
         "DeviceIDs": st.one_of(
-            device_ids, st.dictionaries(mostly(st.integers(-2, 70).map(str), texts), device_ids, max_size=3)
+            _device_ids, st.dictionaries(mostly(st.integers(-2, 70).map(str), texts), _device_ids, max_size=3)
         ),
         "AllocResp": st.one_of(st.none(), _octets),
     }
 )
 _data = shaped(
-    {"PodDeviceEntries": some(entries), "RegisteredDevices": st.dictionaries(resource_names, device_ids, max_size=3)}
+    {"PodDeviceEntries": some(_entries), "RegisteredDevices": st.dictionaries(_resource_names, _device_ids, max_size=3)}
 )
 
 
-def go_on_with(checkpoint: Checkpoint, folder: Path) -> None:
+def _go_on_with(checkpoint: Checkpoint, folder: Path) -> None:
     """What the agent does with it: starts, serves a pod, tells of every resource, and saves it again."""
     manager = DeviceManager(0.0, checkpoint, waits_for_cordons=True)
     for uid in ("uid-1", "uid-3"):
@@ -73,16 +75,22 @@ def go_on_with(checkpoint: Checkpoint, folder: Path) -> None:
     assert sorted(map(repr, read.allocations)) == sorted(map(repr, saved.allocations))
 
 
+def read_and_go_on(state_dir: Path) -> Checkpoint | None:
+    """None where it is refused."""
+    try:
+        found = checkpoint_file.read(state_dir)
+    except CheckpointCorrupt:
+        return None
+    assert found is not None
+    _go_on_with(found, state_dir)
+    return found
+
+
 @pytest.mark.parametrize("seeds", [pytest.param([_GOOD], id="version 2"), pytest.param([_OLD], id="version 1")])
 def test_any_bytes(fuzz: Fuzzer, tmp_path: Path, seeds: list[bytes]) -> None:
     def check(content: bytes) -> None:
         (tmp_path / checkpoint_file.FILE_NAME).write_bytes(content)
-        try:
-            found = checkpoint_file.read(tmp_path)
-        except CheckpointCorrupt:
-            return
-        assert found is not None
-        go_on_with(found, tmp_path)
+        read_and_go_on(tmp_path)
 
     fuzz(check, nearly(seeds))
 
@@ -95,15 +103,97 @@ def test_any_content_with_the_right_checksum(fuzz: Fuzzer, tmp_path: Path) -> No
         with contextlib.suppress(ValueError):
             right = checksum(msgspec.json.decode(as_json(data), type=Data))
         (tmp_path / checkpoint_file.FILE_NAME).write_bytes(as_json({"Data": data, "Checksum": right}))
-        try:
-            found = checkpoint_file.read(tmp_path)
-        except CheckpointCorrupt:
-            return
-        assert found is not None
-        go_on_with(found, tmp_path)
+        read_and_go_on(tmp_path)
 
     fuzz(check, _data)
 
 
 def test_the_seed_itself_is_read() -> None:
     assert len(decode(_GOOD.decode()).allocations) == 2
+
+
+# -- journals ------------------------------------------------------------------------------------------------------------
+
+
+def _state(number: int) -> Checkpoint:
+    allocations = tuple(
+        Allocation(f"uid-{number + n}", "main", "example.com/gpu", {n: (f"d{n}",)}, b"\x0a\x01") for n in range(2)
+    )
+    return Checkpoint(allocations, {"example.com/gpu": ("d0", "d1", "a" * number)}, "boot")
+
+
+def _line(number: int) -> bytes:
+    line = encode_change(_state(number - 1), _state(number), JournalMark("ours", number))
+    assert line is not None
+    return line
+
+
+_JOURNAL = b"".join(map(_line, range(1, 5)))
+_journal_lines = st.lists(
+    shaped(
+        {
+            "Generation": st.just("ours"),
+            "Sequence": mostly(st.integers(0, 3)),
+            "Released": some(some(mostly(st.sampled_from(["uid-0", "main", "example.com/gpu"]), texts))),
+            "PodDeviceEntries": some(_entries),
+            "RegisteredDevices": st.dictionaries(_resource_names, st.one_of(st.none(), _device_ids), max_size=3),
+            "Endpoints": some(shaped({"ResourceName": _resource_names, "Endpoint": texts})),
+            "PreStarts": values,
+        }
+    ),
+    max_size=3,
+)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    """Its checkpoint holds nothing of the journal."""
+    checkpoint = encode(Checkpoint(_state(0).allocations, _state(0).registered, journal=JournalMark("ours", 0)))
+    (tmp_path / checkpoint_file.FILE_NAME).write_text(checkpoint)
+    return tmp_path
+
+
+def _with_journal(state_dir: Path, journal: bytes) -> Checkpoint | None:
+    checkpoint_file.journal_path(state_dir / checkpoint_file.FILE_NAME).write_bytes(journal)
+    return read_and_go_on(state_dir)
+
+
+def test_any_bytes_as_journal(fuzz: Fuzzer, state_dir: Path) -> None:
+    """Changed, cut, doubled: also then it is one of the states that were."""
+    were = {repr(sorted(map(repr, _state(number).allocations))) for number in range(5)}
+
+    def check(content: bytes) -> None:
+        found = _with_journal(state_dir, content)
+        assert found is None or repr(sorted(map(repr, found.allocations))) in were
+
+    fuzz(check, nearly([_JOURNAL, _JOURNAL + bytes(100), _line(1), _line(1) + _JOURNAL]))
+
+
+def test_one_flipped_bit_of_a_journal(fuzz: Fuzzer, state_dir: Path) -> None:
+    """In any line, also the last one: its content may be published, so it must not be dropped."""
+
+    def check(place: tuple[int, int, bytes]) -> None:
+        position, bit, room = place
+        flipped = bytearray(_JOURNAL)
+        flipped[position] ^= 1 << bit
+        assert _with_journal(state_dir, bytes(flipped) + room) is None
+
+    rooms = st.sampled_from([b"", bytes(100)])
+    fuzz(check, st.tuples(st.integers(0, len(_JOURNAL) - 1), st.integers(0, 7), rooms))
+
+
+def test_any_lines_with_the_right_checksum(fuzz: Fuzzer, state_dir: Path) -> None:
+    def check(lines: Any) -> None:
+        journal = b""
+        for line in lines:
+            content = as_json(line)
+            journal += b"%08x %b\n" % (crc32(content), content)
+        _with_journal(state_dir, journal)
+
+    fuzz(check, _journal_lines)
+
+
+def test_the_journal_itself_is_read(state_dir: Path) -> None:
+    found = _with_journal(state_dir, _JOURNAL + bytes(100))
+    assert found is not None
+    assert found.journal == JournalMark("ours", 4)

@@ -1,8 +1,9 @@
-"""The commands that a page tells its reader to type: the lines of its blocks, and whole commands in its sentences."""
+"""The commands that a page has its reader type: the lines of its blocks, and whole commands in its sentences; typed here."""
 
 import re
 import shlex
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,22 @@ def commands_of(page: str, *, in_sentences: bool = True) -> list[str]:
     if in_sentences:
         found += [" ".join(inline[1].split()) for inline in _IN_A_SENTENCE.finditer(_BLOCK.sub("", page))]
     return list(dict.fromkeys(found))
+
+
+def typed(
+    command: str, environment: Mapping[str, str], timeout_seconds: float = 60
+) -> "subprocess.CompletedProcess[str]":
+    """What became of a command in a shell, in the root of the repository."""
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_seconds,
+        env=environment,
+    )
 
 
 def _split(block: str) -> Iterator[str]:

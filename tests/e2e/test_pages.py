@@ -2,9 +2,8 @@
 
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ import pytest
 from hack.cluster.build.binaries import find
 from hack.cluster.local.stack import GPU, NODE_A, Stack
 from hack.cluster.processes.processes import Process, reserved_ports
-from tests.e2e.pages import ROOT, commands_of
+from tests.e2e.pages import ROOT, commands_of, typed
 
 pytestmark = pytest.mark.cluster
 
@@ -53,7 +52,7 @@ def test_it_works_as_it_stands(command: str, stack: Stack) -> None:
     meant = {"FOLDER": str(stack.agents[NODE_A].folder), "NODE": NODE_A, "NAME": f"{NODE_A}.{GPU.replace('/', '.')}"}
     for placeholder, value in meant.items():
         command = re.sub(rf"\b{placeholder}\b", value, command)
-    done = _typed(command, _environment(stack))
+    done = typed(command, _environment(stack))
     assert done.returncode == 0, done.stderr or done.stdout
 
 
@@ -63,7 +62,7 @@ def test_images_get_the_names_that_the_chart_asks_for(stack: Stack, tmp_path: Pa
     builder = tmp_path / "docker"
     builder.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n')
     builder.chmod(0o755)
-    done = _typed(command, _environment(stack, [tmp_path]))
+    done = typed(command, _environment(stack, [tmp_path]))
     assert done.returncode == 0, done.stderr
     built = (tmp_path / "calls").read_text().splitlines()
     chart = (ROOT / "charts/nodedevice/Chart.yaml").read_text("utf-8")
@@ -96,20 +95,6 @@ def test_an_agent_outside_of_a_pod(stack: Stack, tmp_path: Path) -> None:
             stack.control_plane.remove_node("node-c")
     # what `kubectl auth whoami` printed before the agent began
     assert re.search(r"authentication.kubernetes.io/node-name.*node-c", (tmp_path / "log").read_text())
-
-
-def _typed(text: str, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    command = ["bash", "-euo", "pipefail", "-c", text]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-        env=environment,
-    )
 
 
 def _environment(stack: Stack, first: Sequence[Path] = ()) -> dict[str, str]:

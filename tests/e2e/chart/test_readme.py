@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from hack.cluster.build.binaries import find
 from hack.cluster.build.images import TEST_IMAGE
 from hack.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.e2e.chart.cluster import AGENT, ChartCluster
-from tests.e2e.pages import ROOT, commands_of
+from tests.e2e.pages import ROOT, commands_of, typed
 
 # up to the next heading
 _SECTION = (ROOT / "README.md").read_text().partition("\n## On your own cluster\n")[2].partition("\n## ")[0]
@@ -66,15 +65,6 @@ def _commands(page: str, *parts: str) -> list[str]:
 
 
 def _typed(command: str, environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=300,
-        env=environment,
-    )
+    done = typed(command, environment, timeout_seconds=300)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -240,29 +240,14 @@ def test_ownership_that_was_reset_by_hand_is_taken_back_without_a_word(
 class TestNothingToDo:
     """Who has nothing to say writes nothing."""
 
-    def barrier(self, operator: OperatorProcess, played: Callable[[], PlayedNode]) -> str:
-        """Have the operator do something new, and so everything before it; the name of the node it was done on."""
-        other = played()
-        other.make()
-        other.renew_lease()
-        other.publish(healthy=1)
-        other.wait_shown(1)
-        other.wait_condition("Ready", "True")
-        return other.name
-
-    def test_idle(
-        self,
-        installed: ControlPlane,
-        operator: OperatorProcess,
-        advertised: PlayedNode,
-        played: Callable[[], PlayedNode],
-    ) -> None:
+    def test_idle(self, installed: ControlPlane, advertised: PlayedNode, played: Callable[[], PlayedNode]) -> None:
         written = len(operator_writes(installed, advertised.name))
         # what an agent and a kubelet do all day
         advertised.renew_lease()
         advertised.publish(healthy=4)
         advertised.kubelet_writes(nodeInfo={"bootID": "another"})
-        self.barrier(operator, played)
+        # the operator does something new, and so everything before it
+        played().settle()
         assert len(operator_writes(installed, advertised.name)) == written
 
     def test_restart(
@@ -278,7 +263,7 @@ class TestNothingToDo:
         reconciles = "nodedevice_operator_reconcile_duration_seconds_count"
         nodes = len(list(installed.client.list(type(advertised.node))))
         wait_until(lambda: operator.metric(reconciles) >= nodes, "every node was looked at", 20)
-        other = self.barrier(operator, played)
+        other = played().settle().name
         new = [e for e in operator_writes(installed)[written:] if other not in e["requestURI"]]
         assert new == []
 

@@ -81,8 +81,7 @@ def test_one_writes_and_the_other_is_ready(
 
 def test_after_a_crash_the_other_goes_on(pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode) -> None:
     first, second = pair
-    node.publish(healthy=4)
-    node.wait_shown(4)
+    node.settle()
     first.signal(signal.SIGKILL)
     node.publish(healthy=3, broken=1)
     node.wait_shown(3)
@@ -97,8 +96,7 @@ def test_after_a_clean_end_the_other_goes_on_at_once(
     installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
 ) -> None:
     first, second = pair
-    node.publish(healthy=4)
-    node.wait_shown(4)
+    node.settle()
     before = holder(installed)
     first.signal(signal.SIGTERM)
     node.publish(healthy=2, broken=2)
@@ -175,8 +173,7 @@ def test_a_change_of_a_device_is_one_event_across_a_change_of_leader(
     pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
 ) -> None:
     first, second = pair
-    node.publish(healthy=4)
-    node.wait_shown(4)
+    node.settle()
     node.publish(healthy=3, broken=1)
     node.wait_events("DeviceUnhealthy", about=node.nd_name())
     first.stop()
@@ -198,8 +195,7 @@ def test_the_next_leader_reports_what_happened_while_nobody_led(
     installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess], node: PlayedNode
 ) -> None:
     first, second = pair
-    node.publish(healthy=4)
-    node.wait_shown(4)
+    node.settle()
     first.signal(signal.SIGKILL)
     # from when the next renewal was due (1 s), as one sees it who looks each half second, nobody is believed to have told
     # anything; at 4 s the next one leads, and would tell it anyway

@@ -78,7 +78,7 @@ class Withdrawal:
 
 def withdrawal(node: NodeRecord) -> Withdrawal:
     """What the Node has of ours."""
-    ours = (name for name, seen in node.resources.items() if seen.is_capacity_ours or seen.is_allocatable_ours)
+    ours = (name for name, seen in node.resources.items() if seen.is_ours)
     owned = node.taint_and_labels
     return Withdrawal(node.name, tuple(sorted(ours)), owned.is_tainted, tuple(sorted(owned.labels)))
 

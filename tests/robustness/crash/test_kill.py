@@ -7,9 +7,9 @@ import asyncio
 import os
 import random
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lightkube import AsyncClient, KubeConfig
@@ -28,10 +28,9 @@ _SHOWN = 20
 
 @pytest.mark.kubelet("scenario 87")
 async def test_no_kill_loses_or_doubles_an_allocation(
-    installed: ControlPlane, namespace: str, tmp_path: Path, pytestconfig: pytest.Config
+    installed: ControlPlane, namespace: str, tmp_path: Path, progress: Callable[[str], None]
 ) -> None:
-    report = _reporter(pytestconfig)
-    report(f"\nkilling the agent {POINTS} times, CRASH_SEED={SEED}")
+    progress(f"\nkilling the agent {POINTS} times, CRASH_SEED={SEED}")
     results = Results()
     count = min(_MOST_NODES, max(1, POINTS // _POINTS_PER_NODE))
     names = [f"crash-{index}-{uuid.uuid4().hex[:6]}" for index in range(count)]
@@ -45,8 +44,8 @@ async def test_no_kill_loses_or_doubles_an_allocation(
             nodes.append(node)
         await _kill_agents(installed, namespace, nodes, results)
     for failure in results.failures[:_SHOWN]:
-        report(failure)
-    report(
+        progress(failure)
+    progress(
         f"kill points: {results.passed} passed, {POINTS - results.passed} failed; {results.in_writing} while a checkpoint was "
         f"written, {results.in_journal} with changes in the journal alone; {results.pods} pods, "
         f"{results.allocations} allocations compared, {results.statuses} statuses checked"
@@ -65,14 +64,3 @@ async def _kill_agents(control_plane: ControlPlane, namespace: str, nodes: list[
                 group.create_task(run.run(len(range(index, POINTS, len(nodes)))))
     finally:
         await client.close()
-
-
-def _reporter(pytestconfig: pytest.Config) -> Any:
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-
-    def report(line: str) -> None:
-        with capture.global_and_fixture_disabled():
-            print(line, flush=True)
-
-    return report

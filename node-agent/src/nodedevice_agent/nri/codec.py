@@ -74,13 +74,11 @@ def adjustment(edits: ContainerEdits, host_devices: HostDevices) -> api_pb2.Cont
     taken: dict[str, str] = {}
     linux = _linux(edits.devices, host_devices, taken)
     return api_pb2.ContainerAdjustment(
-        annotations={
-            _name("annotation", key): _value("annotation", key, edits.annotations[key]) for key in edits.annotations
-        },
+        annotations=dict(_pair("annotation", *item) for item in edits.annotations.items()),
         mounts=[_mount(mount, taken) for mount in dict.fromkeys(edits.mounts)],
         env=[
-            api_pb2.KeyValue(key=_name("environment variable", key), value=_value("environment variable", key, value))
-            for key, value in sorted(edits.envs.items())
+            api_pb2.KeyValue(key=key, value=value)
+            for key, value in (_pair("environment variable", *item) for item in sorted(edits.envs.items()))
         ],
         linux=linux,
         CDI_devices=[api_pb2.CDIDevice(name=name) for name in dict.fromkeys(edits.cdi_devices)],
@@ -169,14 +167,10 @@ def _mount(mount: ContainerMount, taken: dict[str, str]) -> api_pb2.Mount:
     )
 
 
-def _name(what: str, name: str) -> str:
+def _pair(what: str, name: str, value: str) -> tuple[str, str]:
     """A name that begins with - would remove an entry instead of adding one."""
     if not name or name[0] == "-" or "=" in name or "\0" in name:
         raise InjectionRefused(f"{name!r} cannot be the name of an {what}; {_REMEDY}")
-    return name
-
-
-def _value(what: str, name: str, value: str) -> str:
     if "\0" in value:
         raise InjectionRefused(f"{what} {name} has a zero byte in its value; {_REMEDY}")
-    return value
+    return name, value

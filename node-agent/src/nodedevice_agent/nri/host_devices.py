@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
 
@@ -132,7 +133,7 @@ def stat_device(host_path: str) -> tuple[HostDevice, ...]:
     try:
         found = os.stat(host_path)
         if stat.S_ISDIR(found.st_mode):
-            devices = tuple(_Walk(host_path).devices())
+            devices = tuple(_below(host_path))
         else:
             devices = tuple(device for device in [_device("", found)] if device is not None)
     except OSError as exc:
@@ -144,44 +145,38 @@ def stat_device(host_path: str) -> tuple[HostDevice, ...]:
     return devices
 
 
-class _Walk:
-    """Through a directory and those below it, sorted; it ends where there is more than devices can need."""
+def _below(top: str) -> Iterator[HostDevice]:
+    """Those in a directory and in the ones below it, sorted. Refused where there is more than devices can need."""
+    directories, devices, entries = [""], count(1), count(1)
+    while directories:
+        below = directories.pop()
+        inner = []
+        for entry in _listed(top, below, entries):
+            path = os.path.join(below, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in _SKIPPED:
+                    inner.append(path)
+            elif (device := _entry_device(path, entry)) is not None:
+                _check(top, next(devices), MAX_DEVICES, "device files")
+                yield device
+        directories += reversed(inner)
 
-    def __init__(self, top: str) -> None:
-        self._top = top
-        self._entries = self._devices = 0
 
-    def devices(self) -> Iterator[HostDevice]:
-        directories = [""]
-        while directories:
-            below = directories.pop()
-            inner = []
-            for entry in self._listed(below):
-                path = os.path.join(below, entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _SKIPPED:
-                        inner.append(path)
-                elif (device := _entry_device(path, entry)) is not None:
-                    self._devices += 1
-                    self._check(self._devices, MAX_DEVICES, "device files")
-                    yield device
-            directories += reversed(inner)
+def _listed(top: str, below: str, number: Iterator[int]) -> list[os.DirEntry[str]]:
+    """Counts while it reads, so that a huge directory is not read to its end."""
+    found = []
+    with os.scandir(os.path.join(top, below)) as entries:
+        for entry in entries:
+            _check(top, next(number), MAX_ENTRIES, "entries")
+            found.append(entry)
+    return sorted(found, key=lambda entry: entry.name)
 
-    def _listed(self, below: str) -> list[os.DirEntry[str]]:
-        """Counts while it reads, so that a huge directory is not read to its end."""
-        found = []
-        with os.scandir(os.path.join(self._top, below)) as entries:
-            for entry in entries:
-                self._entries += 1
-                self._check(self._entries, MAX_ENTRIES, "entries")
-                found.append(entry)
-        return sorted(found, key=lambda entry: entry.name)
 
-    def _check(self, count: int, limit: int, what: str) -> None:
-        if count > limit:
-            raise InjectionRefused(
-                f"directory {self._top} of the host has more than {limit} {what}; the device plugin has to name devices"
-            )
+def _check(top: str, number: int, limit: int, what: str) -> None:
+    if number > limit:
+        raise InjectionRefused(
+            f"directory {top} of the host has more than {limit} {what}; the device plugin has to name devices"
+        )
 
 
 def _entry_device(path: str, entry: os.DirEntry[str]) -> HostDevice | None:

@@ -84,11 +84,16 @@ class TtrpcClient:
         try:
             self._send(encode(number, REQUEST, envelope.SerializeToString()))
             async with asyncio.timeout(timeout_seconds):
-                return await response
+                answer = ttrpc_pb2.Response.FromString(await response)
         except TimeoutError:
             raise CallFailed(Code.DEADLINE_EXCEEDED, f"no response to {method} within {timeout_seconds:g} s") from None
+        except DecodeError:
+            raise CallFailed(Code.INTERNAL, "invalid ttrpc response") from None
         finally:
             del self._pending[number]
+        if answer.status.code:
+            raise CallFailed(answer.status.code, answer.status.message)
+        return answer.payload
 
     def receive(self, data: bytes) -> None:
         """Bytes of the stream. Raises BadFrame."""
@@ -96,19 +101,7 @@ class TtrpcClient:
             response = self._pending.get(number)
             # a response that comes after its call has timed out is dropped
             if kind == RESPONSE and response is not None and not response.done():
-                _resolve(response, payload)
-
-
-def _resolve(response: asyncio.Future[bytes], payload: bytes) -> None:
-    try:
-        envelope = ttrpc_pb2.Response.FromString(payload)
-    except DecodeError:
-        response.set_exception(CallFailed(Code.INTERNAL, "invalid ttrpc response"))
-        return
-    if envelope.status.code:
-        response.set_exception(CallFailed(envelope.status.code, envelope.status.message))
-    else:
-        response.set_result(envelope.payload)
+                response.set_result(payload)
 
 
 class TtrpcServer:

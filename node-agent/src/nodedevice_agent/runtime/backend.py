@@ -178,13 +178,9 @@ class NriBackend:
         # mostly none, and then no deadline has changed either
         if effects:
             self._host.do(effects)
-        if grant.omitted:
-            self._log_omitted(sandbox, container, grant)
-
-    def _log_omitted(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
-        """Once for each container of a pod, however often it is created."""
         key = (sandbox.uid, container.name)
-        if key in self._omitted:
+        # logged once for each container of a pod, however often it is created
+        if not grant.omitted or key in self._omitted:
             return
         self._omitted.append(key)
         extra = {
@@ -195,8 +191,8 @@ class NriBackend:
         }
         log.info("pod settings replace edits of a device plugin", extra=extra)
 
-    async def _changes(self, until: float) -> bool:
-        """Wait until the device manager has carried out effects. False after a timeout."""
+    async def _changes(self, until: float | None) -> bool:
+        """Wait until effects have been carried out. False after a timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 return await self._host.effects_done.wait()
@@ -251,9 +247,7 @@ class NriBackend:
             self._synchronized.clear()
             while self._manager.containers.without_process:
                 # the end of a pod sets the deadline
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(self.events.next_deadline()):
-                        await self._host.effects_done.wait()
+                await self._changes(self.events.next_deadline())
                 self._end_never_started()
 
     def _end_never_started(self) -> None:

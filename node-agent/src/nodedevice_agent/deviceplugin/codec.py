@@ -81,14 +81,9 @@ def _device(device: api_pb2.Device, details: DeviceDetails, attributes: tuple[tu
     if device.HasField("topology"):
         listed = islice(device.topology.nodes, _MAX_READ)
         nodes = {node.ID for node in listed if 0 <= node.ID <= MAX_NUMA_NODE}
-    return Device(
-        device.ID,
-        device.health == HEALTHY,
-        tuple(sorted(nodes))[:MAX_NUMA_NODES],
-        _plain(details.reason, _MAX_REASON),
-        _plain(details.message, _MAX_MESSAGE),
-        attributes,
-    )
+    numa_nodes = tuple(sorted(nodes))[:MAX_NUMA_NODES]
+    reason, message = _plain(details.reason, _MAX_REASON), _plain(details.message, _MAX_MESSAGE)
+    return Device(device.ID, device.health == HEALTHY, numa_nodes, reason, message, attributes)
 
 
 def _attributes(details: DeviceDetails) -> tuple[tuple[str, str], ...]:

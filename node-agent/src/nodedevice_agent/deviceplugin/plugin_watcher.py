@@ -158,15 +158,12 @@ class PluginRegistrationClient:
     @asynccontextmanager
     async def open(cls, socket: Path) -> AsyncIterator[Self]:
         """Dial it. Raises PluginFailed."""
-        channel = open_channel(socket, _MAX_MESSAGE_BYTES)
-        try:
+        async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
             try:
                 await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
             except TimeoutError as exc:
                 raise PluginFailed(str(socket), "Dialling", f"no response within {DIAL_SECONDS:.0f} s") from exc
             yield cls(socket, channel)
-        finally:
-            await channel.close()
 
     async def info(self) -> api_pb2.PluginInfo:
         """type: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one.

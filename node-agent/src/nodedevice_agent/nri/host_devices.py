@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
 
@@ -71,12 +71,12 @@ class HostDeviceStat:
         self._reads.add(read)
         try:
             threading.Thread(target=read.run, name="host-devices", daemon=True).start()
-            return await read.result
+            return await asyncio.wrap_future(read.result)
         finally:
             read.is_cancelled = True
 
     def _refuse_hanging(self, paths: Sequence[str]) -> None:
-        self._reads = {read for read in self._reads if not read.is_done}
+        self._reads = {read for read in self._reads if not read.result.done()}
         hanging = {read.path for read in self._reads}
         for path in paths:
             if path in hanging:
@@ -96,14 +96,14 @@ class _Read:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.path = paths[0]
-        self.is_cancelled = self.is_done = False
+        self.is_cancelled = False
         self._paths = paths
-        self._loop = asyncio.get_running_loop()
-        self.result: asyncio.Future[HostDevices] = self._loop.create_future()
+        self.result: Future[HostDevices] = Future()
+        # done only once the thread ends, whoever has given up waiting
+        self.result.set_running_or_notify_cancel()
 
     def run(self) -> None:
         found: dict[str, tuple[HostDevice, ...]] = {}
-        error: Exception | None = None
         try:
             for path in self._paths:
                 if self.is_cancelled:
@@ -111,17 +111,7 @@ class _Read:
                 self.path = path
                 found[path] = stat_device(path)
         except Exception as exc:
-            error = exc
-        self.is_done = True
-        # the loop is closed where the agent has ended meanwhile
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._resolve, found, error)
-
-    def _resolve(self, found: HostDevices, error: Exception | None) -> None:
-        if self.result.done():
-            return
-        if error is not None:
-            self.result.set_exception(error)
+            self.result.set_exception(exc)
         else:
             self.result.set_result(found)
 
@@ -193,12 +183,5 @@ def _device(below: str, found: os.stat_result) -> HostDevice | None:
     kind = {stat.S_IFCHR: "c", stat.S_IFBLK: "b"}.get(stat.S_IFMT(found.st_mode))
     if kind is None:
         return None
-    return HostDevice(
-        below,
-        kind,
-        os.major(found.st_rdev),
-        os.minor(found.st_rdev),
-        stat.S_IMODE(found.st_mode) & 0o777,
-        found.st_uid,
-        found.st_gid,
-    )
+    number, mode = found.st_rdev, stat.S_IMODE(found.st_mode) & 0o777
+    return HostDevice(below, kind, os.major(number), os.minor(number), mode, found.st_uid, found.st_gid)

@@ -187,7 +187,9 @@ class Session:
         self._runtime, self._nri_version = (request.runtime_name, request.runtime_version), version
         can = has_validators(*self._runtime)
         self._validates = self._validates if can is None else can
-        return api_pb2.ConfigureResponse(events=_mask(self._validates))
+        # a runtime closes the connection of a plugin that subscribes to an unknown event
+        events = (event for event in EVENTS if self._validates or event != api_pb2.VALIDATE_CONTAINER_ADJUSTMENT)
+        return api_pb2.ConfigureResponse(events=sum(1 << (event - 1) for event in events))
 
     def _synchronize(self, request: api_pb2.SynchronizeRequest) -> api_pb2.SynchronizeResponse:
         self._synchronize_bytes += request.ByteSize()
@@ -282,11 +284,6 @@ class Session:
 
     def _sandbox_removed(self, event: api_pb2.RemovePodSandboxRequest | api_pb2.StateChangeEvent) -> None:
         self._handler.sandbox_removed(codec.sandbox(event.pod))
-
-
-def _mask(validates: bool) -> int:
-    """A runtime closes the connection of a plugin that subscribes to an unknown event."""
-    return sum(1 << (event - 1) for event in EVENTS if validates or event != api_pb2.VALIDATE_CONTAINER_ADJUSTMENT)
 
 
 def _method(name: str, kind: type[Message], handle: Callable[[Any], Any]) -> Handler:

@@ -210,13 +210,6 @@ class ContainerEvents:
 def _instance(sandbox: Sandbox, container: RunningContainer, listed_at: float | None = None) -> ContainerInstance:
     """A container as the runtime shows it. listed_at: None for one that has just started."""
     marks = marks_of(container)
-    has_no_process = container.state is ContainerState.CREATED and container.pid == 0
-    return ContainerInstance(
-        container.id,
-        sandbox.id,
-        sandbox.uid,
-        container.name,
-        marks,
-        reported=None if marks else container,
-        without_process_since=listed_at if has_no_process else None,
-    )
+    reported = None if marks else container
+    since = listed_at if container.state is ContainerState.CREATED and container.pid == 0 else None
+    return ContainerInstance(container.id, sandbox.id, sandbox.uid, container.name, marks, reported, since)

@@ -54,33 +54,35 @@ RUNNING = RunningContainer(
 
 
 @asynccontextmanager
-async def joined(handler: Recorder, runtime: FakeRuntime) -> AsyncIterator[PluginConnection]:
-    """The runtime's side of a session that has been synchronized and connected."""
+async def registered(handler: Recorder, runtime: FakeRuntime, index: str = "10") -> AsyncIterator[PluginConnection]:
+    """The runtime's side of a session."""
     async with runtime:
-        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
+        session = asyncio.create_task(Session(handler, index, HostDeviceStat()).run(runtime.socket))
         plugin = await runtime.plugin()
-        assert (await handler.next())[0] == "synchronized"
-        assert (await handler.next())[0] == "connected"
         yield plugin
         assert not session.done()
         await plugin.close()
-        with pytest.raises(SessionEnded):
+        with pytest.raises(SessionEnded, match="the container runtime closed the connection"):
             await session
+
+
+@asynccontextmanager
+async def joined(handler: Recorder, runtime: FakeRuntime) -> AsyncIterator[PluginConnection]:
+    """The runtime's side of a session whose first two events have been handled."""
+    async with registered(handler, runtime) as plugin:
+        assert (await handler.next())[0] == "synchronized"
+        assert (await handler.next())[0] == "connected"
+        yield plugin
 
 
 async def test_registers_and_synchronizes(handler: Recorder, runtime: FakeRuntime) -> None:
     runtime.pods, runtime.containers = [POD], [CONTAINER]
-    async with runtime:
-        session = asyncio.create_task(Session(handler, "07", HostDeviceStat()).run(runtime.socket))
-        plugin = await runtime.plugin()
+    async with registered(handler, runtime, "07") as plugin:
         assert (plugin.registered.plugin_name, plugin.registered.plugin_idx) == ("nodedevice", "07")
         assert await handler.next() == ("synchronized", [SANDBOX], [RUNNING])
         assert await handler.next() == ("connected", "containerd", "v2.4.2", Validator.NOT_SEEN)
         # CreateContainer, PostStart-, Stop- and RemoveContainer, RemovePodSandbox, ValidateContainerAdjustment: bit n - 1 each
         assert plugin.events == 1 << 3 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 2 | 1 << 13
-        await plugin.close()
-        with pytest.raises(SessionEnded, match="the container runtime closed the connection"):
-            await session
 
 
 @pytest.mark.parametrize("per_message", [1, 2, 3, 7, 100])
@@ -88,18 +90,13 @@ async def test_a_split_synchronize_is_one_event(handler: Recorder, runtime: Fake
     runtime.pods = [api_pb2.PodSandbox(id=f"p{n}") for n in range(7)]
     runtime.containers = [api_pb2.Container(id=f"c{n}") for n in range(11)]
     runtime.per_message = per_message
-    async with runtime:
-        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
-        plugin = await runtime.plugin()
+    async with registered(handler, runtime):
         word, sandboxes, containers = await handler.next()
         assert word == "synchronized"
         assert [s.id for s in sandboxes] == [f"p{n}" for n in range(7)]
         assert [c.id for c in containers] == [f"c{n}" for n in range(11)]
         assert (await handler.next())[0] == "connected"
         assert handler.calls.empty()
-        await plugin.close()
-        with pytest.raises(SessionEnded):
-            await session
 
 
 async def test_a_second_synchronize_replaces_the_first(handler: Recorder, runtime: FakeRuntime) -> None:
@@ -113,10 +110,8 @@ async def test_a_second_synchronize_replaces_the_first(handler: Recorder, runtim
 @pytest.mark.parametrize("version", ["v1.0.0", "2.3.4", "banana", "v10.1.1"])
 async def test_an_unknown_version_of_nri_is_refused(handler: Recorder, runtime: FakeRuntime, version: str) -> None:
     runtime.nri_version = version
-    async with runtime:
-        with pytest.raises(SessionEnded, match=f"NRI {version}.*update the agent"):
-            await Session(handler, "10", HostDeviceStat()).run(runtime.socket)
-        assert (await runtime.failed.get()).code == Code.FAILED_PRECONDITION
+    assert re.search(f"NRI {version}.*update the agent", await ended(handler, runtime))
+    assert (await runtime.failed.get()).code == Code.FAILED_PRECONDITION
     assert handler.calls.empty()
 
 

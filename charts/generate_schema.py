@@ -17,7 +17,7 @@ from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES
 from nodedevice_agent.plugins.settings import CDI_KIND, ENV_NAME, ID_PREFIX, LIBRARY_DIR, MAX_PATH
 from nodedevice_agent.settings import AgentSettings
 from nodedevice_api import extended_resources
-from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
+from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
 from nodedevice_operator.settings import OperatorSettings
 
 _HERE = Path(__file__).parent

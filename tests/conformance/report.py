@@ -45,7 +45,7 @@ class KubeletRows:
             config.hook.pytest_deselected(items=others)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.carried.update(row for item in session.items for row in self._rows[item.nodeid])
+        self.carried.update(row for item in session.items for row in self._rows.get(item.nodeid, ()))
         self._is_reported |= self._is_strict or any(item.path.parent == _FOLDER for item in session.items)
         self._is_reported &= not session.config.option.collectonly
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nodedevice_agent import metrics as agent
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.observability.metrics import Metrics
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from charts.dashboards.__main__ import DASHBOARDS, as_json

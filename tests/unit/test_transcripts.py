@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from nodedevice_api.names import Reason
-from nodedevice_operator.events.transitions import EventReason
+from nodedevice_operator.observability.events import EventReason
 
 from docs.transcripts import BEGIN, END, PageError, Part, Shown, Story, commands, described, page_with, steady
 

@@ -14,12 +14,8 @@ import aiohttp
 import kopf
 from nodedevice_api import names
 
-from nodedevice_operator.agents.monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.capacity.reconciler import CapacityApi, CapacityReconciler
-from nodedevice_operator.conditions.reconciler import ConditionsApi, ConditionsReconciler
 from nodedevice_operator.errors import OperatorError, TaskEnded
-from nodedevice_operator.events.recorder import EventRecorder, EventsApi
-from nodedevice_operator.evictions.controller import EvictionController, EvictionsApi
 from nodedevice_operator.informers.informer import Informer
 from nodedevice_operator.informers.staleness import Watchdog
 from nodedevice_operator.informers.store import Cache
@@ -28,12 +24,16 @@ from nodedevice_operator.kube.client import CONCURRENT_REQUESTS, Client
 from nodedevice_operator.kube.health import ApiHealth, Health
 from nodedevice_operator.kube.lists import KINDS, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.leader.election import Timing
-from nodedevice_operator.leader.elector import Election, LeaderLeases, identity
-from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.nodelabels.controller import NodeLabelController, NodeLabelsApi
-from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler, PodDevicesApi
+from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
+from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
+from nodedevice_operator.leases.leader_election import Timing
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.recorder import EventRecorder, EventsApi
+from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi, ConditionsReconciler
 from nodedevice_operator.reconcile.node import NodeReconciler
+from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler, PodDevicesApi
+from nodedevice_operator.remediation.eviction_controller import EvictionController, EvictionsApi
+from nodedevice_operator.remediation.node_label_controller import NodeLabelController, NodeLabelsApi
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator, UnboundPodsApi
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.requiredplugins.policy import BINDINGS, POLICIES

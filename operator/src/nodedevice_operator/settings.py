@@ -16,8 +16,8 @@ from nodedevice_common import settings_loader
 from nodedevice_common.observability import LogFormat, LogLevel, parse_address
 
 from nodedevice_operator.errors import OperatorSettingsError
-from nodedevice_operator.evictions.policy import ANY_RESOURCE, Policy
-from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
+from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, SHORTEST_LEASE_SECONDS
+from nodedevice_operator.remediation.eviction_policy import ANY_RESOURCE, Policy
 
 # What the API server accepts as the name of a namespace: anything else could change the path of a request.
 NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -14,7 +14,7 @@ from typing import Final
 from nodedevice_common.pacing import exponential_seconds, jittered
 
 from nodedevice_operator.errors import ApiError, Unauthorized, Unavailable, Unreachable
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.observability.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodedevice_operator.agents.monitor import AgentsApi
 from nodedevice_operator.capacity.reconciler import CapacityApi
-from nodedevice_operator.conditions.reconciler import ConditionsApi
 from nodedevice_operator.errors import ApiError, Conflict, FieldConflict, Invalid, NotFound
-from nodedevice_operator.events.recorder import EventsApi
-from nodedevice_operator.events.transitions import Event
-from nodedevice_operator.evictions.controller import EvictionsApi
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, Cluster, Kind, Listed
-from nodedevice_operator.nodelabels.controller import NodeLabelsApi
+from nodedevice_operator.leases.agent_monitor import AgentsApi
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
-from nodedevice_operator.poddevices.plan import DesiredPodDevice
-from nodedevice_operator.poddevices.reconciler import PodDevicesApi
+from nodedevice_operator.observability.events import Event
+from nodedevice_operator.observability.recorder import EventsApi
+from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
+from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
+from nodedevice_operator.reconcile.poddevices import DesiredPodDevice
+from nodedevice_operator.remediation.eviction_controller import EvictionsApi
+from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
 
 from tests.fakes.operator.node_status import NodeStatusModel
 

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Iterable
 
-from nodedevice_operator.events.recorder import EventRecorder
-from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.observability.events import Event
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 from nodedevice_operator.workqueue import WorkQueue
 

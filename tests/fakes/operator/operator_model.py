@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodedevice_api import names
-from nodedevice_operator.agents.liveness import ALIVE, AgentState
 from nodedevice_operator.capacity.decide import Apply, CapacityDecision, decide
 from nodedevice_operator.capacity.ownership import NodeHistory
-from nodedevice_operator.conditions import conditions
-from nodedevice_operator.conditions.conditions import agent_events
-from nodedevice_operator.events.transitions import Event
+from nodedevice_operator.leases.agent_liveness import ALIVE, AgentState
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
+from nodedevice_operator.observability.events import Event
+from nodedevice_operator.reconcile import conditions
+from nodedevice_operator.reconcile.conditions import agent_events
 
 from tests.fakes.operator.node_status import NodeStatusModel
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from nodedevice_operator import workqueue as module
 from nodedevice_operator.errors import Unavailable
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.workqueue import WorkQueue
 
 

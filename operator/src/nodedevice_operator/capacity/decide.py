@@ -29,7 +29,6 @@ from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.agents.liveness import ALIVE, AgentState
 from nodedevice_operator.capacity.ownership import (
     DesiredResource,
     NodeHistory,
@@ -44,9 +43,10 @@ from nodedevice_operator.capacity.ownership import (
     with_repair,
     without_conflict,
 )
-from nodedevice_operator.events.transitions import Event
+from nodedevice_operator.leases.agent_liveness import ALIVE, AgentState
 from nodedevice_operator.objects.node import NO_RESOURCE, NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition, is_real
+from nodedevice_operator.observability.events import Event
 
 # The Node shows what it should: all devices that can be had, or those in use.
 _SHOWN: Final = frozenset({names.Reason.ADVERTISED, names.Reason.FREE_WITHDRAWN, names.Reason.NOT_INJECTABLE})

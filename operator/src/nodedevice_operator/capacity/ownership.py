@@ -12,9 +12,9 @@ from typing import Final
 from nodedevice_api import names
 from nodedevice_common.pacing import exponential_seconds
 
-from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node, about_node_device
 from nodedevice_operator.objects.node import UNKNOWN_WRITER, ExtendedResource, NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.observability.events import NORMAL, WARNING, Event, EventReason, about_node, about_node_device
 
 CHANGED: Final = "changed"
 ZEROED: Final = "zeroed"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodedevice_operator.agents.liveness import AgentState
 from nodedevice_operator.capacity.decide import (
     Apply,
     CapacityDecision,
@@ -21,14 +20,15 @@ from nodedevice_operator.capacity.decide import (
 )
 from nodedevice_operator.capacity.ownership import NodeHistory, history_of, with_conflicts
 from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
-from nodedevice_operator.events.recorder import EventRecorder
-from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_node_device
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import CORE, Requests, path_segment
 from nodedevice_operator.kube.decode import decode_record
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.leases.agent_liveness import AgentState
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_node_device
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ from typing import Final
 import click
 from nodedevice_api import names
 
-from nodedevice_operator.agents.monitor import AgentsApi
 from nodedevice_operator.cli import progress as command
 from nodedevice_operator.cli.api import WorkloadsApi
 from nodedevice_operator.cli.check_report import CheckResult, is_renewed, of_agents, of_node_devices, table
@@ -17,7 +16,8 @@ from nodedevice_operator.errors import NotFound
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODE_DEVICES, Cluster
-from nodedevice_operator.leader.elector import LeaderLeases
+from nodedevice_operator.leases.agent_monitor import AgentsApi
+from nodedevice_operator.leases.elector import LeaderLeases
 from nodedevice_operator.objects.unwatched import LeaseRecord
 
 _WAIT_SECONDS: Final = 60.0

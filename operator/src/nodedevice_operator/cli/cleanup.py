@@ -25,11 +25,11 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES, Cluster
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.leader.election import LONGEST_LEASE_SECONDS, Timing
-from nodedevice_operator.leader.elector import Election, LeaderLeases, identity
-from nodedevice_operator.nodelabels.controller import NodeLabelsApi
+from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
+from nodedevice_operator.leases.leader_election import LONGEST_LEASE_SECONDS, Timing
 from nodedevice_operator.objects.node import NodeRecord
-from nodedevice_operator.poddevices.reconciler import PodDevicesApi
+from nodedevice_operator.reconcile.poddevice_reconciler import PodDevicesApi
+from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 

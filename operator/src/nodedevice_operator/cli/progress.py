@@ -17,7 +17,7 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.credentials import Credentials
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.observability.metrics import Metrics
 
 T = TypeVar("T")
 

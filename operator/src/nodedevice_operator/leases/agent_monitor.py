@@ -15,7 +15,10 @@ from typing import Final
 
 from nodedevice_api.names import Condition, Reason
 
-from nodedevice_operator.agents.liveness import (
+from nodedevice_operator.errors import ApiError, Unavailable
+from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.kube.client import Client, Requests, path_segment
+from nodedevice_operator.leases.agent_liveness import (
     ALIVE,
     GRACE_SECONDS,
     MISSING,
@@ -24,15 +27,12 @@ from nodedevice_operator.agents.liveness import (
     stored_agents,
     stored_state,
 )
-from nodedevice_operator.errors import ApiError, Unavailable
-from nodedevice_operator.events.recorder import EventRecorder
-from nodedevice_operator.events.transitions import NORMAL, WARNING, About, Event, EventReason, about_node
-from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.kube.client import Client, Requests, path_segment
-from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.meta import ListSchema
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema, lease_record
+from nodedevice_operator.observability.events import NORMAL, WARNING, About, Event, EventReason, about_node
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from nodedevice_operator.errors import ApiError, Conflict, Invalid, NotFound
 from nodedevice_operator.kube.client import Client, now_text, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.write_fence import WriteFence, boot_seconds
-from nodedevice_operator.leader.election import Candidate, LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Timing
 from nodedevice_operator.objects.unwatched import LeaseSchema
 
 log = logging.getLogger(__name__)

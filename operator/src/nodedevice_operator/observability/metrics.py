@@ -6,7 +6,7 @@ import prometheus_client
 
 from nodedevice_operator import __version__
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.metrics.inventory import InventoryCollector
+from nodedevice_operator.observability.inventory import InventoryCollector
 
 
 class Metrics:

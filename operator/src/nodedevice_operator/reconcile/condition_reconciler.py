@@ -8,15 +8,13 @@ from typing import Final
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 
-from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.capacity.decide import ResourceStatus
 from nodedevice_operator.capacity.reconciler import CapacityOutcome
-from nodedevice_operator.conditions import conditions
 from nodedevice_operator.errors import ApiError, NotFound, concerns_all_requests
-from nodedevice_operator.events.recorder import EventRecorder
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import OWN, Requests, now_text, path_segment
 from nodedevice_operator.kube.decode import decode_record
+from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.nodedevice import (
     ConditionStatus,
     NodeDeviceRecord,
@@ -25,6 +23,8 @@ from nodedevice_operator.objects.nodedevice import (
     is_real,
     node_device_record,
 )
+from nodedevice_operator.observability.recorder import EventRecorder
+from nodedevice_operator.reconcile import conditions
 from nodedevice_operator.requiredplugins.controller import RequiredPluginsController
 
 # A Node and its NodeDevices come by two watches: for this long one may be ahead of the other.

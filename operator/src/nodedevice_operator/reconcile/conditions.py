@@ -12,10 +12,10 @@ from typing import Final
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from nodedevice_operator.agents.liveness import AgentState
 from nodedevice_operator.capacity.decide import ResourceStatus
-from nodedevice_operator.events.transitions import NEEDS_ATTENTION, NORMAL, WARNING, Event, about_node_device
+from nodedevice_operator.leases.agent_liveness import AgentState
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
+from nodedevice_operator.observability.events import NEEDS_ATTENTION, NORMAL, WARNING, Event, about_node_device
 
 _NOTHING_HEALTHY = frozenset({Reason.NONE_HEALTHY, Reason.NO_DEVICES})
 _WITHOUT_AGENT = frozenset({Reason.WRONG_NAME, Reason.NODE_MISSING})

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityOutcome, CapacityReconciler
-from nodedevice_operator.conditions.reconciler import ConditionsMemory, ConditionsReconciler
 from nodedevice_operator.errors import ApiError, concerns_all_requests
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.poddevices.reconciler import PodDeviceMemory, PodDeviceReconciler
+from nodedevice_operator.leases.agent_monitor import AgentMonitor
+from nodedevice_operator.reconcile.condition_reconciler import ConditionsMemory, ConditionsReconciler
+from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceMemory, PodDeviceReconciler
 from nodedevice_operator.workqueue import WorkQueue
 
 _MOST_SKIPPED: Final = 1000

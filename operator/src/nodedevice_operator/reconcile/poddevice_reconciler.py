@@ -12,8 +12,6 @@ from nodedevice_api import names
 
 from nodedevice_operator.capacity.decide import is_reported
 from nodedevice_operator.errors import ApiError, Conflict, NotFound
-from nodedevice_operator.events.recorder import EventRecorder
-from nodedevice_operator.events.transitions import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import OWN, Requests, path_segment
 from nodedevice_operator.kube.decode import decode_record
@@ -25,8 +23,10 @@ from nodedevice_operator.objects.poddevice import (
     PodDeviceStatus,
     pod_device_record,
 )
-from nodedevice_operator.poddevices import plan as pod_devices
-from nodedevice_operator.poddevices.plan import DesiredPodDevice
+from nodedevice_operator.observability.events import NORMAL, WARNING, Event, EventReason, about_node_device, about_pod
+from nodedevice_operator.observability.recorder import EventRecorder
+from nodedevice_operator.reconcile import poddevices as pod_devices
+from nodedevice_operator.reconcile.poddevices import DesiredPodDevice
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from nodedevice_operator.errors import ApiError, Conflict, NotFound, NotLeading
-from nodedevice_operator.events.recorder import EventRecorder
-from nodedevice_operator.events.transitions import WARNING, Event, EventReason, about_pod
-from nodedevice_operator.evictions.policy import EvictionCandidate, PendingEvictions, Policy, candidates
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import CORE, Requests, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import is_real
+from nodedevice_operator.observability.events import WARNING, Event, EventReason, about_pod
+from nodedevice_operator.observability.recorder import EventRecorder
+from nodedevice_operator.remediation.eviction_policy import EvictionCandidate, PendingEvictions, Policy, candidates
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 from nodedevice_common.pacing import TokenBucket, exponential_seconds
 
-from nodedevice_operator.events.transitions import some
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, Waiting
+from nodedevice_operator.observability.events import some
 
 Policy = Literal["report", "evict"]
 ANY_RESOURCE: Final = "*"

@@ -19,7 +19,6 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, path_segment
 from nodedevice_operator.kube.decode import decode, decode_record
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.nodelabels.desired import desired_labels, label_changes
 from nodedevice_operator.objects.node import (
     TAINT,
     TAINT_EFFECT,
@@ -30,6 +29,7 @@ from nodedevice_operator.objects.node import (
     node_record,
 )
 from nodedevice_operator.objects.nodedevice import is_real
+from nodedevice_operator.remediation.node_labels import desired_labels, label_changes
 
 log = logging.getLogger(__name__)
 

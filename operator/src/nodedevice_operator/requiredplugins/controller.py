@@ -18,8 +18,8 @@ from nodedevice_common.pacing import Backoff
 from nodedevice_operator.errors import ApiError, NotFound, NotLeading, Unauthorized
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, is_real
+from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.requiredplugins import policy
 from nodedevice_operator.requiredplugins.annotate_pods import PodAnnotator
 from nodedevice_operator.requiredplugins.pending_pods import advertised

@@ -1,11 +1,11 @@
 """From a change that was received of to the Node that shows it: what is counted as a delay of ours, and what is not."""
 
 import pytest
-from nodedevice_operator.agents.liveness import ALIVE
 from nodedevice_operator.capacity.reconciler import CapacityMemory, CapacityReconciler
 from nodedevice_operator.errors import Unreachable
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.leases.agent_liveness import ALIVE
+from nodedevice_operator.observability.metrics import Metrics
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingRecorder

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
-from nodedevice_operator.agents.liveness import ALIVE, expired
 from nodedevice_operator.capacity.decide import ResourceStatus, as_before_rejection, decide, statuses_when_rejected
 from nodedevice_operator.capacity.ownership import (
     ContentionBackoff,
@@ -15,9 +14,10 @@ from nodedevice_operator.capacity.ownership import (
     with_conflicts,
     with_repair,
 )
-from nodedevice_operator.conditions import conditions
-from nodedevice_operator.conditions.conditions import agent_events
+from nodedevice_operator.leases.agent_liveness import ALIVE, expired
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
+from nodedevice_operator.reconcile import conditions
+from nodedevice_operator.reconcile.conditions import agent_events
 
 from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, expired
 from nodedevice_operator.capacity.decide import is_withdrawn
+from nodedevice_operator.leases.agent_liveness import ALIVE, MISSING, AgentState, expired
 from nodedevice_operator.objects.nodedevice import StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle

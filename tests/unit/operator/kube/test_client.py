@@ -28,7 +28,7 @@ from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import APPLY, Client, retry_after_seconds
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODES, Cluster
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.observability.metrics import Metrics
 
 from tests.unit.operator.kube.api_server import Server, kubeconfig
 

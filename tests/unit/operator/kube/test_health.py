@@ -17,7 +17,7 @@ from nodedevice_operator.errors import (
     Unreachable,
 )
 from nodedevice_operator.kube.health import ApiHealth, Health
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.observability.metrics import Metrics
 
 FORBIDDEN = Forbidden("GET", "pods", "no role", 403)
 BUSY = Unavailable("POST", "events", "slow down", 429, 1.0)

@@ -5,20 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_operator.agents.monitor import AgentsApi
 from nodedevice_operator.capacity.reconciler import CapacityApi
-from nodedevice_operator.conditions.reconciler import ConditionsApi
 from nodedevice_operator.errors import InvalidResponse, NotFound
 from nodedevice_operator.kube import credentials
 from nodedevice_operator.kube.client import Client, Requests
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES, Cluster, Kind
-from nodedevice_operator.leader.election import LeaderLease
-from nodedevice_operator.leader.elector import LeaderLeases
-from nodedevice_operator.metrics.metrics import Metrics
-from nodedevice_operator.nodelabels.controller import NodeLabelsApi
+from nodedevice_operator.leases.agent_monitor import AgentsApi
+from nodedevice_operator.leases.elector import LeaderLeases
+from nodedevice_operator.leases.leader_election import LeaderLease
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import StoredCondition
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
+from nodedevice_operator.remediation.node_label_controller import NodeLabelsApi
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.kube.api_server import Server, kubeconfig

@@ -3,7 +3,7 @@
 import pytest
 from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
-from nodedevice_operator.agents.liveness import (
+from nodedevice_operator.leases.agent_liveness import (
     ALIVE,
     MISSING,
     AgentState,

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState
-from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.errors import Unavailable, Unreachable
-from nodedevice_operator.events.transitions import Event
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.leases.agent_liveness import ALIVE, MISSING, AgentState
+from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects import nodedevice as records
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.unwatched import LeaseRecord
+from nodedevice_operator.observability.events import Event
+from nodedevice_operator.observability.metrics import Metrics
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import RecordingQueue, RecordingRecorder

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, NotLeading, Unreachable
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.leader.election import LeaderLease, Timing
-from nodedevice_operator.leader.elector import Election, LeaderLeases, identity
+from nodedevice_operator.leases.elector import Election, LeaderLeases, identity
+from nodedevice_operator.leases.leader_election import LeaderLease, Timing
 
 
 class LeaseModel(LeaderLeases):

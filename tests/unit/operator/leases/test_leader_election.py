@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from nodedevice_operator.leader.election import Candidate, LeaderLease, Timing
+from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Timing
 
 TIMING = Timing(4)
 OTHERS = LeaderLease("other", "r1", "a1", 4, 3, "10")

@@ -14,8 +14,8 @@ from nodedevice_operator.objects.node import NodeSchema, node_record
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceSchema, node_device_record
 from nodedevice_operator.objects.poddevice import PodDeviceSchema, pod_device_record
 from nodedevice_operator.objects.unwatched import LeaseSchema, lease_record
-from nodedevice_operator.poddevices.plan import desired_pod_devices
-from nodedevice_operator.poddevices.reconciler import encode
+from nodedevice_operator.reconcile.poddevice_reconciler import encode
+from nodedevice_operator.reconcile.poddevices import desired_pod_devices
 
 from tests.fakes.operator.operator_model import node_device
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.metrics import inventory
-from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
+from nodedevice_operator.observability import inventory
+from nodedevice_operator.observability.metrics import Metrics
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 

@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES
 from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
 from nodedevice_operator.reconcile.node import NodeReconciler

@@ -1,14 +1,14 @@
 """A NodeReconciler with its collaborators, around a model of the cluster."""
 
 import pytest
-from nodedevice_operator.agents.monitor import AgentMonitor
 from nodedevice_operator.capacity.reconciler import CapacityReconciler
-from nodedevice_operator.conditions.reconciler import ConditionsReconciler
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.metrics.metrics import Metrics
+from nodedevice_operator.leases.agent_monitor import AgentMonitor
 from nodedevice_operator.objects.unwatched import LeaseRecord
-from nodedevice_operator.poddevices.reconciler import PodDeviceReconciler
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.reconcile.condition_reconciler import ConditionsReconciler
 from nodedevice_operator.reconcile.node import NodeReconciler
+from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconciler
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingQueue, RecordingRecorder, open_fence

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api.names import OPERATOR_CONDITIONS, Reason
-from nodedevice_operator.agents.liveness import ALIVE, MISSING, AgentState, expired
 from nodedevice_operator.capacity.decide import ResourceStatus
-from nodedevice_operator.conditions import conditions
-from nodedevice_operator.conditions.conditions import DesiredCondition
+from nodedevice_operator.leases.agent_liveness import ALIVE, MISSING, AgentState, expired
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
+from nodedevice_operator.reconcile import conditions
+from nodedevice_operator.reconcile.conditions import DesiredCondition
 
 from tests.fakes.operator.operator_model import GPU, node_device
 

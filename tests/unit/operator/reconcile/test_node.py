@@ -4,18 +4,12 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api.names import Condition, Reason
-from nodedevice_operator.agents.liveness import LeaseTable
-from nodedevice_operator.conditions.reconciler import NODE_MISSING_GRACE_SECONDS
-from nodedevice_operator.errors import (
-    Conflict,
-    Invalid,
-    NotFound,
-    NotLeading,
-    Unavailable,
-)
+from nodedevice_operator.errors import Conflict, Invalid, NotFound, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
+from nodedevice_operator.leases.agent_liveness import LeaseTable
 from nodedevice_operator.objects.unwatched import LeaseRecord
 from nodedevice_operator.reconcile import node as node_module
+from nodedevice_operator.reconcile.condition_reconciler import NODE_MISSING_GRACE_SECONDS
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 from tests.unit.operator.reconcile.bench import Bench, held, with_pod

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import HeldDevice, PodDeviceRecord
-from nodedevice_operator.poddevices.plan import DesiredPodDevice, desired_pod_devices, plan, sentence
+from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_pod_devices, plan, sentence
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
 

@@ -2,14 +2,14 @@
 
 import pytest
 from nodedevice_operator.errors import NotFound, Unavailable
-from nodedevice_operator.events.transitions import EventReason
-from nodedevice_operator.evictions.controller import EvictionController
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.unwatched import PodRecord
+from nodedevice_operator.observability.events import EventReason
+from nodedevice_operator.remediation.eviction_controller import EvictionController
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import RecordingRecorder, open_fence
-from tests.unit.operator.evictions.test_policy import EVICT, held
+from tests.unit.operator.remediation.test_eviction_policy import EVICT, held
 
 GONE = NotFound("post", "pods/eviction", "gone", 404)
 BUDGET = Unavailable("post", "pods/eviction", "Cannot evict pod as it would violate the pod's disruption budget.", 429)

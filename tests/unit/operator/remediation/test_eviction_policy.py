@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from nodedevice_operator.evictions.policy import (
+from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, Waiting
+from nodedevice_operator.remediation.eviction_policy import (
     BURST,
     FIRST_RETRY_SECONDS,
     LONGEST_RETRY_SECONDS,
@@ -12,7 +13,6 @@ from nodedevice_operator.evictions.policy import (
     candidates,
     policy_of,
 )
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, Waiting
 
 from tests.fakes.operator.operator_model import GPU, node_device
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from nodedevice_operator.errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.nodelabels.controller import NodeLabelController, NodeLabelsApi
 from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import DeviceRecord
+from nodedevice_operator.remediation.node_label_controller import NodeLabelController, NodeLabelsApi
 
 from tests.fakes.operator.collaborators import open_fence
 from tests.fakes.operator.operator_model import node_device

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from nodedevice_operator.nodelabels.desired import desired_labels, label_changes
 from nodedevice_operator.objects.node import LABEL_PREFIX, UNLABELED, TaintAndLabels, is_our_label
 from nodedevice_operator.objects.nodedevice import DeviceRecord
+from nodedevice_operator.remediation.node_labels import desired_labels, label_changes
 
 from tests.fakes.operator.operator_model import node_device
 

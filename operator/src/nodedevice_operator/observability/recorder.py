@@ -24,11 +24,11 @@ from nodedevice_common.pacing import TokenBucket
 from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from nodedevice_operator.errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
-from nodedevice_operator.events.transitions import OPPOSITES, About, DeviceAggregate, Event, merged, transitions
 from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, now_text, path_segment
 from nodedevice_operator.kube.write_fence import WriteFence
-from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
+from nodedevice_operator.observability.events import OPPOSITES, About, DeviceAggregate, Event, merged, transitions
+from nodedevice_operator.observability.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

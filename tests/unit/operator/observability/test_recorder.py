@@ -8,11 +8,11 @@ from itertools import count
 
 import pytest
 from nodedevice_operator.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
-from nodedevice_operator.events import recorder as module
-from nodedevice_operator.events.recorder import EventRecorder
-from nodedevice_operator.events.transitions import NORMAL, WARNING, About, DeviceAggregate, Event, about_pod
-from nodedevice_operator.metrics.metrics import Metrics
 from nodedevice_operator.objects.unwatched import PodRecord
+from nodedevice_operator.observability import recorder as module
+from nodedevice_operator.observability.events import NORMAL, WARNING, About, DeviceAggregate, Event, about_pod
+from nodedevice_operator.observability.metrics import Metrics
+from nodedevice_operator.observability.recorder import EventRecorder
 
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import open_fence

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_operator.events.transitions import merged, some, transitions
 from nodedevice_operator.objects.nodedevice import (
     AllocationRecord,
     DeviceRecord,
@@ -14,6 +13,7 @@ from nodedevice_operator.objects.nodedevice import (
     StoredCondition,
     Waiting,
 )
+from nodedevice_operator.observability.events import merged, some, transitions
 
 from tests.fakes.operator.operator_model import GPU, node_device
 

@@ -224,26 +224,6 @@ class TestAllocate:
             with pytest.raises(PluginFailed, match=rf"Allocate.*exceeds the limit of {MAX_ALLOCATION_BYTES}"):
                 await connection.allocate(("d0",))
 
-    async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
-        plugin.knobs.allocate_error = FAILURE
-        with pytest.raises(PluginFailed, match=r"Allocate.*INTERNAL: out of order"):
-            await connection.allocate(("d0",))
-
-    @pytest.mark.kubelet("weak spot 3")
-    async def test_a_plugin_that_hangs_times_out(
-        self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(plugin_connection, "ALLOCATE_SECONDS", 0.2)
-        plugin.knobs.allocate_gate = asyncio.Event()
-        with pytest.raises(PluginFailed, match=r"Allocate.*DEADLINE_EXCEEDED"):
-            await connection.allocate(("d0",))
-        plugin.knobs.allocate_gate.set()
-
-    async def test_a_plugin_that_has_ended_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
-        await plugin.stop()
-        with pytest.raises(PluginFailed, match=r"Allocate.*UNAVAILABLE"):
-            await connection.allocate(("d0",))
-
 
 class TestPreferred:
     @pytest.mark.kubelet("behaviour 8", "scenario 46")
@@ -269,27 +249,12 @@ class TestPreferred:
         plugin.knobs.preferred_empty = True
         assert await connection.preferred(("d0",), (), 1) == ()
 
-    async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection) -> None:
-        plugin.knobs.preferred_error = FAILURE
-        with pytest.raises(PluginFailed, match="GetPreferredAllocation"):
-            await connection.preferred(("d0",), (), 1)
-
-    @pytest.mark.kubelet("weak spot 26")
-    async def test_a_plugin_that_hangs_times_out(
-        self, plugin: FakePlugin, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(plugin_connection, "PREFERRED_SECONDS", 0.2)
-        plugin.knobs.preferred_gate = asyncio.Event()
-        with pytest.raises(PluginFailed, match=r"GetPreferredAllocation.*DEADLINE_EXCEEDED"):
-            await connection.preferred(("d0",), (), 1)
-        plugin.knobs.preferred_gate.set()
-
 
 Ask = Callable[[PluginConnection], Awaitable[object]]
 
 
-class TestClosedMeanwhile:
-    """Whoever waits for an answer has to hear that none will come: grpc raises CancelledError, which ends a task silently."""
+class TestFailures:
+    """Of every call; also when the connection is closed: grpc raises CancelledError then, which ends a task silently."""
 
     CALLS: ClassVar[dict[str, Ask]] = {
         "Allocate": lambda connection: connection.allocate(("d0",)),
@@ -302,6 +267,31 @@ class TestClosedMeanwhile:
         gate = asyncio.Event()
         plugin.knobs.allocate_gate = plugin.knobs.preferred_gate = plugin.knobs.pre_start_gate = gate
         return gate
+
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection, call: str) -> None:
+        plugin.knobs.allocate_error = plugin.knobs.preferred_error = plugin.knobs.pre_start_error = FAILURE
+        with pytest.raises(PluginFailed, match=rf"{call}.*INTERNAL: out of order"):
+            await self.CALLS[call](connection)
+
+    @pytest.mark.kubelet("weak spot 3", "weak spot 26")
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_a_plugin_that_hangs_times_out(
+        self, connection: PluginConnection, gate: asyncio.Event, monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        for limit in "ALLOCATE_SECONDS", "PREFERRED_SECONDS", "PRE_START_SECONDS":
+            monkeypatch.setattr(plugin_connection, limit, 0.2)
+        with pytest.raises(PluginFailed, match=rf"{call}.*DEADLINE_EXCEEDED"):
+            await self.CALLS[call](connection)
+        gate.set()
+
+    @pytest.mark.parametrize("call", CALLS)
+    async def test_a_plugin_that_has_ended_is_a_failure(
+        self, plugin: FakePlugin, connection: PluginConnection, call: str
+    ) -> None:
+        await plugin.stop()
+        with pytest.raises(PluginFailed, match=rf"{call}.*UNAVAILABLE"):
+            await self.CALLS[call](connection)
 
     @pytest.mark.parametrize("call", CALLS)
     async def test_a_call_in_flight_fails(
@@ -336,7 +326,7 @@ class TestClosedMeanwhile:
         assert [listed async for listed in connection.device_lists()] == []
 
 
-@pytest.mark.parametrize("call", TestClosedMeanwhile.CALLS)
+@pytest.mark.parametrize("call", TestFailures.CALLS)
 async def test_an_unexpected_exception_fails_one_call_and_is_logged(
     connection: PluginConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
@@ -346,9 +336,9 @@ async def test_an_unexpected_exception_fails_one_call_and_is_logged(
     with monkeypatch.context() as patched:
         patched.setattr(plugin_connection, "_decoded", surprised)
         with pytest.raises(PluginFailed, match=rf"{call}.*unexpected.*bug in this agent"):
-            await TestClosedMeanwhile.CALLS[call](connection)
+            await TestFailures.CALLS[call](connection)
     assert "ZeroDivisionError" in caplog.text
-    await TestClosedMeanwhile.CALLS["Allocate"](connection)
+    await TestFailures.CALLS["Allocate"](connection)
 
 
 async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:

@@ -22,6 +22,15 @@ def with_plugin(count: int = 2, **options: bool) -> RuntimeScenario:
     return RuntimeScenario.with_plugin(count, options=PluginOptions(**options))
 
 
+def prepared(*containers: Container) -> RuntimeScenario:
+    """A pod p with these containers, whose device has been prepared; the runtime has listed no container."""
+    scenario = with_plugin(1, pre_start_required=True)
+    scenario.sync()
+    scenario.run(pod("p", *containers))
+    scenario.prepare(scenario.effects)
+    return scenario
+
+
 def static_refusal(uid: str, config_hash: str) -> Refusal:
     annotations = {KEY: "[ nodedevice ]", "kubernetes.io/config.hash": config_hash}
     answer = with_plugin().injection.decide(Sandbox("s", "p", "default", uid, annotations), "main")
@@ -259,10 +268,7 @@ class TestPreStart:
         )
 
     def test_is_called_again_when_an_instance_has_ended(self) -> None:
-        scenario = with_plugin(pre_start_required=True)
-        scenario.sync()
-        scenario.run(pod("p", gpu=1))
-        scenario.prepare(scenario.effects)
+        scenario = prepared(container(gpu=1))
         made = scenario.create("p")
         again = scenario.end(made, "p")
         assert isinstance(scenario.ask("p"), Refusal)
@@ -271,17 +277,12 @@ class TestPreStart:
         assert isinstance(scenario.ask("p"), Grant)
 
     def test_a_creation_that_was_refused_is_no_instance(self) -> None:
-        scenario = with_plugin(pre_start_required=True)
-        scenario.run(pod("p", gpu=1))
-        scenario.prepare(scenario.effects)
+        scenario = prepared(container(gpu=1))
         assert scenario.runtime.ended("p", "never-made", scenario.now) == []
 
     def test_never_while_a_container_uses_the_device(self) -> None:
         """An init container's device is its app container's as well."""
-        scenario = with_plugin(1, pre_start_required=True)
-        scenario.sync()
-        scenario.run(pod("p", init("prep"), container("main", gpu=1)))
-        scenario.prepare(scenario.effects)
+        scenario = prepared(init("prep"), container("main", gpu=1))
         first = scenario.create("p", "prep")
         called = scenario.prepare(scenario.end(first, "p"))
         assert [call.container for call in called] == ["prep", "main"]
@@ -293,10 +294,7 @@ class TestPreStart:
         assert after.prepare(found) == []
 
     def test_a_due_call_is_cancelled_when_the_device_is_in_use(self) -> None:
-        scenario = with_plugin(1, pre_start_required=True)
-        scenario.sync()
-        scenario.run(pod("p", init("prep"), container("main", gpu=1)))
-        scenario.prepare(scenario.effects)
+        scenario = prepared(init("prep"), container("main", gpu=1))
         made = scenario.create("p", "prep")
         scenario.prepare(scenario.end(made, "p"))
         scenario.create("p", "main")
@@ -304,10 +302,7 @@ class TestPreStart:
         assert scenario.prepare(scenario.passes(120.0)) == []
 
     def test_is_called_again_after_an_end_while_the_runtime_was_disconnected(self) -> None:
-        scenario = with_plugin(pre_start_required=True)
-        scenario.sync()
-        scenario.run(pod("p", gpu=1))
-        scenario.prepare(scenario.effects)
+        scenario = prepared(container(gpu=1))
         scenario.create("p")
         scenario.runtime.lost()
         (call,) = scenario.prepare(scenario.sync())
@@ -325,9 +320,7 @@ class TestPreStart:
         assert "cannot reset" in scenario.refusal("p", "main").message
 
     def test_after_a_restart_the_plugin_is_awaited(self) -> None:
-        scenario = with_plugin(pre_start_required=True)
-        scenario.run(pod("p", gpu=1))
-        scenario.prepare(scenario.effects)
+        scenario = prepared(container(gpu=1))
         after = scenario.rebooted()
         after.sync()
         assert isinstance(after.ask("p"), Refusal)

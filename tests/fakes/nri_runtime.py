@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Self, cast
+from typing import Any, Self, cast
 
 from nodedevice_agent.nri.mux import Mux, frames
 from nodedevice_agent.nri.session import PLUGIN_SERVICE, PLUGIN_STREAM, RUNTIME_SERVICE, RUNTIME_STREAM
@@ -91,7 +91,8 @@ class PluginConnection:
         """Any method of the plugin. Raises CallFailed, also when the connection ends."""
         call = asyncio.ensure_future(self._client.call(PLUGIN_SERVICE, method, request, timeout_seconds))
         try:
-            await asyncio.wait([call, self.mux.closed], return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [call, self.mux.closed]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if call.done():
                 return call.result()
             raise CallFailed(Code.UNAVAILABLE, self.mux.closed.result())

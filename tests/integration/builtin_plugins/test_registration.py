@@ -15,7 +15,7 @@ from nodedevice_agent.lib.deviceplugin_server import registered_socket
 from nodedevice_agent.lib.deviceplugin_server import server as serving
 from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.plugins import run
 from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.settings import SimulatedSettings
@@ -103,7 +103,7 @@ async def test_a_new_kubelet_sock_equal_to_the_old_one_is_noticed(
 ) -> None:
     """File systems reuse an inode number at once, and their clock may not have advanced."""
     for module in (registered_socket, serving):
-        monkeypatch.setattr(module, "socket_identity", lambda path: SocketIdentity(1, 1, 1) if path.exists() else None)
+        monkeypatch.setattr(module, "file_identity", lambda path: FileIdentity(1, 1, 1) if path.exists() else None)
     other = Manager(plugin_dir)
     async with running(gpus(), plugin_dir, tmp_path):
         await manager.until_listed(GPU, ["gpu-0", "gpu-1"])
@@ -152,11 +152,11 @@ async def test_the_newest_process_serves_until_it_ends(
 ) -> None:
     path = plugin_dir / socket_name(GPU)
     async with newcomer(path):
-        taken_over = socket_identity(path)
+        taken_over = file_identity(path)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while "another process serves" not in caplog.text:
                 await asyncio.sleep(0)
-        assert socket_identity(path) == taken_over
+        assert file_identity(path) == taken_over
         served.lists.clear()
     await served.until_listed(GPU, ["gpu-0", "gpu-1"])
 

@@ -26,7 +26,7 @@ from nodedevice_agent.deviceplugin.connection import PluginConnection, open_chan
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class PluginWatcher:
                         self._update(dict(_list_sockets(directories)), tasks)
                         await changes.wait(_POLL_SECONDS)
 
-    def _update(self, present: dict[Path, SocketIdentity], tasks: asyncio.TaskGroup) -> None:
+    def _update(self, present: dict[Path, FileIdentity], tasks: asyncio.TaskGroup) -> None:
         for path in present.keys() - self._sockets.keys():
             self._sockets[path] = _RegistrySocket(path, self._registry_dir, self._host)
             tasks.create_task(self._run(path, self._sockets[path]))
@@ -85,10 +85,10 @@ class _RegistrySocket:
         self._path = path
         self._host = host
         self._allowed = (registry_dir, host.directory.path)
-        self._identity: SocketIdentity | None = None
+        self._identity: FileIdentity | None = None
         self._changed = asyncio.Event()
 
-    def set_identity(self, identity: SocketIdentity | None) -> None:
+    def set_identity(self, identity: FileIdentity | None) -> None:
         """The socket that exists now; None: it was removed."""
         if identity != self._identity:
             self._identity = identity
@@ -202,14 +202,14 @@ def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:
             yield from _directories(Path(entry.path), depth + 1)
 
 
-def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, SocketIdentity]]:
+def _list_sockets(directories: set[Path]) -> Iterator[tuple[Path, FileIdentity]]:
     for directory in directories:
         try:
             names = os.listdir(directory)
         except OSError:
             continue
         for path in (directory / name for name in names if not name.startswith(".")):
-            identity = socket_identity(path)
+            identity = file_identity(path)
             if identity is not None and path.is_socket() and not path.is_symlink():
                 yield path, identity
 

@@ -24,7 +24,7 @@ from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import SocketIdentity, grpc_target, socket_identity
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, grpc_target
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.podresources.v1.api_pb2_grpc import PodResourcesListerAsyncStub
@@ -101,7 +101,7 @@ class KubeletStateReader:
         self._on_trouble = on_trouble
         self._changes = watcher.subscribe()
         self._pauses = Backoff(_FIRST_RETRY_SECONDS, _RESYNC_SECONDS)
-        self._file: SocketIdentity | None = None
+        self._file: FileIdentity | None = None
         # unordered: the kubelet writes its maps in another order each time
         self._last_entries: frozenset[tuple[str, str, str, tuple[str, ...]]] | None = None
         # None before the first call
@@ -122,13 +122,13 @@ class KubeletStateReader:
                 await self.read()
 
     def _is_written(self, changed: Iterable[Path]) -> bool:
-        return self._directory.checkpoint in changed or self._file != socket_identity(self._directory.checkpoint)
+        return self._directory.checkpoint in changed or self._file != file_identity(self._directory.checkpoint)
 
     async def read(self) -> None:
         """Read what may have changed, and update the mirror."""
         # from before the file is read: a write during the read gives it another identity
         self._changes.follow([self._directory.device_plugins])
-        self._file = socket_identity(self._directory.checkpoint)
+        self._file = file_identity(self._directory.checkpoint)
         entries, trouble = await self._read_checkpoint()
         if trouble != self.trouble:
             if trouble:

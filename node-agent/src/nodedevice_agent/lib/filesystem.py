@@ -35,8 +35,8 @@ def is_served(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SocketIdentity:
-    """Tells a socket from a later one at the same path.
+class FileIdentity:
+    """Distinguishes a file, such as a socket, from a later one at the same path.
 
     The inode alone is not enough: file systems reuse numbers at once. The modification time is the time of the bind; connecting,
     chmod and rename do not change it.
@@ -47,13 +47,13 @@ class SocketIdentity:
     made_ns: int
 
 
-def socket_identity(path: Path) -> SocketIdentity | None:
+def file_identity(path: Path) -> FileIdentity | None:
     """Identity of the file at this path now; None when there is none."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return SocketIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
+    return FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 def replace_durably(path: Path, text: str) -> None:

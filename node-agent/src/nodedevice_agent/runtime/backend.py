@@ -27,7 +27,7 @@ from nodedevice_agent.devicemanager.runtime import (
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.state_reader import CHECKPOINT, PLUGIN_DIR, read_checkpoint
-from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
@@ -263,13 +263,13 @@ class KubeletResources:
 
     def __init__(self, kubelet_dir: Path) -> None:
         self._kubelet_dir = kubelet_dir
-        self._read: SocketIdentity | None = None
+        self._read: FileIdentity | None = None
         self._names: frozenset[str] = frozenset()
 
     def __contains__(self, resource_name: object) -> bool:
         """False also if the checkpoint is unreadable: holding a pod back is better than starting it without its device."""
         try:
-            found = socket_identity(self._kubelet_dir / PLUGIN_DIR / CHECKPOINT)
+            found = file_identity(self._kubelet_dir / PLUGIN_DIR / CHECKPOINT)
             if found is None or found != self._read:
                 self._names = frozenset(read_checkpoint(self._kubelet_dir).registered)
                 self._read = found

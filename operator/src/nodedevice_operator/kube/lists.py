@@ -92,7 +92,7 @@ class Cluster:
         records: list[R] = []
         undecoded: set[Key] = set()
         version = ""
-        async for page, failed in self._pages(kind):
+        async for page, failed in self._kind_pages(kind):
             version = page.metadata.resource_version
             undecoded |= failed
             for item in page.items:
@@ -108,7 +108,7 @@ class Cluster:
     async def list_versions(self, kind: Kind[Any]) -> AsyncIterator[dict[str | tuple[str, str], tuple[str, int]]]:
         """Uid and resource version of every object of that kind, by its key in the cache, page by page."""
         kind = replace(kind, schema=PartialObject, page=PartialObjectList, needs_status=True)
-        async for page, _ in self._pages(kind, _METADATA_ONLY):
+        async for page, _ in self._kind_pages(kind, _METADATA_ONLY):
             # an object without a valid version is skipped
             metadata = [item.metadata for item in page.items or () if item.metadata.resource_version.isdecimal()]
             yield {(m.namespace, m.name) if m.namespace else m.name: (m.uid, int(m.resource_version)) for m in metadata}
@@ -122,7 +122,7 @@ class Cluster:
         except (msgspec.DecodeError, *VALUE_ERRORS):
             return frozenset()
 
-    async def _pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:
+    async def _kind_pages(self, kind: Kind[Any], accept: str = JSON) -> AsyncIterator[tuple[Any, frozenset[Key]]]:
         """A list page by page, all as of one moment: that of the first; with the keys of each that cannot be decoded."""
         query: dict[str, str | int] = {"limit": PAGE}
         while True:

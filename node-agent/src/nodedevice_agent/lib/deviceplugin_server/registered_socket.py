@@ -21,7 +21,7 @@ from nodedevice_common.pacing import Backoff
 
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, Service, serving
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
-from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, SocketIdentity, is_served, socket_identity
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, FileIdentity, file_identity, is_served
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2_grpc import RegistrationAsyncStub
@@ -122,19 +122,19 @@ class RegisteredSocket:
             self._warn(RegistrationState.TAKEN, "")
             await subscription.wait(self._rescan_seconds)
 
-    async def _stay_registered(self, service: Service, own_socket: SocketIdentity, subscription: Subscription) -> None:
+    async def _stay_registered(self, service: Service, own_socket: FileIdentity, subscription: Subscription) -> None:
         """Returns once our socket was removed or replaced."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(min(_FIRST_RETRY_SECONDS, self._rescan_seconds), self._rescan_seconds)
         retry_at = 0.0
         # the manager's socket, and since when, in event loop seconds
-        registered: SocketIdentity | None = None
+        registered: FileIdentity | None = None
         since = 0.0
         # the first check covers earlier events
         subscription.drain()
-        while socket_identity(self._dir / self._endpoint) == own_socket:
+        while file_identity(self._dir / self._endpoint) == own_socket:
             subscription.follow([self._dir])
-            manager = socket_identity(self._dir / MANAGER_SOCKET)
+            manager = file_identity(self._dir / MANAGER_SOCKET)
             if manager != registered or self._is_forgotten(service, since):
                 registered = None
             if manager is None:

@@ -25,7 +25,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     free_ids,
     known_ids,
 )
-from nodedevice_agent.lib.filesystem import SocketIdentity, socket_identity
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Service(api_pb2_grpc.DevicePluginServicer):
 
 
 @asynccontextmanager
-async def serving(service: Service, path: Path) -> AsyncIterator[SocketIdentity]:
+async def serving(service: Service, path: Path) -> AsyncIterator[FileIdentity]:
     """Serve on this path, mode 0600; afterwards remove the socket unless another process has replaced it. Raises CannotServe."""
     server = grpc.aio.server()
     api_pb2_grpc.add_DevicePluginServicer_to_server(service, server)
@@ -124,12 +124,12 @@ async def serving(service: Service, path: Path) -> AsyncIterator[SocketIdentity]
         await server.stop(None)
 
 
-def _remove(path: Path, own_socket: SocketIdentity) -> None:
-    if socket_identity(path) == own_socket:
+def _remove(path: Path, own_socket: FileIdentity) -> None:
+    if file_identity(path) == own_socket:
         path.unlink(missing_ok=True)
 
 
-def _bind(server: grpc.aio.Server, path: Path) -> SocketIdentity:
+def _bind(server: grpc.aio.Server, path: Path) -> FileIdentity:
     """Bind under a temporary name, then rename.
 
     A gRPC server removes the path that it was bound to when it stops, even if another socket is there by then: so it must never
@@ -150,7 +150,7 @@ def _bind(server: grpc.aio.Server, path: Path) -> SocketIdentity:
     except OSError as error:
         own.unlink(missing_ok=True)
         raise CannotServe(f"cannot move the new socket to {path}: {error.strerror}") from error
-    identity = socket_identity(path)
+    identity = file_identity(path)
     if identity is None:
         raise CannotServe(f"{path} disappeared right after it was created")
     return identity

@@ -7,7 +7,7 @@ import pytest
 from nodedevice_agent.lib.deviceplugin_server.registered_socket import RegisteredSocket, RegistrationState
 from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DevicePluginService
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import socket_identity
+from nodedevice_agent.lib.filesystem import file_identity
 from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
@@ -18,13 +18,13 @@ GPU = "example.com/gpu"
 def test_a_socket_moved_or_changed_is_the_same_one(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.touch()
-    before = socket_identity(path)
+    before = file_identity(path)
     path.chmod(0o600)
-    assert socket_identity(path.rename(tmp_path / "b")) == before
+    assert file_identity(path.rename(tmp_path / "b")) == before
     path.touch()
-    assert socket_identity(path) != before
-    assert socket_identity(tmp_path / "none") is None
-    assert socket_identity(tmp_path / "a" / "none") is None
+    assert file_identity(path) != before
+    assert file_identity(tmp_path / "none") is None
+    assert file_identity(tmp_path / "a" / "none") is None
 
 
 async def test_a_manager_that_is_gone_is_unreachable(tmp_path: Path) -> None:

@@ -65,7 +65,9 @@ class Agent:
         self._pod_resources = self._pod_resources_server()
         self._watcher = self._plugin_watcher(directory)
         self._kubelet = self._kubelet_backend(directory)
-        self._nri = self._nri_backend()
+        self._nri: NriBackend | None = None
+        if settings.runtime == RUNTIME_NRI:
+            self._nri = NriBackend(settings, self._host, self._publisher.refresh_all)
         metrics.INFO.labels(__version__, settings.runtime).set(1)
 
     async def run(self) -> None:
@@ -124,19 +126,6 @@ class Agent:
         kubelet = KubeletDirectory(Path(self._settings.kubelet_dir), directory.path)
         grace_seconds = self._settings.runtime_grace_seconds
         return KubeletBackend(self._manager, self._host, kubelet, self._publisher.refresh, grace_seconds)
-
-    def _nri_backend(self) -> NriBackend | None:
-        settings = self._settings
-        if settings.runtime != RUNTIME_NRI:
-            return None
-        return NriBackend(
-            self._host,
-            Path(settings.nri_socket),
-            settings.nri_index,
-            Path(settings.kubelet_dir),
-            settings.runtime_grace_seconds,
-            self._publisher.refresh_all,
-        )
 
     async def _runtime_plugin(self) -> None:
         """With every --runtime: pods that require this NRI plugin may be scheduled to any node."""

@@ -94,7 +94,7 @@ class FieldConflict:
 class ApiError(OperatorError):
     """A request that failed. `what` is the kind, or kind/subresource, as RBAC spells it.
 
-    retry_after_seconds: of Unavailable, where the API server says when to come back.
+    retry_after_seconds: of Unavailable, when to come back as the API server says; 0.0 where it does not.
     causes: of Conflict, the fields that others own, when server-side apply refused.
     """
 
@@ -112,7 +112,7 @@ class ApiError(OperatorError):
         self.what = what
         self.problem = problem
         self.status = status
-        self.retry_after_seconds = retry_after_seconds
+        self.retry_after_seconds = retry_after_seconds or 0.0
         self.causes = causes
 
 

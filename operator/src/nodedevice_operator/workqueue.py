@@ -13,7 +13,7 @@ from typing import Final
 
 from nodedevice_common.pacing import exponential_seconds, jittered
 
-from nodedevice_operator.errors import ApiError, Unauthorized, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Unauthorized, Unreachable
 from nodedevice_operator.observability.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -181,8 +181,7 @@ class WorkQueue:
         attempt = self._failures.get(node, 0) + 1
         self._failures[node] = attempt
         delay = exponential_seconds(attempt - 1, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS)
-        if isinstance(error, Unavailable) and error.retry_after_seconds:
-            delay = max(delay, error.retry_after_seconds)
+        delay = max(delay, error.retry_after_seconds if error else 0.0)
         # an outage of the API server ends for all nodes at once: spread the retries
         delay = jittered(delay, 0.2, random.random())
         # A first failure is usually settled by the retry. Failures that all requests share are logged by ApiHealth.

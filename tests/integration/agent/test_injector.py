@@ -19,6 +19,7 @@ from nodedevice_agent.runtime import backend as nri_backend
 from nodedevice_agent.runtime import container_events
 from nodedevice_agent.runtime.backend import KubeletResources, NriBackend
 from nodedevice_agent.runtime.injection import Decision, Injection
+from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
@@ -55,7 +56,8 @@ async def runtime(tmp_path: Path) -> AsyncIterator[FakeRuntime]:
 
 
 def backend_of(manager: HostedManager, folder: Path) -> NriBackend:
-    return NriBackend(manager.host, folder / "nri.sock", "10", folder / "kubelet", 10.0, lambda: None)
+    settings = AgentSettings(nri_socket=str(folder / "nri.sock"), kubelet_dir=str(folder / "kubelet"))
+    return NriBackend(settings, manager.host, lambda: None)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from nodedevice_agent.devicemanager.devices import ListedDevices
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.connection import PluginConnection
-from nodedevice_agent.deviceplugin.plugin_watcher import PluginRegistrationClient
+from nodedevice_agent.deviceplugin.plugin_watcher import get_info, notify, registration_client
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kube.status import node_device_status
 
@@ -114,12 +114,12 @@ def test_any_announcement(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) 
 
     async def one(info: bytes, reply: bytes) -> None:
         plugin.answers |= {"GetInfo": [info], "NotifyRegistrationStatus": [reply]}
-        async with PluginRegistrationClient.open(plugin.socket) as client:
+        async with registration_client(plugin.socket) as client:
             try:
-                assert await client.info() is not None
+                assert await get_info(client, plugin.socket) is not None
             except PluginFailed as failed:
                 _is_printable(str(failed))
-            await client.notify("no")
+            await notify(client, plugin.socket, "no")
 
     runner.run(plugin.start())
     try:

@@ -4,7 +4,6 @@ The checkpoint is restored at the start, replaced whole or not at all, and kept 
 """
 
 import errno
-import fcntl
 import logging
 import os
 import stat
@@ -48,15 +47,12 @@ def locked_state_dir(state_dir: Path) -> Iterator[None]:
     file can be created in it.
     """
     try:
-        # never removed: that would race with the next process that locks it
-        lock = os.open(state_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = filesystem.lock(state_dir / _LOCK)
+    except BlockingIOError as exc:
+        raise StateDirectoryUsed(str(state_dir)) from exc
     except OSError as exc:
         raise _unusable(state_dir, exc) from exc
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise StateDirectoryUsed(str(state_dir)) from exc
         yield
     finally:
         os.close(lock)

@@ -58,13 +58,6 @@ class Data(msgspec.Struct, frozen=True):
     RegisteredDevices: dict[str, tuple[str, ...]] | None
 
 
-class _Endpoint(msgspec.Struct, frozen=True):
-    """A PluginSocket."""
-
-    ResourceName: str
-    Endpoint: str
-
-
 class _PreStart(msgspec.Struct, frozen=True):
     """A pending PreStartContainer call."""
 
@@ -128,7 +121,7 @@ class Encoder:
         beside = _Beside(
             Checksum=value,
             BootID=checkpoint.boot_id,
-            Endpoints=from_sockets(checkpoint.sockets),
+            Endpoints=checkpoint.sockets,
             PreStarts=from_pre_starts(checkpoint.pre_starts),
             Journal=_mark(checkpoint.journal, value) if checkpoint.journal is not None else None,
         )
@@ -209,17 +202,13 @@ def from_entry(entry: Entry) -> Allocation:
     return Allocation(entry.PodUID, entry.ContainerName, entry.ResourceName, nodes, entry.AllocResp)
 
 
-def from_sockets(sockets: Iterable[PluginSocket]) -> tuple[_Endpoint, ...]:
-    return tuple(_Endpoint(socket.resource_name, socket.name) for socket in sockets)
-
-
 def to_sockets(entries: Any) -> tuple[PluginSocket, ...]:
     """Those that could have registered; others are ignored."""
     found: list[PluginSocket] = []
-    for entry in _valid(entries, _Endpoint):
+    for socket in _valid(entries, PluginSocket):
         with suppress(RegistrationRejected):
-            check_registration(SUPPORTED_VERSIONS[0], entry.ResourceName, entry.Endpoint)
-            found.append(PluginSocket(entry.ResourceName, entry.Endpoint))
+            check_registration(SUPPORTED_VERSIONS[0], socket.resource_name, socket.name)
+            found.append(socket)
     return tuple(found[:_MAX_SOCKETS])
 
 

@@ -20,7 +20,6 @@ from nodedevice_agent.checkpoint.format import (
     check_consistent,
     from_entry,
     from_pre_starts,
-    from_sockets,
     to_entry,
     to_json,
     to_pre_starts,
@@ -52,7 +51,7 @@ def encode_change(before: Checkpoint, after: Checkpoint, mark: JournalMark) -> b
     released, entered = _moved(before.allocations, after.allocations)
     registered: dict[str, tuple[str, ...] | None] = dict.fromkeys(before.registered.keys() - after.registered.keys())
     registered |= {name: ids for name, ids in after.registered.items() if before.registered.get(name) != ids}
-    sockets = None if before.sockets == after.sockets else from_sockets(after.sockets)
+    sockets = None if before.sockets == after.sockets else after.sockets
     pre_starts = None if before.pre_starts == after.pre_starts else from_pre_starts(after.pre_starts)
     line = _Line(mark.generation, mark.sequence, released, entered, registered, sockets, pre_starts)
     if line == _Line(mark.generation, mark.sequence):

@@ -57,7 +57,7 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 def open_channel(socket: Path, max_message_bytes: int) -> grpc.aio.Channel:
-    """A channel to a plugin's socket."""
+    """A channel to the socket of a plugin or of the kubelet."""
     options: list[tuple[str, str | int]] = [
         # Go, Rust and C# servers refuse the escaped socket path that grpc would send as :authority
         ("grpc.default_authority", "localhost"),

@@ -7,7 +7,6 @@ Source: kubelet pkg/kubelet/cm/devicemanager/manager.go, removeContents.
 """
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Collection
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
-from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, is_served, is_too_long
+from nodedevice_agent.lib.filesystem import MAX_PATH_BYTES, is_served, is_too_long, lock
 
 REGISTRATION_SOCKET = "kubelet.sock"
 # Dot files: a kubelet that reads a checkpoint from here must not take them for one.
@@ -56,17 +55,13 @@ class PluginDirectory:
         self.close()
         try:
             self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
-            lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = lock(self.path / _LOCK)
+        except BlockingIOError as exc:
+            raise DirectoryServed(str(self.path), "it holds the directory's lock") from exc
         except OSError as exc:
             # in a mount whose directory was removed on the host nothing can be created any more
             remedy = "; it was removed where it is mounted from: restart this pod" if exc.errno == errno.ENOENT else ""
             raise AgentSettingsError(f"--plugin-dir {self.path} cannot be used: {exc.strerror}{remedy}") from exc
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            os.close(lock)
-            raise DirectoryServed(str(self.path), "it holds the directory's lock") from exc
-        self._lock = lock
 
     def _is_held(self) -> bool:
         """Whether the lock is on the file that exists now."""
@@ -117,7 +112,7 @@ class PluginDirectory:
             (self.path / socket_name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Unlock it. The lock file stays: removing it would race with the next process that locks it."""
+        """Unlock it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

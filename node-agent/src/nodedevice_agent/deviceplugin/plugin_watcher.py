@@ -14,7 +14,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Self, cast
+from typing import cast
 
 import grpc
 import grpc.aio
@@ -117,8 +117,8 @@ class _RegistrySocket:
 
     async def _register(self) -> PluginConnection | None:
         """Get the info, check it, connect, notify. None for other plugins. Raises RegistrationRejected, PluginFailed."""
-        async with PluginRegistrationClient.open(self._path) as client:
-            info = await client.info()
+        async with registration_client(self._path) as client:
+            info = await get_info(client, self._path)
             if info.type != DEVICE_PLUGIN:
                 log.debug("not a device plugin", extra={"socket": str(self._path), "type": info.type[:64]})
                 return None
@@ -127,9 +127,9 @@ class _RegistrySocket:
                 socket = _serving_socket(self._path, info.endpoint, self._allowed)
                 plugin = await self._host.connect(info.name, socket)
             except (RegistrationRejected, PluginFailed) as exc:
-                await client.notify(str(exc))
+                await notify(client, self._path, str(exc))
                 raise
-            await client.notify("")
+            await notify(client, self._path, "")
         return plugin
 
     async def _disconnect(self, before: PluginConnection | None, now: PluginConnection | None) -> None:
@@ -146,48 +146,41 @@ class _RegistrySocket:
         return False
 
 
-class PluginRegistrationClient:
-    """Client of the Registration service that a plugin serves on its socket in the plugins registry directory. Use open()."""
-
-    def __init__(self, socket: Path, channel: grpc.aio.Channel) -> None:
-        self._socket = socket
+@asynccontextmanager
+async def registration_client(socket: Path) -> AsyncIterator["api_pb2_grpc.RegistrationAsyncStub"]:
+    """Dial the Registration service that a plugin serves on its socket in the plugins registry directory. Raises PluginFailed."""
+    async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
+        try:
+            await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
+        except TimeoutError as exc:
+            raise PluginFailed(str(socket), "Dialling", f"no response within {DIAL_SECONDS:.0f} s") from exc
         # the asynchronous stub exists for the type checker alone
-        self._plugin = cast("api_pb2_grpc.RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))
+        yield cast("api_pb2_grpc.RegistrationAsyncStub", api_pb2_grpc.RegistrationStub(channel))
 
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, socket: Path) -> AsyncIterator[Self]:
-        """Dial it. Raises PluginFailed."""
-        async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
-            try:
-                await asyncio.wait_for(channel.channel_ready(), DIAL_SECONDS)
-            except TimeoutError as exc:
-                raise PluginFailed(str(socket), "Dialling", f"no response within {DIAL_SECONDS:.0f} s") from exc
-            yield cls(socket, channel)
 
-    async def info(self) -> api_pb2.PluginInfo:
-        """type: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one.
+async def get_info(client: "api_pb2_grpc.RegistrationAsyncStub", socket: Path) -> api_pb2.PluginInfo:
+    """type: DevicePlugin, CSIPlugin, DRAPlugin. endpoint: path of the socket that serves it, empty for this one.
 
-        Raises PluginFailed.
-        """
-        try:
-            info = await self._plugin.GetInfo(api_pb2.InfoRequest(), timeout=INFO_SECONDS)
-        except grpc.RpcError as exc:
-            raise PluginFailed(str(self._socket), "GetInfo", rpc_error_text(exc)) from exc
-        if info is None:
-            # for a message that it cannot parse, grpc returns None instead of an error
-            detail = "the response is not a message of the plugin registration API"
-            raise PluginFailed(str(self._socket), "GetInfo", detail)
-        return info
+    Raises PluginFailed.
+    """
+    try:
+        info = await client.GetInfo(api_pb2.InfoRequest(), timeout=INFO_SECONDS)
+    except grpc.RpcError as exc:
+        raise PluginFailed(str(socket), "GetInfo", rpc_error_text(exc)) from exc
+    if info is None:
+        # for a message that it cannot parse, grpc returns None instead of an error
+        raise PluginFailed(str(socket), "GetInfo", "the response is not a message of the plugin registration API")
+    return info
 
-    async def notify(self, problem: str) -> None:
-        """Report the result of the registration, empty for success. An error of this call changes nothing."""
-        status = api_pb2.RegistrationStatus(plugin_registered=not problem, error=problem)
-        try:
-            await self._plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
-        except grpc.RpcError as exc:
-            extra = {"socket": str(self._socket), "error": rpc_error_text(exc)[:_MAX_ERROR_CHARACTERS]}
-            log.warning("cannot notify the plugin of its registration status", extra=extra)
+
+async def notify(client: "api_pb2_grpc.RegistrationAsyncStub", socket: Path, problem: str) -> None:
+    """Report the result of the registration, empty for success. An error of this call changes nothing."""
+    status = api_pb2.RegistrationStatus(plugin_registered=not problem, error=problem)
+    try:
+        await client.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
+    except grpc.RpcError as exc:
+        extra = {"socket": str(socket), "error": rpc_error_text(exc)[:_MAX_ERROR_CHARACTERS]}
+        log.warning("cannot notify the plugin of its registration status", extra=extra)
 
 
 def _directories(directory: Path, depth: int = 0) -> Iterator[Path]:

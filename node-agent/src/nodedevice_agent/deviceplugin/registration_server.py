@@ -37,10 +37,7 @@ _MAX_CHARACTERS = 400
 # binds here, and the socket is then renamed to the name that plugins know.
 _BOUND_AS = ".kubelet.new"
 _SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
-_STATUS = {
-    RegistrationRejected: grpc.StatusCode.INVALID_ARGUMENT,
-    PluginFailed: grpc.StatusCode.FAILED_PRECONDITION,
-}
+_STATUS = {RegistrationRejected: grpc.StatusCode.INVALID_ARGUMENT, PluginFailed: grpc.StatusCode.FAILED_PRECONDITION}
 
 
 class Rejections:

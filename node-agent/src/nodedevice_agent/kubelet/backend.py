@@ -7,7 +7,7 @@ Source: kubelet deviceplugin v1beta1.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -37,8 +37,8 @@ from nodedevice_agent.lib.deviceplugin_server.registered_socket import (
     RegisteredSocket,
     RegistrationState,
 )
-from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList, Service, device_to_wire
-from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, socket_name
+from nodedevice_agent.lib.deviceplugin_server.server import CannotServe, DeviceList, Service, list_to_wire
+from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class KubeletEndpoint:
 
     def _publish(self, advertised: Advertised) -> bool:
         """Returns False for a list that the kubelet would not accept."""
-        size = list_message(advertised.devices).ByteSize()
+        size = list_to_wire(advertised.devices).ByteSize()
         if size > MAX_LIST_BYTES:
             detail = f"{len(advertised.devices)} devices make a list of {size} bytes"
             self._set_state(KubeletRegistrationState.LIST_TOO_BIG, detail)
@@ -252,10 +252,6 @@ class KubeletEndpoint:
             self._backend.on_condition(self._resource_name)
 
 
-def list_message(devices: tuple[PluginDevice, ...]) -> api_pb2.ListAndWatchResponse:
-    return api_pb2.ListAndWatchResponse(devices=map(device_to_wire, devices))
-
-
 @dataclass(eq=False)
 class ProxyService(Service):
     """The DevicePlugin service of one resource for the kubelet, in the event loop of mirror and host.
@@ -270,17 +266,6 @@ class ProxyService(Service):
     options: api_pb2.DevicePluginOptions
     mirror: Mirror
     host: PluginHost
-    streams: int = 0
-
-    async def ListAndWatch(
-        self, request: api_pb2.Empty, context: _Context
-    ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
-        self.streams += 1
-        try:
-            async for devices in self.devices.watch():
-                yield list_message(devices)
-        finally:
-            self.streams -= 1
 
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: _Context

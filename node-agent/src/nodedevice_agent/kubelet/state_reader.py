@@ -19,12 +19,13 @@ from nodedevice_common.pacing import Backoff
 from nodedevice_agent.checkpoint.files import read_regular
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.devicemanager.allocation.allocations import Allocation, Checkpoint, CheckpointCorrupt
+from nodedevice_agent.deviceplugin.connection import open_channel, rpc_error_text
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.kubelet.attribution import KubeletState, PodResourcesRow
 from nodedevice_agent.kubelet.mirror import Mirror
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.lib.filesystem import FileIdentity, file_identity, grpc_target
+from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 if TYPE_CHECKING:
     from nodedevice_api.upstream.kubelet.podresources.v1.api_pb2_grpc import PodResourcesListerAsyncStub
@@ -35,13 +36,7 @@ log = logging.getLogger(__name__)
 _RESYNC_SECONDS = 30.0
 _FIRST_RETRY_SECONDS = 1.0
 LIST_SECONDS = 5.0
-_OPTIONS = (
-    ("grpc.default_authority", "localhost"),
-    # otherwise a restarted kubelet would be called over the connection to the previous one
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-    ("grpc.enable_http_proxy", 0),
-)
+_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 PLUGIN_DIR = "device-plugins"
 CHECKPOINT = "kubelet_internal_checkpoint"
@@ -185,12 +180,12 @@ class KubeletStateReader:
 
 async def list_pod_resources(socket: Path) -> tuple[PodResourcesRow, ...]:
     """Every container of an active pod that has devices. Raises PodResourcesUnavailable."""
-    async with grpc.aio.insecure_channel(grpc_target(socket), options=_OPTIONS) as channel:
+    async with open_channel(socket, _MAX_MESSAGE_BYTES) as channel:
         stub = cast("PodResourcesListerAsyncStub", api_pb2_grpc.PodResourcesListerStub(channel))
         try:
             response = await stub.List(api_pb2.ListPodResourcesRequest(), timeout=LIST_SECONDS)
         except grpc.aio.AioRpcError as exc:
-            raise PodResourcesUnavailable(f"{exc.code().name}: {exc.details() or 'no details'}") from exc
+            raise PodResourcesUnavailable(rpc_error_text(exc)) from exc
     if response is None:
         raise PodResourcesUnavailable("the response is not a message of the pod resources API")
     return tuple(row for pod in response.pod_resources for row in _rows(pod))

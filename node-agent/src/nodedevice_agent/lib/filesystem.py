@@ -1,6 +1,7 @@
-"""Unix sockets as files: path length, gRPC target, whether a process listens, and identity. Durable replacement. The boot ID."""
+"""Unix sockets as files: path length, gRPC target, whether a process listens, identity. Locks, durable replacement, boot ID."""
 
 import errno
+import fcntl
 import os
 import socket
 from dataclasses import dataclass
@@ -54,6 +55,21 @@ def file_identity(path: Path) -> FileIdentity | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
+
+
+def lock(path: Path) -> int:
+    """Lock a file, created if it is missing, for this process until the descriptor is closed. The file must never be removed:
+    that would race with the next process that locks it.
+
+    Raises BlockingIOError while another process has the lock, OSError where there can be no file.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def replace_durably(path: Path, text: str) -> None:

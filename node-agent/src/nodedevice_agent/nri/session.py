@@ -215,8 +215,7 @@ class Session:
             return
         name, version = self._runtime
         log.info(
-            "container runtime connected",
-            extra={"runtime": name, "version": version, "nri_version": self._nri_version},
+            "container runtime connected", extra={"runtime": name, "version": version, "nri_version": self._nri_version}
         )
         self._handler.runtime_connected(name, version, Validator.NOT_SEEN if self._validates else Validator.MISSING)
         self.synchronized.set()

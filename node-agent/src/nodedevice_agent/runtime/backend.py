@@ -32,6 +32,7 @@ from nodedevice_agent.nri.plugin import NriPlugin
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, Injectable, injectable
 from nodedevice_agent.runtime.container_events import ContainerEvents
 from nodedevice_agent.runtime.injection import Decision, Grant, Injection, Refusal
+from nodedevice_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
@@ -42,30 +43,19 @@ _MAX_LOGGED = 256
 
 
 class NriBackend:
-    """A RuntimeHandler. run() until cancelled. on_change: called when the condition Injectable of every resource may have changed.
-
-    grace_seconds: how long the runtime may be disconnected before nothing is advertised any more.
-    """
+    """A RuntimeHandler. run() until cancelled. on_change: called when each resource's condition Injectable may have changed."""
 
     notes = ""
 
-    def __init__(
-        self,
-        host: PluginHost,
-        socket: Path,
-        index: str,
-        kubelet_dir: Path,
-        grace_seconds: float,
-        on_change: Callable[[], None],
-    ) -> None:
+    def __init__(self, settings: AgentSettings, host: PluginHost, on_change: Callable[[], None]) -> None:
         self.events = ContainerEvents(host.manager)
         self.not_injected = self.events.not_injected
         self._manager = host.manager
         self._host = host
         self._on_change = on_change
-        self._injection = Injection(host.manager, KubeletResources(kubelet_dir))
-        self._status = ConnectionStatus(host.now(), grace_seconds)
-        self._plugin = NriPlugin(self, socket, index)
+        self._injection = Injection(host.manager, KubeletResources(Path(settings.kubelet_dir)))
+        self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
+        self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
         self._grace: asyncio.TimerHandle | None = None
         self._synchronized = asyncio.Event()
         # logged, by resource: pod UID and container name; and container ID

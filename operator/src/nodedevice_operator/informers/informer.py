@@ -16,7 +16,7 @@ import msgspec
 from nodedevice_common.pacing import Backoff, jittered
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unavailable, Unreachable
+from nodedevice_operator.errors import ApiError, Forbidden, InvalidResponse, NotFound, Unreachable
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import VALUE_ERRORS, decode, decode_object, key_of, log_undecodable
@@ -113,7 +113,8 @@ class Informer:
         fields: dict[str, Any] = {"kind": self._kind.name, "error": error.problem}
         if not isinstance(error, InvalidResponse) and error.status not in _EXPIRED:
             log.debug("watch failed; reconnecting", extra=fields)
-            return self._delay_seconds(_asked_seconds(error))
+            # an API server that starts asks for five seconds with each response, and serves a moment later
+            return self._delay_seconds(error.retry_after_seconds if error.status == _BUSY else 0.0)
         self._version = None
         fields["retry_in_seconds"] = seconds = round(self._delay_seconds(), 3)
         if isinstance(error, InvalidResponse):
@@ -198,12 +199,4 @@ class Informer:
 def _list_delay_seconds(state: RetryCallState) -> float:
     """Seconds until the next attempt at a list: as long as the API server asks for, where that is longer."""
     failure = state.outcome.exception() if state.outcome else None
-    asked = failure.retry_after_seconds if isinstance(failure, Unavailable) else None
-    return max(_list_delay(state), asked or 0.0)
-
-
-def _asked_seconds(error: ApiError) -> float:
-    """Seconds that a busy API server asks for. One that starts asks for five with each response, and serves a moment later."""
-    if isinstance(error, Unavailable) and error.status == _BUSY:
-        return error.retry_after_seconds or 0.0
-    return 0.0
+    return max(_list_delay(state), failure.retry_after_seconds if isinstance(failure, ApiError) else 0.0)

@@ -71,10 +71,7 @@ class ApiHealth:
         """Report a failure. An error response about the object itself shows that the API server is reachable."""
         if isinstance(error, Unreachable) or error.status in _UNSERVED:
             if self._outage is None:
-                log.error(
-                    "API server is unreachable; retrying",
-                    extra={"server": self.server, "error": error.problem},
-                )
+                log.error("API server is unreachable; retrying", extra={"server": self.server, "error": error.problem})
             self._outage = error.problem
             self._outage_seen_at = self.clock()
             return

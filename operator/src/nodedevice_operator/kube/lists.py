@@ -9,7 +9,7 @@ import msgspec
 from nodedevice_api import names
 
 from nodedevice_operator.errors import InvalidResponse
-from nodedevice_operator.kube.client import CORE, JSON, OWN, PAGE, Client, path_segment
+from nodedevice_operator.kube.client import CORE, JSON, OWN, PAGE, Requests, path_segment
 from nodedevice_operator.kube.decode import VALUE_ERRORS, Key, decode_page, key_of, log_undecodable
 from nodedevice_operator.objects.meta import ListSchema, PartialObject, PartialObjectList, WatchEvent
 from nodedevice_operator.objects.node import NodeRecord, NodeSchema, node_record
@@ -44,31 +44,14 @@ class Kind(Generic[R]):
         return f"{self.base}/{self.name}"
 
 
-NODES: Final[Kind[NodeRecord]] = Kind(
-    "nodes",
-    CORE,
-    NodeSchema,
-    ListSchema[NodeSchema],
-    msgspec.json.Decoder(WatchEvent[NodeSchema]),
-    node_record,
-    needs_status=True,
-)
-NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = Kind(
-    names.NODE_DEVICES,
-    OWN,
-    NodeDeviceSchema,
-    ListSchema[NodeDeviceSchema],
-    msgspec.json.Decoder(WatchEvent[NodeDeviceSchema]),
-    node_device_record,
-)
-POD_DEVICES: Final[Kind[PodDeviceRecord]] = Kind(
-    names.POD_DEVICES,
-    OWN,
-    PodDeviceSchema,
-    ListSchema[PodDeviceSchema],
-    msgspec.json.Decoder(WatchEvent[PodDeviceSchema]),
-    pod_device_record,
-)
+def _kind(name: str, base: str, schema: Any, record: Callable[[Any], R], *, needs_status: bool = False) -> Kind[R]:
+    page, event = ListSchema[schema], WatchEvent[schema]
+    return Kind(name, base, schema, page, msgspec.json.Decoder(event), record, needs_status)
+
+
+NODES: Final[Kind[NodeRecord]] = _kind("nodes", CORE, NodeSchema, node_record, needs_status=True)
+NODE_DEVICES: Final[Kind[NodeDeviceRecord]] = _kind(names.NODE_DEVICES, OWN, NodeDeviceSchema, node_device_record)
+POD_DEVICES: Final[Kind[PodDeviceRecord]] = _kind(names.POD_DEVICES, OWN, PodDeviceSchema, pod_device_record)
 KINDS: Final[tuple[Kind[Any], ...]] = (NODES, NODE_DEVICES, POD_DEVICES)
 
 
@@ -81,11 +64,8 @@ class Listed(Generic[R]):
     undecoded: frozenset[Any] = frozenset()
 
 
-class Cluster:
+class Cluster(Requests):
     """Lists of the kinds that the operator watches."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
     async def list_all(self, kind: Kind[R]) -> Listed[R]:
         """All objects of a kind, in all namespaces. One that cannot be decoded is logged, and delays no other."""

@@ -22,16 +22,13 @@ class WriteFence:
     """Open until a moment; closed at first. May be read by any thread: it is one number."""
 
     def __init__(self, clock: Callable[[], float] = boot_seconds) -> None:
-        self._clock = clock
+        # the deadline is set by it, in seconds
+        self.clock = clock
         self._until = -math.inf
 
     @property
     def is_open(self) -> bool:
-        return self._clock() < self._until
-
-    def now(self) -> float:
-        """The time by the clock that the deadline is set by, in seconds."""
-        return self._clock()
+        return self.clock() < self._until
 
     def open_until(self, moment: float) -> None:
         self._until = moment

@@ -15,7 +15,7 @@ from typing import Final
 
 from nodedevice_api.names import Condition, Reason
 
-from nodedevice_operator.errors import ApiError, Unavailable
+from nodedevice_operator.errors import ApiError
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.client import Client, Requests, path_segment
 from nodedevice_operator.leases.agent_liveness import (
@@ -140,8 +140,7 @@ class AgentMonitor:
         return min(_CLOSE_INTERVAL_SECONDS, self.interval_seconds) if is_close else self.interval_seconds
 
     def _retry_seconds(self, error: ApiError) -> float:
-        retry_after = error.retry_after_seconds if isinstance(error, Unavailable) else None
-        return max(self._interval(), retry_after or 0.0)
+        return max(self._interval(), error.retry_after_seconds)
 
     def _state(self, node: str, records: Iterable[NodeDeviceRecord]) -> AgentState:
         if self._table.knows(node):

@@ -20,7 +20,7 @@ from nodedevice_operator.kube.client import Client, now_text, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.write_fence import WriteFence, boot_seconds
 from nodedevice_operator.leases.leader_election import Candidate, LeaderLease, Timing
-from nodedevice_operator.objects.unwatched import LeaseSchema
+from nodedevice_operator.objects.unwatched import LeaseSchema, LeaseSpec
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +69,7 @@ class LeaderLeases:
         metadata = {"name": names.OPERATOR_LEASE, "namespace": self._namespace}
         if lease.version:
             metadata["resourceVersion"] = lease.version
-        spec: dict[str, Any] = {
-            "leaseDurationSeconds": lease.duration_seconds,
-            "acquireTime": lease.acquired,
-            "renewTime": lease.renewed,
-            "leaseTransitions": lease.transitions,
-        }
-        if lease.holder:
-            spec["holderIdentity"] = lease.holder
+        spec = LeaseSpec(lease.renewed, lease.duration_seconds, lease.holder or None, lease.acquired, lease.transitions)
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 

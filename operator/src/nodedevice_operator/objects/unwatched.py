@@ -74,7 +74,7 @@ def pod_record(obj: PodSchema) -> PodRecord:
     )
 
 
-class LeaseSpec(Schema):
+class LeaseSpec(Schema, omit_defaults=True):
     renew_time: str = ""
     lease_duration_seconds: int | None = None
     holder_identity: str | None = None

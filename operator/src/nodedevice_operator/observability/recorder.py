@@ -132,7 +132,7 @@ class EventRecorder:
     def post(self, event: Event) -> None:
         """Post an Event while this operator leads; drop the oldest waiting one when there are too many."""
         if not self._fence.is_open:
-            self._standby.append((self._fence.now(), event))
+            self._standby.append((self._fence.clock(), event))
         elif event.aggregate is None:
             self._enqueue(event)
         else:

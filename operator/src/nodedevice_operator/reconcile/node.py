@@ -71,7 +71,7 @@ class NodeReconciler:
         if not self.fence.is_open:
             # without the lead only the cache is kept; what is too old, or too much, is forgotten: a new leader reconciles all nodes
             self._skipped.pop(node, None)
-            self._skipped[node] = self.fence.now()
+            self._skipped[node] = self.fence.clock()
             if len(self._skipped) > _MOST_SKIPPED:
                 del self._skipped[next(iter(self._skipped))]
             return None
@@ -96,7 +96,13 @@ class NodeReconciler:
         failures += await self.conditions.reconcile(node, memory.conditions, capacity)
         if capacity.due_at is not None:
             waits.append(capacity.due_at - self.clock())
-        return self._finish(node, min((seconds for seconds in waits if seconds is not None), default=None), failures)
+        seconds = min((seconds for seconds in waits if seconds is not None), default=None)
+        if failures:
+            # they are retried with growing delays; what is due at a time does not wait for that
+            if seconds is not None:
+                self.queue.enqueue_after(node, seconds)
+            raise failures[0]
+        return seconds
 
     async def _reconcile_capacity(self, node: str, memory: NodeMemory, failures: list[ApiError]) -> CapacityOutcome:
         agent = self.agents.state(node)
@@ -107,11 +113,3 @@ class NodeReconciler:
                 raise
             failures.append(error)
             return self.capacity.rejected(node, memory.capacity, agent, error)
-
-    def _finish(self, node: str, seconds: float | None, failures: list[ApiError]) -> float | None:
-        if not failures:
-            return seconds
-        # failures are retried with growing delays; what is due at a time does not wait for that
-        if seconds is not None:
-            self.queue.enqueue_after(node, seconds)
-        raise failures[0]

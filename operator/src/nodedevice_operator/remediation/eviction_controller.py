@@ -97,7 +97,7 @@ class EvictionController:
                 log.warning("eviction was rejected; retrying", extra=extra)
                 message = f"cannot be evicted yet ({pod.why}); retrying: {error.problem}"
                 self._post(pod, EventReason.EVICTION_REFUSED, message)
-        retry_after = rejection.retry_after_seconds if rejection else None
+        retry_after = rejection.retry_after_seconds if rejection else 0.0
         self._pending.tried(pod.uid, self.clock(), is_rejected=rejection is not None, retry_after_seconds=retry_after)
 
     def _post(self, pod: EvictionCandidate, reason: str, message: str) -> None:

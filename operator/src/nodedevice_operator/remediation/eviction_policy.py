@@ -66,13 +66,13 @@ class PendingEvictions:
                 return
             yield uid
 
-    def tried(self, uid: str, now: float, *, is_rejected: bool, retry_after_seconds: float | None = None) -> None:
+    def tried(self, uid: str, now: float, *, is_rejected: bool, retry_after_seconds: float = 0.0) -> None:
         """After one was sent. is_rejected: not now (a PodDisruptionBudget, or an API server that is busy)."""
         eviction = self.by_pod[uid]
         eviction.next_at = None
         if is_rejected:
             pause = exponential_seconds(eviction.rejections, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
-            eviction.next_at = now + max(pause, retry_after_seconds or 0.0)
+            eviction.next_at = now + max(pause, retry_after_seconds)
             eviction.rejections += 1
 
 

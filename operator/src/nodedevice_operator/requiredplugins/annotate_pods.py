@@ -17,25 +17,12 @@ from typing import Final
 
 from nodedevice_api import names
 
-from nodedevice_operator.errors import (
-    ApiError,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    NotLeading,
-    Unreachable,
-)
+from nodedevice_operator.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
 from nodedevice_operator.kube.client import CORE, MERGE_PATCH, Requests, path_segment
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.objects.meta import ListSchema
 from nodedevice_operator.objects.unwatched import PodRecord, PodSchema, pod_record
-from nodedevice_operator.requiredplugins.pending_pods import (
-    AnnotationFailure,
-    Tries,
-    next_tries,
-    to_annotate,
-)
+from nodedevice_operator.requiredplugins.pending_pods import AnnotationFailure, Tries, next_tries, to_annotate
 from nodedevice_operator.requiredplugins.policy import is_annotated
 
 log = logging.getLogger(__name__)
@@ -166,7 +153,7 @@ def _trouble(error: ApiError, resources: frozenset[str], pod: PodRecord | None =
         is_transient=not (is_forbidden or is_invalid),
         # pods were listed: only the patch of that pod was not answered
         is_unreachable=pod is None and isinstance(error, Unreachable),
-        retry_after_seconds=error.retry_after_seconds or 0.0,
+        retry_after_seconds=error.retry_after_seconds,
     )
 
 

@@ -28,15 +28,20 @@ NOT_REACHED = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class Manager:
-    """Dials each plugin that registers, and keeps the connections."""
+    """Dials each plugin that registers, and keeps the connections; `cancelled` is set when a plugin has given up meanwhile."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.connections: list[PluginConnection] = []
         self.rejections = Rejections()
+        self.cancelled = asyncio.Event()
 
     async def connect(self, resource_name: str, socket_name: str) -> None:
-        self.connections.append(await PluginConnection.open(resource_name, self.folder / socket_name))
+        try:
+            self.connections.append(await PluginConnection.open(resource_name, self.folder / socket_name))
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
 
 
 @pytest.fixture
@@ -166,6 +171,8 @@ async def test_a_plugin_that_cancels_leaves_nothing_open(
     await plugin.wait_for_calls("GetDevicePluginOptions")
     giving_up.cancel()
     await asyncio.gather(giving_up, return_exceptions=True)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await manager.cancelled.wait()
     plugin.knobs.options_gate.set()
     plugin.knobs.options_gate = None
     await plugin.register()

@@ -7,6 +7,8 @@ container's and an app container's), but never in entries of two pods. The check
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from nodedevice_agent.devicemanager.allocation.container_edits import ContainerEdits
 from nodedevice_agent.devicemanager.resource import Resource
 
@@ -58,9 +60,11 @@ class CheckpointCorrupt(Exception):
         super().__init__(message if len(message) <= _MAX_MESSAGE else message[:_MAX_MESSAGE] + "...")
 
 
-@dataclass(frozen=True, slots=True)
-class PluginSocket:
-    """The socket of a connected plugin, for reconnecting after a restart. name: file name in the plugin directory."""
+class PluginSocket(msgspec.Struct, frozen=True, rename={"resource_name": "ResourceName", "name": "Endpoint"}):
+    """The socket of a connected plugin, for reconnecting after a restart; renamed as in the checkpoint's file.
+
+    name: file name in the plugin directory.
+    """
 
     resource_name: str
     name: str

@@ -102,9 +102,20 @@ class CannotServe(Exception):
 class Service(api_pb2_grpc.DevicePluginServicer):
     """A DevicePlugin service. `streams`: open ListAndWatch calls; with none, no device manager knows this plugin."""
 
-    streams: int
+    streams: int = 0
     # sent with the registration, too
     options: api_pb2.DevicePluginOptions
+    devices: DeviceList
+
+    async def ListAndWatch(
+        self, request: api_pb2.Empty, context: Context
+    ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
+        self.streams += 1
+        try:
+            async for devices in self.devices.watch():
+                yield list_to_wire(devices, *self.devices.trouble)
+        finally:
+            self.streams -= 1
 
     async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: Context) -> api_pb2.DevicePluginOptions:
         return self.options
@@ -161,18 +172,8 @@ class DevicePluginService(Service):
 
     def __init__(self, source: DeviceSource) -> None:
         self._source = source
-        self.streams = 0
+        self.devices = source.devices
         self.options = api_pb2.DevicePluginOptions(get_preferred_allocation_available=source.prefers)
-
-    async def ListAndWatch(
-        self, request: api_pb2.Empty, context: Context
-    ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
-        self.streams += 1
-        try:
-            async for devices in self._source.devices.watch():
-                yield list_to_wire(devices, *self._source.devices.trouble)
-        finally:
-            self.streams -= 1
 
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: Context

@@ -125,8 +125,7 @@ def _joined_env(resource_name: str, parts: Iterable[ContainerAllocation]) -> dic
         for key, value in part.env.items():
             if env.setdefault(key, value) != value:
                 raise AllocationRefused(
-                    resource_name,
-                    f"two groups set {key} to different values; a container cannot hold devices of both",
+                    resource_name, f"two groups set {key} to different values; a container cannot hold devices of both"
                 )
     return env
 

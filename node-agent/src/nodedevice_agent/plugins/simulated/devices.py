@@ -6,12 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from nodedevice_agent.lib.deviceplugin_server.values import (
-    ContainerAllocation,
-    PluginDevice,
-    env_name,
-    natural_key,
-)
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerAllocation, PluginDevice, env_name, natural_key
 
 MAX_SIMULATED = 10_000
 

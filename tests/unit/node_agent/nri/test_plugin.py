@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from tests.fakes.runtime_handler import PATIENCE_SECONDS, Recorder
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Path:
+    """In a directory that the runtime has made."""
+    (tmp_path / "nri").mkdir()
     return tmp_path / "nri" / "nri.sock"
 
 
@@ -39,25 +41,35 @@ async def synchronized(handler: Recorder) -> None:
     assert (await handler.next())[0] == "connected"
 
 
+async def disconnected(handler: Recorder) -> str:
+    """The reason in the next call."""
+    word, reason = await handler.next()
+    assert word == "disconnected"
+    return str(reason)
+
+
+async def until(handler: Recorder, word: str) -> tuple[object, ...]:
+    while (call := await handler.next())[0] != word:
+        pass
+    return call
+
+
 async def test_connects_to_a_runtime_that_starts_later(handler: Recorder, socket: Path) -> None:
+    socket.parent.rmdir()
     async with running(handler, socket):
-        word, reason = await handler.next()
-        assert word == "disconnected"
-        assert f"{socket} does not exist: enable NRI" in reason
+        assert f"{socket} does not exist: enable NRI" in await disconnected(handler)
         socket.parent.mkdir()
         async with FakeRuntime(socket):
             await synchronized(handler)
 
 
 async def test_reconnects_to_a_runtime_that_comes_back(handler: Recorder, socket: Path) -> None:
-    socket.parent.mkdir()
     async with running(handler, socket):
         for _ in range(3):
             async with FakeRuntime(socket):
-                while (await handler.next())[0] != "synchronized":
-                    pass
+                await until(handler, "synchronized")
                 assert (await handler.next())[0] == "connected"
-            assert await handler.next() == ("disconnected", "the container runtime closed the connection")
+            assert await disconnected(handler) == "the container runtime closed the connection"
 
 
 async def test_reconnects_at_once_when_the_socket_appears(
@@ -65,88 +77,75 @@ async def test_reconnects_at_once_when_the_socket_appears(
 ) -> None:
     monkeypatch.setattr(plugin_module, "FIRST_PAUSE_SECONDS", 1000.0)
     monkeypatch.setattr(plugin_module, "LONGEST_PAUSE_SECONDS", 1000.0)
-    socket.parent.mkdir()
     # it exists already, so that only file events show the next one
     async with FakeRuntime(socket) as runtime, running(handler, socket):
         await synchronized(handler)
         await (await runtime.plugin()).close()
-        assert (await handler.next())[0] == "disconnected"
+        await disconnected(handler)
         socket.unlink()
         async with FakeRuntime(socket):
             await synchronized(handler)
 
 
 async def test_reconnects_when_the_runtime_closes_the_connection(handler: Recorder, socket: Path) -> None:
-    socket.parent.mkdir()
     async with FakeRuntime(socket) as runtime, running(handler, socket):
         for _ in range(3):
             await synchronized(handler)
             await (await runtime.plugin()).close()
-            assert await handler.next() == ("disconnected", "the container runtime closed the connection")
+            assert await disconnected(handler) == "the container runtime closed the connection"
 
 
 async def test_a_socket_without_a_runtime_is_logged_once(
     handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    socket.parent.mkdir()
     async with FakeRuntime(socket) as runtime:
         left_behind = socket.with_name("left")
         socket.rename(left_behind)
     left_behind.rename(socket)
     assert runtime.connections == []
     async with running(handler, socket):
-        word, reason = await handler.next()
-        assert word == "disconnected"
-        assert "nothing listens" in reason
+        assert "nothing listens" in await disconnected(handler)
         # the socket's directory changes, and each change is a reason to try again
         for number in range(5):
             (socket.parent / str(number)).write_text("")
             await asyncio.sleep(0)
         socket.unlink()
-        word, reason = await handler.next()
-        assert "does not exist" in reason
+        assert "does not exist" in await disconnected(handler)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
 async def test_a_path_that_no_socket_can_have(handler: Recorder, tmp_path: Path) -> None:
     async with running(handler, tmp_path / ("x" * 120)):
-        assert "too long for a socket; the limit is 107 bytes" in (await handler.next())[1]
+        assert "too long for a socket; the limit is 107 bytes" in await disconnected(handler)
 
 
 async def test_a_path_that_is_no_socket_is_reported(handler: Recorder, socket: Path) -> None:
-    socket.parent.mkdir()
     socket.write_text("no socket")
     async with running(handler, socket):
-        assert "nothing listens" in (await handler.next())[1]
+        assert "nothing listens" in await disconnected(handler)
 
 
 @pytest.mark.parametrize("bytes_sent", [0, 1, 7, 8, 9, 18, 19, 30, 60, 90, 120])
 async def test_a_runtime_that_dies_during_registration(handler: Recorder, socket: Path, bytes_sent: int) -> None:
-    socket.parent.mkdir()
     runtime = FakeRuntime(socket)
     runtime.pods = [api_pb2.PodSandbox(id="p" * 100)]
     runtime.close_after_bytes = bytes_sent
     async with runtime, running(handler, socket):
-        while (await handler.next())[0] != "disconnected":
-            pass
+        await until(handler, "disconnected")
         runtime.close_after_bytes = None
-        while (await handler.next())[0] != "synchronized":
-            pass
+        await until(handler, "synchronized")
 
 
 async def test_a_runtime_that_rejects_the_plugin_counts_as_disconnected(
     handler: Recorder, socket: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    socket.parent.mkdir()
     runtime = FakeRuntime(socket)
     runtime.rejects = True
     async with runtime, running(handler, socket):
         for _ in range(4):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await runtime.failed.get()
-        word, reason = await handler.next()
-        assert word == "disconnected"
-        assert "its log has the reason" in reason
+        assert "its log has the reason" in await disconnected(handler)
         runtime.rejects = False
         await synchronized(handler)
     assert [record.levelno for record in caplog.records if record.levelno >= logging.WARNING] == [logging.WARNING]
@@ -156,40 +155,31 @@ async def test_a_runtime_that_is_older_than_its_version_is_connected_without_val
     handler: Recorder, socket: Path
 ) -> None:
     """Each series of attempts begins with a subscription to validation."""
-    socket.parent.mkdir()
     runtime = FakeRuntime(socket)
     runtime.version = "a-build-of-ours"
     async with runtime, running(handler, socket):
         for validates in False, True, True, True:
             runtime.known_events = 1 << 13 if validates else 0
             runtime.known_events |= (1 << 13) - 1
-            while (word := await handler.next())[0] != "connected":
-                pass
-            assert word[3] == (Validator.NOT_SEEN if validates else Validator.MISSING)
+            assert (await until(handler, "connected"))[3] == (Validator.NOT_SEEN if validates else Validator.MISSING)
             await (await runtime.plugin()).close()
 
 
-def too_long_a_frame() -> bytes:
-    return b"\xff" * 8
-
-
-def too_long_a_message() -> bytes:
-    return frames(1, b"\xff" * 10)
-
-
-def http() -> bytes:
-    return b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-@pytest.mark.parametrize("nonsense", [too_long_a_frame, too_long_a_message, http])
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        pytest.param(b"\xff" * 8, id="too long a frame"),
+        pytest.param(frames(1, b"\xff" * 10), id="too long a message"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", id="http"),
+    ],
+)
 async def test_reconnects_after_invalid_bytes(
-    handler: Recorder, socket: Path, nonsense: Callable[[], bytes], caplog: pytest.LogCaptureFixture
+    handler: Recorder, socket: Path, nonsense: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    socket.parent.mkdir()
     left: asyncio.Event = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(nonsense())
+        writer.write(nonsense)
         # until the plugin has had enough
         try:
             await reader.read()
@@ -201,22 +191,18 @@ async def test_reconnects_after_invalid_bytes(
 
     server = await asyncio.start_unix_server(talk, socket)
     async with running(handler, socket):
-        word, reason = await handler.next()
-        assert word == "disconnected"
-        assert "violates the protocol" in reason
+        assert "violates the protocol" in await disconnected(handler)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await left.wait()
         server.close()
         await server.wait_closed()
         socket.unlink()
         async with FakeRuntime(socket):
-            while (await handler.next())[0] != "synchronized":
-                pass
+            await until(handler, "synchronized")
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
 
 
 async def test_an_invalid_message_does_not_end_the_connection(handler: Recorder, socket: Path) -> None:
-    socket.parent.mkdir()
     async with FakeRuntime(socket) as runtime, running(handler, socket):
         await synchronized(handler)
         plugin = await runtime.plugin()

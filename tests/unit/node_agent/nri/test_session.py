@@ -27,8 +27,8 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.runtime_handler import Recorder
 
-PLAIN = ContainerEdits({"A": "b"}, (), (), {}, ())
-BY_CDI = ContainerEdits({}, (), (), {}, ("vendor.com/gpu=0",))
+PLAIN = ContainerEdits({"A": "b"})
+BY_CDI = ContainerEdits(cdi_devices=("vendor.com/gpu=0",))
 POD = api_pb2.PodSandbox(
     id="sandbox-1", name="trainer", namespace="team-a", uid="uid-1", labels={"app": "x"}, annotations={"a": "b"}
 )
@@ -72,6 +72,13 @@ async def joined(handler: Recorder, runtime: FakeRuntime) -> AsyncIterator[Plugi
     async with registered(handler, runtime) as plugin:
         assert (await handler.next())[0] == "synchronized"
         assert (await handler.next())[0] == "connected"
+        yield plugin
+
+
+@pytest.fixture
+async def plugin(handler: Recorder, runtime: FakeRuntime) -> AsyncIterator[PluginConnection]:
+    """Joined to a runtime that is as it comes."""
+    async with joined(handler, runtime) as plugin:
         yield plugin
 
 
@@ -130,18 +137,12 @@ async def test_subscribes_only_to_events_that_the_runtime_has(
 ) -> None:
     """It would end the connection."""
     runtime.version, runtime.known_events = version, known_events
-    async with runtime:
-        session = asyncio.create_task(Session(handler, "10", HostDeviceStat()).run(runtime.socket))
-        taken_in = asyncio.create_task(runtime.plugin())
-        await asyncio.wait([session, taken_in], return_when=asyncio.FIRST_COMPLETED)
-        assert not session.done()
-        assert (await taken_in).events & 1 << 3
+    async with registered(handler, runtime) as plugin:
+        assert plugin.events & 1 << 3
         assert (await handler.next())[0] == "synchronized"
         has_validators = known_events & 1 << 13
         validator = Validator.NOT_SEEN if has_validators else Validator.MISSING
         assert await handler.next() == ("connected", "containerd", version, validator)
-    with pytest.raises(SessionEnded):
-        await session
 
 
 async def test_a_rejected_plugin_was_never_connected(handler: Recorder, runtime: FakeRuntime) -> None:
@@ -225,13 +226,12 @@ def test_releases(name: str, version: str, cdi: bool, validators: bool | None) -
 # -- containers are created --------------------------------------------------------------------------------------------
 
 
-async def test_without_devices_nothing_is_changed(handler: Recorder, runtime: FakeRuntime) -> None:
-    async with joined(handler, runtime) as plugin:
-        assert await plugin.create_container(POD, CONTAINER) == api_pb2.ContainerAdjustment()
-        assert await handler.next() == ("create", SANDBOX, RUNNING)
+async def test_without_devices_nothing_is_changed(handler: Recorder, plugin: PluginConnection) -> None:
+    assert await plugin.create_container(POD, CONTAINER) == api_pb2.ContainerAdjustment()
+    assert await handler.next() == ("create", SANDBOX, RUNNING)
 
 
-async def test_edits_reach_the_runtime(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_edits_reach_the_runtime(handler: Recorder, plugin: PluginConnection) -> None:
     handler.edits = ContainerEdits(
         {"VISIBLE": "0"},
         (ContainerMount("/in", "/out", True),),
@@ -239,8 +239,7 @@ async def test_edits_reach_the_runtime(handler: Recorder, runtime: FakeRuntime) 
         {"k": "v"},
         ("a/b=c",),
     )
-    async with joined(handler, runtime) as plugin:
-        adjust = await plugin.create_container(POD, CONTAINER)
+    adjust = await plugin.create_container(POD, CONTAINER)
     assert [(e.key, e.value) for e in adjust.env] == [("VISIBLE", "0")]
     assert [(m.source, m.destination) for m in adjust.mounts] == [("/out", "/in")]
     assert [(d.path, d.type, d.major, d.minor) for d in adjust.linux.devices] == [("/dev/a", "c", 1, 3)]
@@ -248,39 +247,35 @@ async def test_edits_reach_the_runtime(handler: Recorder, runtime: FakeRuntime) 
     assert [d.name for d in adjust.CDI_devices] == ["a/b=c"]
 
 
-async def test_a_response_longer_than_the_runtimes_buffer(handler: Recorder, runtime: FakeRuntime) -> None:
-    handler.edits = ContainerEdits({f"NAME_{n}": "x" * 100 for n in range(2000)}, (), (), {}, ())
-    async with joined(handler, runtime) as plugin:
-        adjust = await plugin.create_container(POD, CONTAINER)
+async def test_a_response_longer_than_the_runtimes_buffer(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.edits = ContainerEdits({f"NAME_{n}": "x" * 100 for n in range(2000)})
+    adjust = await plugin.create_container(POD, CONTAINER)
     assert {e.key: e.value for e in adjust.env} == handler.edits.envs
 
 
-async def test_a_response_that_is_too_long_is_an_error(handler: Recorder, runtime: FakeRuntime) -> None:
-    handler.edits = ContainerEdits({"A": "x" * 5_000_000}, (), (), {}, ())
-    async with joined(handler, runtime) as plugin:
-        with pytest.raises(CallFailed, match="exceeds the limit") as caught:
-            await plugin.create_container(POD, CONTAINER)
-        handler.edits = None
+async def test_a_response_that_is_too_long_is_an_error(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.edits = ContainerEdits({"A": "x" * 5_000_000})
+    with pytest.raises(CallFailed, match="exceeds the limit") as caught:
         await plugin.create_container(POD, CONTAINER)
+    handler.edits = None
+    await plugin.create_container(POD, CONTAINER)
     assert caught.value.code == Code.RESOURCE_EXHAUSTED
 
 
-async def test_a_refusal_fails_the_container_with_its_message(handler: Recorder, runtime: FakeRuntime) -> None:
-    async with joined(handler, runtime) as plugin:
-        handler.refusal = "no example.com/gpu for container main; wait"
-        with pytest.raises(CallFailed, match=re.escape(handler.refusal)) as caught:
-            await plugin.create_container(POD, CONTAINER)
-        assert caught.value.code == Code.FAILED_PRECONDITION
-        assert await plugin.validate(POD, CONTAINER) == handler.refusal
-        handler.refusal = ""
-        assert await plugin.validate(POD, CONTAINER) == ""
+async def test_a_refusal_fails_the_container_with_its_message(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.refusal = "no example.com/gpu for container main; wait"
+    with pytest.raises(CallFailed, match=re.escape(handler.refusal)) as caught:
+        await plugin.create_container(POD, CONTAINER)
+    assert caught.value.code == Code.FAILED_PRECONDITION
+    assert await plugin.validate(POD, CONTAINER) == handler.refusal
+    handler.refusal = ""
+    assert await plugin.validate(POD, CONTAINER) == ""
 
 
-async def test_a_missing_device_file_is_named(handler: Recorder, runtime: FakeRuntime) -> None:
-    handler.edits = ContainerEdits({}, (), (DeviceFile("/dev/a", "/dev/nodedevice-none", "rw"),), {}, ())
-    async with joined(handler, runtime) as plugin:
-        with pytest.raises(CallFailed, match="/dev/nodedevice-none"):
-            await plugin.create_container(POD, CONTAINER)
+async def test_a_missing_device_file_is_named(handler: Recorder, plugin: PluginConnection) -> None:
+    handler.edits = ContainerEdits(devices=(DeviceFile("/dev/a", "/dev/nodedevice-none", "rw"),))
+    with pytest.raises(CallFailed, match="/dev/nodedevice-none"):
+        await plugin.create_container(POD, CONTAINER)
 
 
 async def test_cdi_that_the_runtime_would_drop_is_refused(handler: Recorder, runtime: FakeRuntime) -> None:
@@ -311,15 +306,14 @@ async def test_a_runtime_with_a_shorter_timeout_shortens_ours(handler: Recorder,
             await plugin.create_container(POD, CONTAINER)
 
 
-async def test_a_pending_call_delays_no_other(handler: Recorder, runtime: FakeRuntime) -> None:
+async def test_a_pending_call_delays_no_other(handler: Recorder, plugin: PluginConnection) -> None:
     handler.gate = asyncio.Event()
-    async with joined(handler, runtime) as plugin:
-        creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
-        assert (await handler.next())[0] == "create"
-        await plugin.container_event("StopContainer", POD, CONTAINER)
-        assert not creation.done()
-        handler.gate.set()
-        await creation
+    creation = asyncio.create_task(plugin.create_container(POD, CONTAINER))
+    assert (await handler.next())[0] == "create"
+    await plugin.container_event("StopContainer", POD, CONTAINER)
+    assert not creation.done()
+    handler.gate.set()
+    await creation
 
 
 async def test_pending_calls_end_with_the_connection(handler: Recorder, runtime: FakeRuntime) -> None:
@@ -336,11 +330,10 @@ async def test_pending_calls_end_with_the_connection(handler: Recorder, runtime:
 
 
 async def test_each_validation_shows_whether_the_default_validator_is_on(
-    handler: Recorder, runtime: FakeRuntime
+    handler: Recorder, runtime: FakeRuntime, plugin: PluginConnection
 ) -> None:
-    async with joined(handler, runtime) as plugin:
-        for runtime.validator in True, False, True:
-            await plugin.validate(POD, CONTAINER)
+    for runtime.validator in True, False, True:
+        await plugin.validate(POD, CONTAINER)
     assert handler.validators == [Validator.ON, Validator.OFF, Validator.ON]
 
 
@@ -348,56 +341,46 @@ async def test_each_validation_shows_whether_the_default_validator_is_on(
 
 
 @pytest.mark.parametrize(
-    ("method", "word"),
-    [("PostStartContainer", "started"), ("StopContainer", "ended"), ("RemoveContainer", "ended")],
-)
-async def test_container_events(handler: Recorder, runtime: FakeRuntime, method: str, word: str) -> None:
-    async with joined(handler, runtime) as plugin:
-        await plugin.container_event(method, POD, CONTAINER)
-        assert await handler.next() == (word, SANDBOX, RUNNING)
-
-
-async def test_a_start_after_the_end_is_ignored(handler: Recorder, runtime: FakeRuntime) -> None:
-    async with joined(handler, runtime) as plugin:
-        await plugin.container_event("StopContainer", POD, CONTAINER)
-        await plugin.container_event("PostStartContainer", POD, CONTAINER)
-        await plugin.container_event("RemoveContainer", POD, CONTAINER)
-        assert [(await handler.next())[0] for _ in range(2)] == ["ended", "ended"]
-        assert handler.calls.empty()
-
-
-async def test_a_removed_sandbox(handler: Recorder, runtime: FakeRuntime) -> None:
-    async with joined(handler, runtime) as plugin:
-        await plugin.remove_pod_sandbox(POD)
-        assert await handler.next() == ("removed", SANDBOX)
-
-
-@pytest.mark.parametrize(
-    ("event", "word"),
+    ("method", "event", "word"),
     [
-        (api_pb2.POST_START_CONTAINER, "started"),
-        (api_pb2.STOP_CONTAINER, "ended"),
-        (api_pb2.REMOVE_CONTAINER, "ended"),
-        (api_pb2.REMOVE_POD_SANDBOX, "removed"),
+        ("PostStartContainer", api_pb2.POST_START_CONTAINER, "started"),
+        ("StopContainer", api_pb2.STOP_CONTAINER, "ended"),
+        ("RemoveContainer", api_pb2.REMOVE_CONTAINER, "ended"),
     ],
 )
-async def test_state_changes_of_older_runtimes(
-    handler: Recorder, runtime: FakeRuntime, event: api_pb2.Event.ValueType, word: str
+async def test_container_events(
+    handler: Recorder, plugin: PluginConnection, method: str, event: api_pb2.Event.ValueType, word: str
 ) -> None:
-    async with joined(handler, runtime) as plugin:
-        await plugin.state_change(event, POD, CONTAINER)
-        assert (await handler.next())[:2] == (word, SANDBOX)
+    await plugin.container_event(method, POD, CONTAINER)
+    assert await handler.next() == (word, SANDBOX, RUNNING)
+    # as older runtimes send it
+    await plugin.state_change(event, POD, CONTAINER)
+    assert await handler.next() == (word, SANDBOX, RUNNING)
+
+
+async def test_a_start_after_the_end_is_ignored(handler: Recorder, plugin: PluginConnection) -> None:
+    await plugin.container_event("StopContainer", POD, CONTAINER)
+    await plugin.container_event("PostStartContainer", POD, CONTAINER)
+    await plugin.container_event("RemoveContainer", POD, CONTAINER)
+    assert [(await handler.next())[0] for _ in range(2)] == ["ended", "ended"]
+    assert handler.calls.empty()
+
+
+async def test_a_removed_sandbox(handler: Recorder, plugin: PluginConnection) -> None:
+    await plugin.remove_pod_sandbox(POD)
+    assert await handler.next() == ("removed", SANDBOX)
+    await plugin.state_change(api_pb2.REMOVE_POD_SANDBOX, POD)
+    assert await handler.next() == ("removed", SANDBOX)
 
 
 async def test_events_without_subscription_are_acknowledged_and_ignored(
-    handler: Recorder, runtime: FakeRuntime
+    handler: Recorder, plugin: PluginConnection
 ) -> None:
-    async with joined(handler, runtime) as plugin:
-        for event in api_pb2.RUN_POD_SANDBOX, api_pb2.STOP_POD_SANDBOX, api_pb2.START_CONTAINER, 99:
-            await plugin.state_change(cast("api_pb2.Event.ValueType", event), POD, CONTAINER)
-        for method in "RunPodSandbox", "StopPodSandbox":
-            assert await plugin.call(method, b"") == b""
-        assert handler.calls.empty()
+    for event in api_pb2.RUN_POD_SANDBOX, api_pb2.STOP_POD_SANDBOX, api_pb2.START_CONTAINER, 99:
+        await plugin.state_change(cast("api_pb2.Event.ValueType", event), POD, CONTAINER)
+    for method in "RunPodSandbox", "StopPodSandbox":
+        assert await plugin.call(method, b"") == b""
+    assert handler.calls.empty()
 
 
 @pytest.mark.parametrize(
@@ -410,23 +393,21 @@ async def test_events_without_subscription_are_acknowledged_and_ignored(
     ],
 )
 async def test_an_invalid_request_is_an_error(
-    handler: Recorder, runtime: FakeRuntime, method: str, payload: bytes, code: Code
+    plugin: PluginConnection, method: str, payload: bytes, code: Code
 ) -> None:
-    async with joined(handler, runtime) as plugin:
-        with pytest.raises(CallFailed) as caught:
-            await plugin.call(method, payload)
-        assert caught.value.code == code
-        await plugin.create_container(POD, CONTAINER)
+    with pytest.raises(CallFailed) as caught:
+        await plugin.call(method, payload)
+    assert caught.value.code == code
+    await plugin.create_container(POD, CONTAINER)
 
 
 async def test_an_exception_is_an_error_and_is_logged(
-    handler: Recorder, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
+    handler: Recorder, plugin: PluginConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with joined(handler, runtime) as plugin:
-        handler.error = ZeroDivisionError("a fault")
-        with pytest.raises(CallFailed) as caught:
-            await plugin.create_container(POD, CONTAINER)
-        assert caught.value.code == Code.INTERNAL
-        with pytest.raises(CallFailed):
-            await plugin.container_event("PostStartContainer", POD, CONTAINER)
+    handler.error = ZeroDivisionError("a fault")
+    with pytest.raises(CallFailed) as caught:
+        await plugin.create_container(POD, CONTAINER)
+    assert caught.value.code == Code.INTERNAL
+    with pytest.raises(CallFailed):
+        await plugin.container_event("PostStartContainer", POD, CONTAINER)
     assert [record.message for record in caplog.records].count("call handler failed") == 2

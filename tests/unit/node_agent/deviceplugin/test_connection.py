@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import cast
 
 import grpc
 import pytest
@@ -171,6 +171,10 @@ class TestDeviceLists:
         assert seen == 1
         await plugin.wait_for_streams(0)
 
+    async def test_of_a_closed_connection_end(self, connection: PluginConnection) -> None:
+        await connection.aclose()
+        assert [listed async for listed in connection.device_lists()] == []
+
     async def test_a_reader_that_is_cancelled_is_cancelled(
         self, plugin: FakePlugin, connection: PluginConnection
     ) -> None:
@@ -253,14 +257,16 @@ class TestPreferred:
 Ask = Callable[[PluginConnection], Awaitable[object]]
 
 
+CALLS: dict[str, Ask] = {
+    "Allocate": lambda connection: connection.allocate(("d0",)),
+    "GetPreferredAllocation": lambda connection: connection.preferred(("d0",), (), 1),
+    "PreStartContainer": lambda connection: connection.pre_start(("d0",)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
 class TestFailures:
     """Of every call; also when the connection is closed: grpc raises CancelledError then, which ends a task silently."""
-
-    CALLS: ClassVar[dict[str, Ask]] = {
-        "Allocate": lambda connection: connection.allocate(("d0",)),
-        "GetPreferredAllocation": lambda connection: connection.preferred(("d0",), (), 1),
-        "PreStartContainer": lambda connection: connection.pre_start(("d0",)),
-    }
 
     @pytest.fixture
     def gate(self, plugin: FakePlugin) -> asyncio.Event:
@@ -268,77 +274,66 @@ class TestFailures:
         plugin.knobs.allocate_gate = plugin.knobs.preferred_gate = plugin.knobs.pre_start_gate = gate
         return gate
 
-    @pytest.mark.parametrize("call", CALLS)
+    @pytest.fixture
+    async def in_flight(
+        self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
+    ) -> AsyncIterator[asyncio.Future[object]]:
+        asking = asyncio.ensure_future(CALLS[call](connection))
+        await plugin.wait_for_calls(call)
+        yield asking
+        gate.set()
+
     async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: PluginConnection, call: str) -> None:
         plugin.knobs.allocate_error = plugin.knobs.preferred_error = plugin.knobs.pre_start_error = FAILURE
         with pytest.raises(PluginFailed, match=rf"{call}.*INTERNAL: out of order"):
-            await self.CALLS[call](connection)
+            await CALLS[call](connection)
 
     @pytest.mark.kubelet("weak spot 3", "weak spot 26")
-    @pytest.mark.parametrize("call", CALLS)
     async def test_a_plugin_that_hangs_times_out(
         self, connection: PluginConnection, gate: asyncio.Event, monkeypatch: pytest.MonkeyPatch, call: str
     ) -> None:
         for limit in "ALLOCATE_SECONDS", "PREFERRED_SECONDS", "PRE_START_SECONDS":
             monkeypatch.setattr(plugin_connection, limit, 0.2)
         with pytest.raises(PluginFailed, match=rf"{call}.*DEADLINE_EXCEEDED"):
-            await self.CALLS[call](connection)
+            await CALLS[call](connection)
         gate.set()
 
-    @pytest.mark.parametrize("call", CALLS)
     async def test_a_plugin_that_has_ended_is_a_failure(
         self, plugin: FakePlugin, connection: PluginConnection, call: str
     ) -> None:
         await plugin.stop()
         with pytest.raises(PluginFailed, match=rf"{call}.*UNAVAILABLE"):
-            await self.CALLS[call](connection)
+            await CALLS[call](connection)
 
-    @pytest.mark.parametrize("call", CALLS)
     async def test_a_call_in_flight_fails(
-        self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
+        self, connection: PluginConnection, in_flight: asyncio.Future[object], call: str
     ) -> None:
-        asking = asyncio.ensure_future(self.CALLS[call](connection))
-        await plugin.wait_for_calls(call)
         await connection.aclose()
         with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
-            await asking
-        gate.set()
+            await in_flight
 
-    @pytest.mark.parametrize("call", CALLS)
     async def test_a_later_call_fails(self, connection: PluginConnection, call: str) -> None:
         await connection.aclose()
         with pytest.raises(PluginFailed, match=rf"{call}.*the connection was closed"):
-            await self.CALLS[call](connection)
+            await CALLS[call](connection)
 
-    @pytest.mark.parametrize("call", CALLS)
-    async def test_a_cancelled_caller_is_cancelled(
-        self, plugin: FakePlugin, connection: PluginConnection, gate: asyncio.Event, call: str
-    ) -> None:
-        asking = asyncio.ensure_future(self.CALLS[call](connection))
-        await plugin.wait_for_calls(call)
-        asking.cancel()
+    async def test_a_cancelled_caller_is_cancelled(self, in_flight: asyncio.Future[object]) -> None:
+        in_flight.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
-        gate.set()
+            await in_flight
 
-    async def test_lists_of_a_closed_connection_end(self, connection: PluginConnection) -> None:
-        await connection.aclose()
-        assert [listed async for listed in connection.device_lists()] == []
+    async def test_an_unexpected_exception_fails_one_call_and_is_logged(
+        self, connection: PluginConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+    ) -> None:
+        def surprised(*_: object) -> None:
+            raise ZeroDivisionError("unexpected")
 
-
-@pytest.mark.parametrize("call", TestFailures.CALLS)
-async def test_an_unexpected_exception_fails_one_call_and_is_logged(
-    connection: PluginConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
-) -> None:
-    def surprised(*_: object) -> None:
-        raise ZeroDivisionError("unexpected")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(plugin_connection, "_decoded", surprised)
-        with pytest.raises(PluginFailed, match=rf"{call}.*unexpected.*bug in this agent"):
-            await TestFailures.CALLS[call](connection)
-    assert "ZeroDivisionError" in caplog.text
-    await TestFailures.CALLS["Allocate"](connection)
+        with monkeypatch.context() as patched:
+            patched.setattr(plugin_connection, "_decoded", surprised)
+            with pytest.raises(PluginFailed, match=rf"{call}.*unexpected.*bug in this agent"):
+                await CALLS[call](connection)
+        assert "ZeroDivisionError" in caplog.text
+        await CALLS["Allocate"](connection)
 
 
 async def test_a_plugin_that_restarts_on_the_same_path_is_a_new_one(plugin: FakePlugin, tmp_path: Path) -> None:

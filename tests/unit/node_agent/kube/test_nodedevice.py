@@ -1,7 +1,7 @@
 """A failed write is retried as soon as the watch is back or the object is deleted. In process, without a server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -106,17 +106,32 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     return FakeCluster()
 
 
-FAILURES = [ApiUnreachable("writing", "no answer"), ApiRefused("writing", "too big", 413)]
-
-
-@pytest.mark.parametrize("failure", FAILURES, ids=["away", "refused"])
-async def test_is_written_as_soon_as_the_watch_is_back(cluster: FakeCluster, failure: Exception) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(ApiUnreachable("writing", "no answer"), id="unreachable"),
+        pytest.param(ApiRefused("writing", "too big", 413), id="refused"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("event", "attempts"),
+    [
+        pytest.param(FakeCluster.lose_watch, 2, id="the watch is back"),
+        # created, and its status written
+        pytest.param(FakeCluster.delete, 3, id="the object is deleted"),
+    ],
+)
+async def test_is_written_immediately_when(
+    cluster: FakeCluster, event: Callable[[FakeCluster], None], attempts: int, failure: Exception
+) -> None:
     cluster.fails = failure
     async with published(cluster):
         await cluster.until_attempts(1)
         cluster.fails = None
-        cluster.lose_watch()
-        await cluster.until_attempts(2)
+        event(cluster)
+        await cluster.until_attempts(attempts)
+    assert cluster.found is not None
+    assert cluster.found.status["total"] == 1
 
 
 async def test_a_reconnected_watch_causes_one_attempt(cluster: FakeCluster) -> None:
@@ -130,19 +145,6 @@ async def test_a_reconnected_watch_causes_one_attempt(cluster: FakeCluster) -> N
                 await asyncio.sleep(0)
             assert cluster.attempts == attempts
             cluster.lose_watch()
-
-
-@pytest.mark.parametrize("failure", FAILURES, ids=["away", "refused"])
-async def test_a_deleted_object_is_created_again_immediately(cluster: FakeCluster, failure: Exception) -> None:
-    cluster.fails = failure
-    async with published(cluster):
-        await cluster.until_attempts(1)
-        cluster.fails = None
-        cluster.delete()
-        # created, and its status written
-        await cluster.until_attempts(3)
-    assert cluster.found is not None
-    assert cluster.found.status["total"] == 1
 
 
 RESTORED = "NodeDevice status was modified by another client; restoring it"

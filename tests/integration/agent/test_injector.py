@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from nodedevice_agent.settings import AgentSettings
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
+from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
@@ -61,23 +62,26 @@ def backend_of(manager: HostedManager, folder: Path) -> NriBackend:
 
 
 @asynccontextmanager
-async def agent(folder: Path, *pods: Pod) -> AsyncIterator[HostedManager]:
-    async with agent_and_backend(folder, *pods) as (manager, _):
-        yield manager
-
-
-@asynccontextmanager
-async def agent_and_backend(folder: Path, *pods: Pod) -> AsyncIterator[tuple[HostedManager, NriBackend]]:
+async def agent(folder: Path, *pods: Pod) -> AsyncIterator[tuple[HostedManager, NriBackend]]:
     """Connected to any runtime that listens."""
     async with hosted(folder, pods, waits_for_runtime=True) as manager:
         backend = backend_of(manager, folder)
-        running = asyncio.create_task(backend.run())
-        try:
+        async with background(backend.run()):
             yield manager, backend
-        finally:
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+
+
+@pytest.fixture
+async def manager(tmp_path: Path, plugin: FakePlugin) -> AsyncIterator[HostedManager]:
+    """Of an agent with which the plugin is registered."""
+    async with agent(tmp_path) as (manager, _):
+        await with_plugin(manager, plugin)
+        yield manager
+
+
+@pytest.fixture
+async def connection(manager: HostedManager, runtime: FakeRuntime) -> PluginConnection:
+    """The runtime's side of that agent."""
+    return await runtime.plugin()
 
 
 def sandbox(uid: str = POD.uid, name: str = POD.name, annotations: dict[str, str] = HELD) -> api_pb2.PodSandbox:
@@ -99,9 +103,8 @@ async def with_plugin(manager: HostedManager, plugin: FakePlugin) -> None:
     await manager.until(lambda: manager.available(RESOURCE) >= 0 and manager.manager.resources[RESOURCE].is_live)
 
 
-async def with_pod(manager: HostedManager, plugin: FakePlugin, pod: Pod = POD) -> None:
+async def with_pod(manager: HostedManager, pod: Pod = POD) -> None:
     """The plugin's only device is allocated to it."""
-    await with_plugin(manager, plugin)
     manager.pods(pod)
     await manager.until(lambda: holders(manager) == {"a": pod.uid})
 
@@ -110,78 +113,69 @@ def holders(manager: HostedManager) -> dict[str, str]:
     return dict(manager.manager.resources[RESOURCE].holders)
 
 
-async def test_a_container_gets_the_edits_of_its_plugin(
-    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
+async def test_a_container_gets_the_edits_of_its_plugin(manager: HostedManager, connection: PluginConnection) -> None:
+    await with_pod(manager)
+    adjusted = await connection.create_container(sandbox(), made())
+    assert [(e.key, e.value) for e in adjusted.env] == [("IDS", "a")]
+    assert [(d.path, d.major, d.minor) for d in adjusted.linux.devices] == [("/dev/fake", 1, 3)]
+    assert set(adjusted.annotations) == {"nodedevice.io/devices"}
+    assert await connection.validate(sandbox(), made()) == ""
+    assert await connection.create_container(sandbox(), made("log")) == api_pb2.ContainerAdjustment()
+    assert await connection.validate(sandbox(), made("log")) == ""
+    assert "without its devices" in await connection.validate(sandbox(), made(number=2))
+
+
+async def test_an_allocation_under_way_is_waited_for(
+    manager: HostedManager, plugin: FakePlugin, connection: PluginConnection
 ) -> None:
-    async with agent(tmp_path) as manager:
-        await with_pod(manager, plugin)
-        connection = await runtime.plugin()
-        adjusted = await connection.create_container(sandbox(), made())
-        assert [(e.key, e.value) for e in adjusted.env] == [("IDS", "a")]
-        assert [(d.path, d.major, d.minor) for d in adjusted.linux.devices] == [("/dev/fake", 1, 3)]
-        assert set(adjusted.annotations) == {"nodedevice.io/devices"}
-        assert await connection.validate(sandbox(), made()) == ""
-        assert await connection.create_container(sandbox(), made("log")) == api_pb2.ContainerAdjustment()
-        assert await connection.validate(sandbox(), made("log")) == ""
-        assert "without its devices" in await connection.validate(sandbox(), made(number=2))
-
-
-async def test_an_allocation_under_way_is_waited_for(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
     gate = plugin.knobs.allocate_gate = asyncio.Event()
-    async with agent(tmp_path) as manager:
-        await with_plugin(manager, plugin)
-        connection = await runtime.plugin()
-        manager.pods(POD)
-        await plugin.wait_for_calls("Allocate")
-        assert "in progress" in await refused(connection, made())
-        asking = asyncio.create_task(connection.create_container(sandbox(), made()))
-        # the response to a later call shows that the earlier one has been read
-        assert await connection.create_container(sandbox("other", "other", {}), made()) == api_pb2.ContainerAdjustment()
-        gate.set()
-        assert [e.value for e in (await asking).env] == ["a"]
+    manager.pods(POD)
+    await plugin.wait_for_calls("Allocate")
+    assert "in progress" in await refused(connection, made())
+    asking = asyncio.create_task(connection.create_container(sandbox(), made()))
+    # the response to a later call shows that the earlier one has been read
+    assert await connection.create_container(sandbox("other", "other", {}), made()) == api_pb2.ContainerAdjustment()
+    gate.set()
+    assert [e.value for e in (await asking).env] == ["a"]
 
 
-async def test_a_pod_that_the_api_shows_meanwhile(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
-    async with agent(tmp_path) as manager:
-        await with_plugin(manager, plugin)
-        connection = await runtime.plugin()
-        assert "API server" in await refused(connection, made())
-        asking = asyncio.create_task(connection.create_container(sandbox(), made()))
-        assert await connection.create_container(sandbox("other", "other", {}), made()) == api_pb2.ContainerAdjustment()
-        manager.pods(POD)
-        assert [e.value for e in (await asking).env] == ["a"]
+async def test_a_pod_that_the_api_shows_meanwhile(manager: HostedManager, connection: PluginConnection) -> None:
+    assert "API server" in await refused(connection, made())
+    asking = asyncio.create_task(connection.create_container(sandbox(), made()))
+    assert await connection.create_container(sandbox("other", "other", {}), made()) == api_pb2.ContainerAdjustment()
+    manager.pods(POD)
+    assert [e.value for e in (await asking).env] == ["a"]
 
 
-async def test_the_refusal_has_the_plugins_error(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
+async def test_the_refusal_has_the_plugins_error(
+    manager: HostedManager, plugin: FakePlugin, connection: PluginConnection
+) -> None:
     plugin.knobs.allocate_error = RpcFailure(grpc.StatusCode.INTERNAL, "the fan is broken")
-    async with agent(tmp_path) as manager:
-        await with_plugin(manager, plugin)
-        manager.pods(POD)
-        await manager.until(lambda: bool(manager.manager.pending(RESOURCE)))
-        assert "the fan is broken" in await refused(await runtime.plugin(), made())
+    manager.pods(POD)
+    await manager.until(lambda: bool(manager.manager.pending(RESOURCE)))
+    assert "the fan is broken" in await refused(connection, made())
 
 
 async def test_devices_are_free_when_their_container_has_ended(
-    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
+    manager: HostedManager, connection: PluginConnection
 ) -> None:
-    async with agent(tmp_path) as manager:
-        await with_pod(manager, plugin)
-        connection = await runtime.plugin()
-        await connection.create_container(sandbox(), made())
-        later = Pod("uid-2", "default", "next", POD.containers)
-        manager.pods(later)
-        assert holders(manager) == {"a": POD.uid}
-        await connection.container_event("StopContainer", sandbox(), made())
-        await manager.until(lambda: holders(manager) == {"a": "uid-2"})
-        # repeated, as runtimes do; the next pod keeps its devices
-        await connection.state_change(api_pb2.REMOVE_CONTAINER, sandbox(), made())
-        await connection.remove_pod_sandbox(sandbox())
-        assert holders(manager) == {"a": "uid-2"}
+    await with_pod(manager)
+    await connection.create_container(sandbox(), made())
+    later = Pod("uid-2", "default", "next", POD.containers)
+    manager.pods(later)
+    assert holders(manager) == {"a": POD.uid}
+    await connection.container_event("StopContainer", sandbox(), made())
+    await manager.until(lambda: holders(manager) == {"a": "uid-2"})
+    # repeated, as runtimes do; the next pod keeps its devices
+    await connection.state_change(api_pb2.REMOVE_CONTAINER, sandbox(), made())
+    await connection.remove_pod_sandbox(sandbox())
+    assert holders(manager) == {"a": "uid-2"}
 
 
 async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
-    async with agent(tmp_path) as manager:
-        await with_pod(manager, plugin)
+    async with agent(tmp_path) as (manager, _):
+        await with_plugin(manager, plugin)
+        await with_pod(manager)
         connection = await runtime.plugin()
         mark = (await connection.create_container(sandbox(), made())).annotations
     running = made()
@@ -189,7 +183,7 @@ async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakeP
     running.annotations.update(mark)
     runtime.pods, runtime.containers = [sandbox()], [running]
     await plugin.stop()
-    async with agent(tmp_path, POD) as manager:
+    async with agent(tmp_path, POD) as (manager, _):
         connection = await runtime.plugin()
         await connection.container_event("StopContainer", sandbox(), made())
         await manager.until(lambda: manager.manager.resources[RESOURCE].settle_until is not None)
@@ -200,17 +194,15 @@ async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakeP
 
 
 async def test_a_runtime_that_comes_back_shows_which_containers_have_ended(
-    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime
+    manager: HostedManager, runtime: FakeRuntime, connection: PluginConnection
 ) -> None:
-    async with agent(tmp_path) as manager:
-        await with_pod(manager, plugin)
-        connection = await runtime.plugin()
-        await connection.create_container(sandbox(), made())
-        await connection.close()
-        manager.pods()
-        assert holders(manager) == {"a": POD.uid}
-        await runtime.plugin()
-        await manager.until(lambda: holders(manager) == {})
+    await with_pod(manager)
+    await connection.create_container(sandbox(), made())
+    await connection.close()
+    manager.pods()
+    assert holders(manager) == {"a": POD.uid}
+    await runtime.plugin()
+    await manager.until(lambda: holders(manager) == {})
 
 
 def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path) -> None:
@@ -228,21 +220,19 @@ def test_the_kubelets_resources_are_those_of_its_checkpoint(tmp_path: Path) -> N
 
 
 async def test_pod_settings_win_and_are_logged_once(
-    tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime, caplog: pytest.LogCaptureFixture
+    manager: HostedManager, connection: PluginConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = ContainerSettings(frozenset({"IDS"}), is_privileged=True)
     pod = Pod(POD.uid, POD.namespace, POD.name, (Container("main", limits={RESOURCE: 1}, settings=own),))
     created = made()
     created.env.append("IDS=the pod's")
     caplog.set_level(logging.INFO, logger="nodedevice_agent")
-    async with agent(tmp_path) as manager:
-        await with_pod(manager, plugin, pod)
-        connection = await runtime.plugin()
-        for _ in range(2):
-            adjusted = await connection.create_container(sandbox(), created)
-            assert list(adjusted.env) == []
-            assert [d.path for d in adjusted.linux.devices] == ["/dev/fake"]
-            assert all(rule.allow for rule in adjusted.linux.resources.devices)
+    await with_pod(manager, pod)
+    for _ in range(2):
+        adjusted = await connection.create_container(sandbox(), created)
+        assert list(adjusted.env) == []
+        assert [d.path for d in adjusted.linux.devices] == ["/dev/fake"]
+        assert all(rule.allow for rule in adjusted.linux.resources.devices)
     (logged,) = [r for r in caplog.records if r.message.startswith("pod settings replace edits")]
     assert logged.__dict__["omitted"] == ["env IDS"]
 
@@ -258,8 +248,9 @@ async def test_a_container_that_was_never_started(
     same, that is reported.
     """
     monkeypatch.setattr(container_events, "CREATED_SECONDS", 0.1)
-    async with agent_and_backend(tmp_path) as (manager, backend):
-        await with_pod(manager, plugin)
+    async with agent(tmp_path) as (manager, backend):
+        await with_plugin(manager, plugin)
+        await with_pod(manager)
         connection = await runtime.plugin()
         adjusted = await connection.create_container(sandbox(), made())
         found = made()
@@ -308,7 +299,8 @@ async def creating(
     manager: HostedManager, plugin: FakePlugin, disk: SlowDisk
 ) -> AsyncIterator[tuple[NriBackend, asyncio.Task[ContainerEdits | None]]]:
     """A container of POD whose creation waits for the disk; the wait ends with the block."""
-    await with_pod(manager, plugin)
+    await with_plugin(manager, plugin)
+    await with_pod(manager)
     handler = backend_of(manager, manager.folder)
     asked = Sandbox("s", POD.name, POD.namespace, POD.uid), RunningContainer("c", "s", "main")
     task = asyncio.create_task(handler.create_container(*asked))

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from nodedevice_agent.metrics import AgentHealth
 from nodedevice_api.names import AGENTS_NAMESPACE, REFUSALS_ANNOTATION
 
 from hack.cluster.errors import CommandError
+from tests.fakes.background import background
 from tests.integration.agent_process import AgentNode, until
 
 
@@ -84,11 +85,8 @@ class Beating:
 async def renewing(node: AgentNode) -> AsyncIterator[Beating]:
     cluster = KubeClient.connect(await asyncio.to_thread(node.kubeconfig))
     beating = Beating(node)
-    keeping = asyncio.create_task(beating.keeper(cluster).run())
-    yield beating
-    keeping.cancel()
-    with suppress(asyncio.CancelledError):
-        await keeping
+    async with background(beating.keeper(cluster).run()):
+        yield beating
     await cluster.close()
 
 

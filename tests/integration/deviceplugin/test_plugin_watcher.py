@@ -2,33 +2,29 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 import pytest
 from nodedevice_agent.deviceplugin import plugin_watcher
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 
+from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.registrant import Registrant
 
 RESOURCE = "example.com/fake"
+Serve = Callable[[Registrant], Awaitable[Registrant]]
 
 
 def a_plugin(*device_ids: str, resource_name: str = RESOURCE) -> FakePlugin:
     return FakePlugin(resource_name, {device_id: FakeDevice() for device_id in device_ids})
 
 
-@asynccontextmanager
-async def watching(manager: HostedManager, registry: Path) -> AsyncIterator[None]:
-    watcher = PluginWatcher(registry, manager.host)
-    running = asyncio.create_task(watcher.run())
-    yield
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+def watching(manager: HostedManager, registry: Path) -> AbstractAsyncContextManager[None]:
+    return background(PluginWatcher(registry, manager.host).run())
 
 
 @pytest.fixture
@@ -44,19 +40,30 @@ async def manager(tmp_path: Path, registry: Path) -> AsyncIterator[HostedManager
         yield manager
 
 
+@pytest.fixture
+async def serving() -> AsyncIterator[Serve]:
+    """Starts a registrant, which is stopped with the test."""
+    async with AsyncExitStack() as started:
+
+        async def serving(registrant: Registrant) -> Registrant:
+            await registrant.start()
+            started.push_async_callback(registrant.stop)
+            return registrant
+
+        yield serving
+
+
 @pytest.mark.kubelet("behaviour 11", "scenario 64", "scenario 68")
 async def test_a_socket_that_appears_registers_and_one_that_goes_deregisters(
-    manager: HostedManager, registry: Path
+    manager: HostedManager, registry: Path, serving: Serve
 ) -> None:
-    registrant = Registrant(registry / "fake.sock", a_plugin("a", "b"))
-    await registrant.start()
+    registrant = await serving(Registrant(registry / "fake.sock", a_plugin("a", "b")))
     await manager.until(lambda: manager.available(RESOURCE) == 2)
     await registrant.until(lambda: registrant.statuses == [""])
     # the plugin continues to serve: its registration depends on the socket alone
     registrant.path.unlink()
     await manager.until(lambda: manager.available(RESOURCE) == 0)
     await registrant.plugin.wait_for_streams(0)
-    await registrant.stop()
 
 
 @pytest.mark.kubelet("scenario 3", "scenario 67")
@@ -75,20 +82,21 @@ async def test_sockets_that_were_there_before_and_in_folders_are_found(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["a%41.sock", "q?x#y.sock", "sp ace:@.sock", "\udcff.sock"])
-async def test_any_file_name_will_do(manager: HostedManager, registry: Path, name: str) -> None:
+async def test_any_file_name_will_do(manager: HostedManager, registry: Path, serving: Serve, name: str) -> None:
     registrant = Registrant(registry / "folder" / "plain.sock", a_plugin("a"))
     registrant.path = registry / "folder" / ".hidden"
-    await registrant.start()
+    await serving(registrant)
     registrant.path = registrant.path.rename(registry / name)
     await manager.until(lambda: manager.available(RESOURCE) == 1)
     await registrant.until(lambda: registrant.statuses == [""])
-    await registrant.stop()
 
 
-async def test_several_sockets_of_one_resource_are_all_kept(manager: HostedManager, registry: Path) -> None:
+async def test_several_sockets_of_one_resource_are_all_kept(
+    manager: HostedManager, registry: Path, serving: Serve
+) -> None:
     several = [Registrant(registry / f"{n}.sock", a_plugin("a", *("bcd"[:n]))) for n in range(3)]
     for registrant in several:
-        await registrant.start()
+        await serving(registrant)
         await registrant.until(lambda registrant=registrant: registrant.statuses == [""])  # type: ignore[misc]
         await registrant.plugin.wait_for_streams(1)
     # the newest is the one that counts, and the end of it leaves the others
@@ -102,14 +110,15 @@ async def test_several_sockets_of_one_resource_are_all_kept(manager: HostedManag
 
 
 @pytest.mark.kubelet("scenario 5", "scenario 66")
-async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(manager: HostedManager, registry: Path) -> None:
-    old = Registrant(registry / "fake.sock", a_plugin("a", "b"))
-    await old.start()
+async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(
+    manager: HostedManager, registry: Path, serving: Serve
+) -> None:
+    old = await serving(Registrant(registry / "fake.sock", a_plugin("a", "b")))
     await manager.until(lambda: manager.available(RESOURCE) == 2)
     manager.published.clear()
     new = Registrant(registry / "new", a_plugin("a", "b", "c"))
     new.path = registry / ".hidden"
-    await new.start()
+    await serving(new)
     new.path = new.path.rename(registry / "fake.sock")
     await manager.until(lambda: manager.available(RESOURCE) == 3)
     await new.until(lambda: new.statuses == [""])
@@ -118,36 +127,28 @@ async def test_a_recreated_socket_replaces_its_plugin_without_a_gap(manager: Hos
     assert old.asked == 1
     await new.stop()
     await manager.until(lambda: manager.available(RESOURCE) == 0)
-    await old.stop()
 
 
-async def test_other_files_are_ignored(manager: HostedManager, registry: Path) -> None:
-    hidden = Registrant(registry / ".hidden.sock", a_plugin("a"))
-    in_hidden = Registrant(registry / ".folder" / "reg.sock", a_plugin("a"))
-    await hidden.start()
-    await in_hidden.start()
+async def test_other_files_are_ignored(manager: HostedManager, registry: Path, serving: Serve) -> None:
+    hidden = await serving(Registrant(registry / ".hidden.sock", a_plugin("a")))
+    in_hidden = await serving(Registrant(registry / ".folder" / "reg.sock", a_plugin("a")))
     (registry / "file").write_text("")
     (registry / "loop").symlink_to(registry)
-    seen = Registrant(registry / "seen.sock", a_plugin("b", resource_name="example.com/seen"))
-    await seen.start()
+    seen = await serving(Registrant(registry / "seen.sock", a_plugin("b", resource_name="example.com/seen")))
     await manager.until(lambda: manager.available("example.com/seen") == 1)
     assert (hidden.asked, in_hidden.asked, seen.asked) == (0, 0, 1)
     assert manager.available(RESOURCE) == -1
-    for registrant in (hidden, in_hidden, seen):
-        await registrant.stop()
 
 
-async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, registry: Path) -> None:
+async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, registry: Path, serving: Serve) -> None:
     """A CSI registrar exits when it is notified that it was not registered."""
-    csi = Registrant(registry / "csi.sock", a_plugin("a"), kind="CSIPlugin", name="csi.example.com", versions=["1.0.0"])
-    await csi.start()
+    csi = await serving(
+        Registrant(registry / "csi.sock", a_plugin("a"), kind="CSIPlugin", name="csi.example.com", versions=["1.0.0"])
+    )
     await csi.until(lambda: csi.asked == 1)
-    other = Registrant(registry / "fake.sock", a_plugin("a"))
-    await other.start()
+    other = await serving(Registrant(registry / "fake.sock", a_plugin("a")))
     await other.until(lambda: other.statuses == [""])
     assert (csi.asked, csi.statuses) == (1, [])
-    await csi.stop()
-    await other.stop()
 
 
 @pytest.mark.kubelet("behaviour 11")
@@ -165,26 +166,23 @@ async def test_other_kinds_of_plugins_are_ignored(manager: HostedManager, regist
     ],
 )
 async def test_a_rejected_plugin_is_notified_of_the_reason(
-    manager: HostedManager, registry: Path, announced: dict[str, str], statuses: str
+    manager: HostedManager, registry: Path, serving: Serve, announced: dict[str, str], statuses: str
 ) -> None:
     endpoint = announced.get("endpoint", "").replace("REGISTRY", str(registry))
-    registrant = Registrant(registry / "bad.sock", a_plugin("a"), **{**announced, "endpoint": endpoint})
-    await registrant.start()
+    registrant = await serving(Registrant(registry / "bad.sock", a_plugin("a"), **{**announced, "endpoint": endpoint}))
     await registrant.until(lambda: len(registrant.statuses) == 1)
     assert re.search(statuses, registrant.statuses[0])
     assert not manager.manager.resources
-    await registrant.stop()
 
 
 @pytest.mark.parametrize("where", ["registry", "plugins"])
 async def test_the_endpoint_may_be_another_socket(
-    manager: HostedManager, tmp_path: Path, registry: Path, where: str
+    manager: HostedManager, tmp_path: Path, registry: Path, serving: Serve, where: str
 ) -> None:
     plugin = a_plugin("a")
     plugin.socket_name = ".endpoint.sock"
     await plugin.start(tmp_path / where)
-    registrant = Registrant(registry / "reg.sock", a_plugin(), endpoint=str(plugin.socket_path))
-    await registrant.start()
+    registrant = await serving(Registrant(registry / "reg.sock", a_plugin(), endpoint=str(plugin.socket_path)))
     await manager.until(lambda: manager.available(RESOURCE) == 1)
     await plugin.wait_for_streams(1)
     await registrant.stop()
@@ -193,30 +191,28 @@ async def test_the_endpoint_may_be_another_socket(
 
 
 @pytest.mark.kubelet("scenario 68")
-async def test_a_failure_is_retried(manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_retried(
+    manager: HostedManager, registry: Path, serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(plugin_watcher, "FIRST_PAUSE_SECONDS", 0.02)
     registrant = Registrant(registry / "fake.sock", a_plugin("a"))
     registrant.info_errors = 3
-    await registrant.start()
+    await serving(registrant)
     await manager.until(lambda: manager.available(RESOURCE) == 1)
     await registrant.until(lambda: registrant.statuses == [""])
     assert registrant.asked == 4
-    await registrant.stop()
 
 
 @pytest.mark.kubelet("scenario 65", "scenario 69")
 async def test_each_socket_has_one_operation_at_a_time_and_waits_for_no_other(
-    manager: HostedManager, registry: Path
+    manager: HostedManager, registry: Path, serving: Serve
 ) -> None:
     slow = Registrant(registry / "slow.sock", a_plugin("a", resource_name="example.com/slow"))
     slow.info_gate = asyncio.Event()
-    await slow.start()
+    await serving(slow)
     await slow.until(lambda: slow.asked == 1)
-    quick = Registrant(registry / "quick.sock", a_plugin("b"))
-    await quick.start()
+    await serving(Registrant(registry / "quick.sock", a_plugin("b")))
     await manager.until(lambda: manager.available(RESOURCE) == 1)
     slow.info_gate.set()
     await manager.until(lambda: manager.available("example.com/slow") == 1)
     assert slow.most_at_once == 1
-    await slow.stop()
-    await quick.stop()

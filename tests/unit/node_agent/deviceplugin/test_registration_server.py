@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import grpc
@@ -19,6 +19,7 @@ from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.deviceplugin.registration_server import RegistrationServer, Rejections
 from nodedevice_agent.errors import AgentSettingsError, DirectoryServed
 
+from tests.fakes.background import background
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 
 REFUSED = grpc.StatusCode.INVALID_ARGUMENT
@@ -290,16 +291,11 @@ async def kept(folder: Path) -> AsyncIterator[Kept]:
     found = Kept(folder)
     with closing(found.directory):
         await found.server.start()
-        keeping = asyncio.create_task(found.server.keep(found.problems.append))
-        try:
+        async with background(found.server.keep(found.problems.append)):
             yield found
-        finally:
-            keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeping
-            await found.server.stop()
-            for connection in found.manager.connections:
-                await connection.aclose()
+        await found.server.stop()
+        for connection in found.manager.connections:
+            await connection.aclose()
 
 
 class TestKeepServing:

@@ -20,6 +20,7 @@ from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pods import PodObject
 from nodedevice_agent.metrics import AgentHealth
 
+from tests.fakes.background import background
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
 SERVER = "https://10.1.2.3:6443"
@@ -100,13 +101,10 @@ async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_i
     cluster: KubeClient, transport: Transport, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    asking = asyncio.create_task(every_request(cluster))
-    await transport.until_asked(50)
-    assert logged(caplog) == [LOST]
-    assert SERVER in {record.__dict__.get("server") for record in caplog.records}
-    asking.cancel()
-    with suppress(asyncio.CancelledError):
-        await asking
+    async with background(every_request(cluster)):
+        await transport.until_asked(50)
+        assert logged(caplog) == [LOST]
+        assert SERVER in {record.__dict__.get("server") for record in caplog.records}
     transport.respond(200)
     await cluster.node_uid("n1")
     await cluster.node_uid("n1")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -12,6 +12,7 @@ from nodedevice_agent.kube import nodedevice as node_devices
 from nodedevice_agent.kube.client import KubeClient, NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.nodedevice import Contention, NodeDeviceSync
 
+from tests.fakes.background import background
 from tests.unit.node_agent.kube.status_source import FixedStatus
 
 GPU = "example.com/gpu"
@@ -85,14 +86,9 @@ class FakeCluster:
 @asynccontextmanager
 async def published(cluster: FakeCluster) -> AsyncIterator[NodeDeviceSync]:
     made = NodeDeviceSync(FixedStatus(cast(KubeClient, cluster), total=1), GPU)
-    running = asyncio.create_task(made.run())
     made.touch()
-    try:
+    async with background(made.run()):
         yield made
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 @pytest.fixture

@@ -32,6 +32,11 @@ def line(before: str, after: str, sequence: int) -> bytes:
     return encoded
 
 
+def left_with_a_journal(state_dir: Path) -> None:
+    (state_dir / FILE_NAME).write_text(written("uid-a", 1))
+    (state_dir / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
+
+
 def holder(state_dir: Path) -> str:
     read = checkpoint_file.read(state_dir)
     assert read is not None
@@ -57,10 +62,15 @@ class TestReading:
         with pytest.raises(CheckpointCorrupt):
             checkpoint_file.read(tmp_path)
 
-    def test_a_folder_in_its_place_is_corrupt(self, tmp_path: Path) -> None:
-        (tmp_path / FILE_NAME).mkdir()
+    @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
+    def test_a_folder_in_its_place_is_corrupt(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).mkdir()
         with pytest.raises(CheckpointCorrupt, match="directory"):
             checkpoint_file.read(tmp_path)
+        checkpoint_file.set_aside(tmp_path)
+        assert checkpoint_file.read(tmp_path) is None
 
     @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
     def test_a_pipe_in_its_place_is_corrupt_and_not_waited_for(self, tmp_path: Path, name: str) -> None:
@@ -74,7 +84,7 @@ class TestReading:
     def test_a_file_that_is_too_big_is_corrupt_and_not_read(self, tmp_path: Path, name: str) -> None:
         (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
         with (tmp_path / name).open("wb") as file:
-            file.truncate(3 * 1024**3)
+            file.truncate(2**40)
         with pytest.raises(CheckpointCorrupt, match="bigger than"):
             checkpoint_file.read(tmp_path)
 
@@ -104,33 +114,16 @@ class TestReading:
         assert not (tmp_path / FILE_NAME).exists()
 
     def test_a_journal_goes_with_its_checkpoint(self, tmp_path: Path) -> None:
-        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
-        (tmp_path / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
+        left_with_a_journal(tmp_path)
         assert holder(tmp_path) == "uid-b"
         aside = checkpoint_file.set_aside(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == [aside.name, f"{aside.name}.journal"]
         assert checkpoint_file.read(tmp_path) is None
 
-    def test_a_folder_in_the_journals_place_is_corrupt(self, tmp_path: Path) -> None:
-        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
-        (tmp_path / JOURNAL).mkdir()
-        with pytest.raises(CheckpointCorrupt, match="directory"):
-            checkpoint_file.read(tmp_path)
-        checkpoint_file.set_aside(tmp_path)
-        assert checkpoint_file.read(tmp_path) is None
-
-    def test_a_journal_without_end_is_not_read(self, tmp_path: Path) -> None:
-        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
-        with (tmp_path / JOURNAL).open("wb") as file:
-            file.truncate(2**40)
-        with pytest.raises(CheckpointCorrupt, match="bigger than"):
-            checkpoint_file.read(tmp_path)
-
     def test_a_checkpoint_that_is_replaced_meanwhile_does_not_meet_a_journal_emptied_for_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
-        (tmp_path / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
+        left_with_a_journal(tmp_path)
         read = checkpoint_file._read_journal
 
         def overtaken(path: Path) -> bytes:
@@ -163,12 +156,8 @@ def holder_alone(state_dir: Path) -> str:
 class TestRestoring:
     """What the agent starts from."""
 
-    def left_with_a_journal(self, state_dir: Path) -> None:
-        (state_dir / FILE_NAME).write_text(written("uid-a", 1))
-        (state_dir / JOURNAL).write_bytes(line("uid-a", "uid-b", 2))
-
     def test_a_journal_of_an_earlier_process_is_folded_into_the_file(self, tmp_path: Path) -> None:
-        self.left_with_a_journal(tmp_path)
+        left_with_a_journal(tmp_path)
         restored, note = checkpoint_file.restore(tmp_path)
         assert restored is not None
         assert (restored.allocations[0].pod_uid, note) == ("uid-b", "")
@@ -178,7 +167,7 @@ class TestRestoring:
     def test_a_disk_that_cannot_be_written_keeps_the_journal(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.left_with_a_journal(tmp_path)
+        left_with_a_journal(tmp_path)
 
         def read_only(*_: object) -> None:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -192,7 +181,7 @@ class TestRestoring:
         assert checkpoint_file.restore(tmp_path) == (None, "")
 
     def test_an_invalid_one_is_kept_aside_and_logged(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        self.left_with_a_journal(tmp_path)
+        left_with_a_journal(tmp_path)
         (tmp_path / FILE_NAME).write_text("broken")
         restored, note = checkpoint_file.restore(tmp_path)
         (aside,) = tmp_path.glob("*Z")

@@ -43,7 +43,13 @@ def state() -> State:
 async def writer(tmp_path: Path, state: State) -> AsyncIterator[CheckpointWriter]:
     writer = CheckpointWriter(tmp_path, state.current)
     yield writer
-    await writer.close(PATIENCE_SECONDS)
+    # not for long: one that the test has closed has no thread that could answer
+    await writer.close(0.1)
+
+
+async def saved(writer: CheckpointWriter, state: State, checkpoint: Checkpoint) -> None:
+    state.checkpoint = checkpoint
+    await writer.flushed(writer.request())
 
 
 def holder(state_dir: Path) -> str:
@@ -58,10 +64,8 @@ def alone(state_dir: Path) -> str:
 
 
 class TestWriting:
-    async def test_is_on_disk_when_flushed(self, tmp_path: Path, state: State) -> None:
-        writer = CheckpointWriter(tmp_path, state.current)
-        state.checkpoint = held_by("uid-a")
-        await writer.flushed(writer.request())
+    async def test_is_on_disk_when_flushed(self, tmp_path: Path, writer: CheckpointWriter, state: State) -> None:
+        await saved(writer, state, held_by("uid-a"))
         assert holder(tmp_path) == "uid-a"
         assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
         await writer.close(PATIENCE_SECONDS)
@@ -91,19 +95,18 @@ class TestWriting:
         assert holder(tmp_path) == "uid-99"
         assert len(writes) == 1
 
-    async def test_close_writes_a_requested_state(self, tmp_path: Path, state: State) -> None:
-        writer = CheckpointWriter(tmp_path, state.current)
+    async def test_close_writes_a_requested_state(self, tmp_path: Path, writer: CheckpointWriter, state: State) -> None:
         state.checkpoint = held_by("uid-a")
         writer.request()
         await writer.close(PATIENCE_SECONDS)
         assert holder(tmp_path) == "uid-a"
 
-    async def test_close_writes_nothing_without_a_request(self, tmp_path: Path, state: State) -> None:
-        await CheckpointWriter(tmp_path, state.current).close(PATIENCE_SECONDS)
+    async def test_close_writes_nothing_without_a_request(self, tmp_path: Path, writer: CheckpointWriter) -> None:
+        await writer.close(PATIENCE_SECONDS)
         assert list(tmp_path.iterdir()) == []
 
-    async def test_close_waits_for_the_write_under_way(
-        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+    async def test_close_waits_for_the_write_under_way_and_saves_later_changes(
+        self, tmp_path: Path, writer: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Two writers of one temporary file would make a mixture of both."""
         began, may_go_on = threading.Event(), threading.Event()
@@ -118,7 +121,6 @@ class TestWriting:
             at_once.clear()
 
         monkeypatch.setattr(filesystem, "replace_durably", slow)
-        writer = CheckpointWriter(tmp_path, state.current)
         state.checkpoint = held_by("uid-a")
         writer.request()
         assert await asyncio.to_thread(began.wait, PATIENCE_SECONDS)
@@ -126,7 +128,8 @@ class TestWriting:
         writer.request()
         asyncio.get_running_loop().call_soon(may_go_on.set)
         await writer.close(PATIENCE_SECONDS)
-        assert holder(tmp_path) == "uid-b"
+        assert alone(tmp_path) == "uid-b"
+        assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
 
     async def test_a_full_disk_is_logged_once_and_retried(
         self,
@@ -146,9 +149,8 @@ class TestWriting:
             write(path, text)
 
         monkeypatch.setattr(filesystem, "replace_durably", full_at_first)
-        state.checkpoint = held_by("uid-a")
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await writer.flushed(writer.request())
+            await saved(writer, state, held_by("uid-a"))
         assert (holder(tmp_path), len(attempts)) == ("uid-a", 4)
         errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert [(r.getMessage()[:28], r.__dict__["error"]) for r in errors] == [
@@ -169,12 +171,12 @@ class TestWriting:
 
 
 class TestLines:
-    """Writes after the first one."""
+    """Writes after the first one, which the whole file follows only where a test wants it."""
 
     @pytest.fixture
-    async def begun(self, writer: CheckpointWriter, state: State) -> CheckpointWriter:
-        state.checkpoint = held_by("uid-a")
-        await writer.flushed(writer.request())
+    async def begun(self, writer: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch) -> CheckpointWriter:
+        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
+        await saved(writer, state, held_by("uid-a"))
         return writer
 
     async def test_the_whole_file_follows_by_itself(
@@ -190,32 +192,26 @@ class TestLines:
                 loop.call_soon_threadsafe(is_written.set)
 
         monkeypatch.setattr(CheckpointStore, "save", reported)
-        state.checkpoint = held_by("uid-b")
-        await begun.flushed(begun.request())
+        await saved(begun, state, held_by("uid-b"))
         assert holder(tmp_path) == "uid-b"
         async with asyncio.timeout(PATIENCE_SECONDS):
             await is_written.wait()
         assert alone(tmp_path) == "uid-b"
 
     async def test_until_then_it_is_the_journal_that_has_it(
-        self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, begun: CheckpointWriter, state: State
     ) -> None:
-        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
         for uid in ("uid-b", "uid-c"):
-            state.checkpoint = held_by(uid)
-            await begun.flushed(begun.request())
+            await saved(begun, state, held_by(uid))
             assert (holder(tmp_path), alone(tmp_path)) == (uid, "uid-a")
 
     async def test_the_health_of_devices_waits_for_the_whole_file(
-        self, tmp_path: Path, begun: CheckpointWriter, state: State, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, begun: CheckpointWriter, state: State
     ) -> None:
         """A restart uses only the names of the resources; a name that is new is a line."""
-        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
         healthy = replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
-        state.checkpoint = healthy
-        await begun.flushed(begun.request())
-        state.checkpoint = replace(healthy, registered={"example.com/gpu": ("d0",)})
-        await begun.flushed(begun.request())
+        await saved(begun, state, healthy)
+        await saved(begun, state, replace(healthy, registered={"example.com/gpu": ("d0",)}))
         read = checkpoint_file.read(tmp_path)
         assert read is not None
         assert read.registered == healthy.registered
@@ -249,39 +245,10 @@ class TestLines:
         assert len(lines) == 2
 
     async def test_close_leaves_the_whole_file_and_no_journal(
-        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, begun: CheckpointWriter, state: State
     ) -> None:
-        monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
-        writer = CheckpointWriter(tmp_path, state.current)
-        for uid in ("uid-a", "uid-b"):
-            state.checkpoint = held_by(uid)
-            await writer.flushed(writer.request())
+        await saved(begun, state, held_by("uid-b"))
         assert alone(tmp_path) == "uid-a"
-        await writer.close(PATIENCE_SECONDS)
-        assert alone(tmp_path) == "uid-b"
-        assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]
-
-    async def test_close_during_a_whole_write_saves_later_changes(
-        self, tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        began, may_go_on = threading.Event(), threading.Event()
-        write = filesystem.replace_durably
-
-        def slow(path: Path, text: str) -> None:
-            began.set()
-            assert may_go_on.wait(PATIENCE_SECONDS)
-            write(path, text)
-
-        monkeypatch.setattr(filesystem, "replace_durably", slow)
-        writer = CheckpointWriter(tmp_path, state.current)
-        state.checkpoint = held_by("uid-a")
-        writer.request()
-        assert await asyncio.to_thread(began.wait, PATIENCE_SECONDS)
-        state.checkpoint = held_by("uid-b")
-        writer.request()
-        closing = asyncio.create_task(writer.close(PATIENCE_SECONDS))
-        await asyncio.sleep(0)
-        may_go_on.set()
-        await closing
+        await begun.close(PATIENCE_SECONDS)
         assert alone(tmp_path) == "uid-b"
         assert [entry.name for entry in tmp_path.iterdir()] == [FILE_NAME]

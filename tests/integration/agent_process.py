@@ -116,6 +116,12 @@ class AgentNode:
         await plugin.join(self.plugin_dir)
         return plugin
 
+    async def free_plugin(self, count: int, name: str = GPU, **options: Any) -> FakePlugin:
+        """A plugin whose devices the API shows, all of them available."""
+        plugin = await self.plugin(count, name, **options)
+        await self.until_numbers(total=count, allocated=0, available=count, resource_name=name)
+        return plugin
+
     # -- what the API shows -----------------------------------------------------------------------------------------------
 
     def object(self, resource_name: str = GPU) -> Json:

@@ -26,6 +26,13 @@ async def agent_node(
     await node.close()
 
 
+@pytest.fixture
+def node(agent_node: AgentNode) -> AgentNode:
+    """That Node, with its agent running."""
+    agent_node.start_agent()
+    return agent_node
+
+
 @pytest.fixture(scope="module")
 def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """One for each file, with the usual options; a file that wants other ones has its own."""

@@ -8,7 +8,7 @@ import pytest
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from tests.fakes.nri_runtime import FakeRuntime
+from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.integration.agent_process import AgentNode, condition, holdings
 
 HELD = {"required-plugins.noderesource.dev": "[ nodedevice ]"}
@@ -41,6 +41,15 @@ def container(uid: str, number: int = 1) -> api_pb2.Container:
     return api_pb2.Container(id=f"{uid}-{number}", pod_sandbox_id=f"s-{uid}", name="c0", state=state)
 
 
+async def pod_with_container(node: AgentNode, connection: PluginConnection, count: int = 1) -> str:
+    """Pod `one`, which holds all devices of a new plugin, and whose container has been created. Returns its uid."""
+    await node.plugin(count)
+    uid = await node.pod("one", [count])
+    await node.until_numbers(total=count, allocated=count, available=0)
+    await connection.create_container(sandbox(uid, "one"), container(uid))
+    return uid
+
+
 async def test_a_runtime_that_starts_late_and_stops(node: AgentNode, socket: Path) -> None:
     await node.plugin(1)
     status = await node.until(lambda s: condition(s, "Injectable").get("status") == "False")
@@ -57,11 +66,8 @@ async def test_a_runtime_that_starts_late_and_stops(node: AgentNode, socket: Pat
 
 
 async def test_a_device_is_free_when_its_container_has_ended(node: AgentNode, runtime: FakeRuntime) -> None:
-    await node.plugin(1)
     connection = await runtime.plugin()
-    uid = await node.pod("one")
-    await node.until_numbers(total=1, allocated=1, available=0)
-    await connection.create_container(sandbox(uid, "one"), container(uid))
+    uid = await pod_with_container(node, connection)
     await node.delete_pod("one")
     seen = await node.until(lambda s: s["releasing"] == 1)
     assert (seen["allocated"], seen["available"]) == (0, 0)
@@ -72,11 +78,8 @@ async def test_a_device_is_free_when_its_container_has_ended(node: AgentNode, ru
 
 async def test_pods_that_wait_for_releasing_devices_are_counted(node: AgentNode, runtime: FakeRuntime) -> None:
     """The Node must show what the scheduler has bound: a kubelet fails a pod for good that asks for more."""
-    await node.plugin(2)
     connection = await runtime.plugin()
-    uid = await node.pod("one", [2])
-    await node.until_numbers(total=2, allocated=2, available=0)
-    await connection.create_container(sandbox(uid, "one"), container(uid))
+    uid = await pod_with_container(node, connection, 2)
     await node.delete_pod("one")
     await node.pod("two")
     seen = await node.until(lambda s: s["reserved"] == 1)
@@ -87,11 +90,8 @@ async def test_pods_that_wait_for_releasing_devices_are_counted(node: AgentNode,
 
 
 async def test_a_pod_that_left_while_the_agent_was_down(node: AgentNode, runtime: FakeRuntime) -> None:
-    await node.plugin(1)
     connection = await runtime.plugin()
-    uid = await node.pod("one")
-    await node.until_numbers(total=1, allocated=1, available=0)
-    await connection.create_container(sandbox(uid, "one"), container(uid))
+    uid = await pod_with_container(node, connection)
     node.agent.kill()
     await node.delete_pod("one")
     runtime.pods, runtime.containers = [sandbox(uid, "one")], [container(uid)]

@@ -9,13 +9,6 @@ from tests.fakes.plugin import RpcFailure
 from tests.integration.agent_process import AgentNode, holdings, reasons
 
 
-@pytest.fixture
-def node(agent_node: AgentNode) -> AgentNode:
-    """With its agent running."""
-    agent_node.start_agent()
-    return agent_node
-
-
 @pytest.mark.kubelet("weak spot 13")
 @pytest.mark.parametrize("how", ["deleted", "completed"])
 async def test_a_pod_gets_devices_and_gives_them_back(node: AgentNode, how: str) -> None:

@@ -10,13 +10,6 @@ from tests.fakes.plugin import FakeDevice
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings
 
 
-@pytest.fixture
-def node(agent_node: AgentNode) -> AgentNode:
-    """With its agent running."""
-    agent_node.start_agent()
-    return agent_node
-
-
 async def test_a_registration_shows_and_belongs_to_the_node(node: AgentNode) -> None:
     await node.plugin({"d0": FakeDevice(numa_nodes=(1,)), "d1": FakeDevice(healthy=False)}, preferred_available=True)
     seen = await node.until_numbers(total=2, allocated=0, available=1)
@@ -40,8 +33,7 @@ async def test_a_registration_shows_and_belongs_to_the_node(node: AgentNode) -> 
 
 @pytest.mark.kubelet("scenario 96")
 async def test_changes_show(node: AgentNode) -> None:
-    plugin = await node.plugin(2)
-    await node.until_numbers(total=2, allocated=0, available=2)
+    plugin = await node.free_plugin(2)
     await plugin.set_health("d0", healthy=False)
     seen = await node.until_numbers(total=2, allocated=0, available=1)
     assert seen["devices"][0]["reason"] == "ReportedUnhealthy"
@@ -51,8 +43,7 @@ async def test_changes_show(node: AgentNode) -> None:
 
 @pytest.mark.kubelet("scenario 101")
 async def test_a_plugin_stops_and_another_one_returns(node: AgentNode) -> None:
-    plugin = await node.plugin(2)
-    await node.until_numbers(total=2, allocated=0, available=2)
+    plugin = await node.free_plugin(2)
     await plugin.stop()
     seen = await node.until(lambda seen: seen["endpoint"]["state"] == "Stopped")
     assert (seen["total"], seen["healthy"], condition(seen, "Registered")["reason"]) == (2, 0, "EndpointStopped")
@@ -62,10 +53,8 @@ async def test_a_plugin_stops_and_another_one_returns(node: AgentNode) -> None:
 
 @pytest.mark.kubelet("weak spot 7")
 async def test_a_new_version_of_a_plugin_takes_over_without_a_gap(node: AgentNode) -> None:
-    old = await node.plugin(2)
-    await node.until_numbers(total=2, allocated=0, available=2)
-    await node.plugin(3, socket_name="new.sock")
-    await node.until_numbers(total=3, allocated=0, available=3)
+    old = await node.free_plugin(2)
+    await node.free_plugin(3, socket_name="new.sock")
     await old.stop()
     await node.agent.until_logged("device plugin disconnected")
     seen = await node.until_numbers(total=3, allocated=0, available=3)
@@ -91,8 +80,7 @@ async def test_a_hundred_thousand_devices_are_all_counted_and_partly_listed(node
 
 
 async def test_an_administrator_takes_a_device_out_and_back_by_one_line(node: AgentNode) -> None:
-    await node.plugin(2)
-    await node.until_numbers(total=2, allocated=0, available=2)
+    await node.free_plugin(2)
     await node.edit({"spec": {"cordonedDevices": [{"id": "d0", "reason": "fan"}]}})
     seen = await node.until_numbers(total=2, allocated=0, available=1)
     assert (seen["cordoned"], "cordonedSince" in seen["devices"][0]) == (1, True)
@@ -127,8 +115,7 @@ async def test_an_edited_status_is_restored(node: AgentNode, edit: dict[str, obj
 
 
 async def test_a_removed_owner_reference_is_restored(node: AgentNode) -> None:
-    await node.plugin(2)
-    await node.until_numbers(total=2, allocated=0, available=2)
+    await node.free_plugin(2)
     owners = node.object()["metadata"]["ownerReferences"]
     await node.edit({"metadata": {"ownerReferences": None}})
     await node.until(lambda _: node.object()["metadata"].get("ownerReferences") == owners)

@@ -22,13 +22,6 @@ ROOT = Path(__file__).parents[3]
 CHECKPOINT = "checkpoint.json"
 
 
-@pytest.fixture
-def node(agent_node: AgentNode) -> AgentNode:
-    """With its agent running."""
-    agent_node.start_agent()
-    return agent_node
-
-
 @contextlib.asynccontextmanager
 async def plugin_process(node: AgentNode, count: int) -> AsyncIterator[None]:
     """A plugin that lives apart from the agent and the test, and registers again whenever its socket vanishes."""
@@ -265,8 +258,7 @@ async def test_a_deleted_checkpoint_is_recovered_from_the_api(node: AgentNode) -
 
 
 async def test_a_resource_that_lost_plugin_and_checkpoint_is_still_updated(node: AgentNode) -> None:
-    plugin = await node.plugin(3)
-    await node.until_numbers(total=3, allocated=0, available=3)
+    plugin = await node.free_plugin(3)
     node.agent.kill()
     await plugin.stop()
     (node.state_dir / CHECKPOINT).write_bytes(b"")

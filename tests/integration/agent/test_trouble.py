@@ -18,32 +18,35 @@ def logged(node: AgentNode, *levels: str) -> list[str]:
     return [line["event"] for line in node.agent.lines() if line["level"] in levels]
 
 
+def listening(path: Path) -> socket.socket:
+    """As a kubelet serves there."""
+    kubelet = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    kubelet.bind(str(path))
+    kubelet.listen()
+    return kubelet
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_stops_in_order_on_a_signal(agent_node: AgentNode, number: signal.Signals) -> None:
-    agent_node.start_agent()
-    await agent_node.plugin(1)
-    await agent_node.until_numbers(total=1, allocated=0, available=1)
-    assert await agent_node.agent.stop(number) == 0
-    assert [line["event"] for line in agent_node.agent.lines()][-2:] == ["stopping", "stopped"]
-    assert logged(agent_node, "error") == []
-    assert not (agent_node.plugin_dir / "kubelet.sock").exists()
+async def test_stops_in_order_on_a_signal(node: AgentNode, number: signal.Signals) -> None:
+    await node.free_plugin(1)
+    assert await node.agent.stop(number) == 0
+    assert [line["event"] for line in node.agent.lines()][-2:] == ["stopping", "stopped"]
+    assert logged(node, "error") == []
+    assert not (node.plugin_dir / "kubelet.sock").exists()
 
 
-async def test_ends_in_order_in_the_middle_of_a_plugins_answer(agent_node: AgentNode) -> None:
-    agent_node.start_agent()
-    plugin = await agent_node.plugin(1)
+async def test_ends_in_order_in_the_middle_of_a_plugins_answer(node: AgentNode) -> None:
+    plugin = await node.plugin(1)
     plugin.knobs.allocate_gate = asyncio.Event()
-    await agent_node.pod("one")
+    await node.pod("one")
     await plugin.wait_for_calls("Allocate")
-    assert await agent_node.agent.stop() == 0
+    assert await node.agent.stop() == 0
     plugin.knobs.allocate_gate.set()
 
 
 async def test_ends_in_order_while_it_still_waits_for_everything(agent_node: AgentNode) -> None:
     agent_node.plugin_dir.mkdir()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
-        other.bind(str(agent_node.plugin_dir / "kubelet.sock"))
-        other.listen()
+    with listening(agent_node.plugin_dir / "kubelet.sock"):
         agent_node.start_agent()
         await agent_node.agent.until_logged("waiting for the plugin directory")
         assert await agent_node.agent.stop() == 0
@@ -102,8 +105,7 @@ async def test_a_missing_node_is_reported_and_published_when_it_joins(agent_node
 
 async def test_a_second_agent_waits_for_the_directory_and_takes_over(agent_node: AgentNode) -> None:
     first = agent_node.start_agent()
-    plugin = await agent_node.plugin(2)
-    await agent_node.until_numbers(total=2, allocated=0, available=2)
+    plugin = await agent_node.free_plugin(2)
     second = agent_node.start_agent()
     line = await second.until_logged("waiting for the plugin directory")
     assert "is served by another device manager (it holds the directory's lock)" in line["error"]
@@ -127,8 +129,7 @@ async def test_a_second_agent_waits_for_the_directory_and_takes_over(agent_node:
 async def test_a_second_agent_waits_for_the_state_directory_too(agent_node: AgentNode) -> None:
     """With a plugin directory of its own it would write the same checkpoint and the same journal."""
     first = agent_node.start_agent()
-    await agent_node.plugin(2)
-    await agent_node.until_numbers(total=2, allocated=0, available=2)
+    await agent_node.free_plugin(2)
     second = agent_node.start_agent({"--plugin-dir": str(agent_node.folder / "other")})
     line = await second.until_logged("waiting for the state directory")
     assert "is used by another agent" in line["error"]
@@ -157,99 +158,87 @@ async def test_another_file_in_place_of_the_registration_socket_is_an_error(
 async def test_a_directory_that_a_kubelet_serves_is_taken_over_when_it_stops(agent_node: AgentNode) -> None:
     agent_node.plugin_dir.mkdir()
     socket_path = agent_node.plugin_dir / "kubelet.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kubelet:
-        kubelet.bind(str(socket_path))
-        kubelet.listen()
+    with listening(socket_path):
         agent_node.start_agent()
         line = await agent_node.agent.until_logged("waiting for the plugin directory")
         assert "it answers on kubelet.sock" in line["error"]
         inode = socket_path.stat().st_ino
     assert socket_path.stat().st_ino == inode
-    await agent_node.plugin(1)
-    await agent_node.until_numbers(total=1, allocated=0, available=1)
+    await agent_node.free_plugin(1)
 
 
-async def test_a_kubelet_that_takes_the_directory_later_has_it_until_it_ends(agent_node: AgentNode) -> None:
-    agent_node.start_agent()
-    await agent_node.plugin(1)
-    await agent_node.until_numbers(total=1, allocated=0, available=1)
-    await agent_node.agent.until_ready()
-    socket_path = agent_node.plugin_dir / "kubelet.sock"
+async def test_a_kubelet_that_takes_the_directory_later_has_it_until_it_ends(node: AgentNode) -> None:
+    await node.free_plugin(1)
+    await node.agent.until_ready()
+    socket_path = node.plugin_dir / "kubelet.sock"
     socket_path.unlink()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kubelet:
-        kubelet.bind(str(socket_path))
-        kubelet.listen()
+    with listening(socket_path):
         inode = socket_path.stat().st_ino
-        line = await agent_node.agent.until_logged("device plugins cannot register")
+        line = await node.agent.until_logged("device plugins cannot register")
         assert "it answers on kubelet.sock" in line["error"]
-        status, text = await agent_node.agent.get("/readyz")
+        status, text = await node.agent.get("/readyz")
         assert (status, "plugin directory" in text) == (503, True)
         assert socket_path.stat().st_ino == inode
-    await agent_node.agent.until_ready()
-    await agent_node.plugin({"e0": FakeDevice(), "e1": FakeDevice()}, name="example.com/late")
-    await agent_node.until_numbers(total=2, allocated=0, available=2, resource_name="example.com/late")
+    await node.agent.until_ready()
+    await node.plugin({"e0": FakeDevice(), "e1": FakeDevice()}, name="example.com/late")
+    await node.until_numbers(total=2, allocated=0, available=2, resource_name="example.com/late")
 
 
-async def test_a_state_directory_that_cannot_be_written_publishes_nothing_new(agent_node: AgentNode) -> None:
-    agent_node.start_agent()
-    plugin = await agent_node.plugin(3)
-    await agent_node.until_numbers(total=3, allocated=0, available=3)
+async def test_a_state_directory_that_cannot_be_written_publishes_nothing_new(node: AgentNode) -> None:
+    plugin = await node.free_plugin(3)
     # root may write everywhere, but nobody can create a file in place of a directory
-    temporary = agent_node.state_dir / ".checkpoint.json.tmp"
+    temporary = node.state_dir / ".checkpoint.json.tmp"
     temporary.mkdir()
     # the journal has room for one more, and the whole file is due soon after
-    await agent_node.pod("one")
-    line = await agent_node.agent.until_logged(
+    await node.pod("one")
+    line = await node.agent.until_logged(
         "cannot write the checkpoint; retrying, and publishing nothing new until it succeeds"
     )
-    assert line["path"] == str(agent_node.state_dir)
-    await agent_node.until_numbers(total=3, allocated=1, available=2)
-    await agent_node.pod("two")
+    assert line["path"] == str(node.state_dir)
+    await node.until_numbers(total=3, allocated=1, available=2)
+    await node.pod("two")
     await plugin.wait_for_calls("Allocate", 2)
-    assert agent_node.status()["allocated"] == 1
+    assert node.status()["allocated"] == 1
     temporary.rmdir()
-    await agent_node.until_numbers(total=3, allocated=2, available=1)
+    await node.until_numbers(total=3, allocated=2, available=1)
 
 
-async def test_nothing_but_the_lease_is_written_while_nothing_changes(agent_node: AgentNode) -> None:
-    agent_node.start_agent()
-    plugin = await agent_node.plugin(2)
-    await agent_node.pod("one")
-    await agent_node.until_numbers(total=2, allocated=1, available=1)
-    await agent_node.agent.until_ready()
+async def test_nothing_but_the_lease_is_written_while_nothing_changes(node: AgentNode) -> None:
+    plugin = await node.plugin(2)
+    await node.pod("one")
+    await node.until_numbers(total=2, allocated=1, available=1)
+    await node.agent.until_ready()
 
     def renewals() -> int:
-        return agent_node.writes().count("update leases")
+        return node.writes().count("update leases")
 
     # the lease is made, or renewed when it was there
-    await until(lambda: any("leases" in write for write in agent_node.writes()), lambda: str(agent_node.writes()))
-    seen, before = renewals(), len(agent_node.writes())
+    await until(lambda: any("leases" in write for write in node.writes()), lambda: str(node.writes()))
+    seen, before = renewals(), len(node.writes())
     # new roles may take a moment to apply everywhere: earlier lines do not count
-    warned = logged(agent_node, "warning", "error")
+    warned = logged(node, "warning", "error")
     for _ in range(3):
         await plugin.resend()
     # the next renewal shows that a whole period has passed
-    await until(lambda: renewals() > seen, lambda: f"the lease is renewed: {agent_node.writes()}")
-    assert agent_node.writes()[before:] == ["update leases"]
-    assert logged(agent_node, "warning", "error") == warned
+    await until(lambda: renewals() > seen, lambda: f"the lease is renewed: {node.writes()}")
+    assert node.writes()[before:] == ["update leases"]
+    assert logged(node, "warning", "error") == warned
 
 
-async def test_a_nodedevice_that_belongs_to_another_node_is_not_touched(agent_node: AgentNode) -> None:
+async def test_a_nodedevice_that_belongs_to_another_node_is_not_touched(node: AgentNode) -> None:
     """Two nodes whose agents run beside each other, each with its own objects."""
-    agent_node.start_agent()
-    await agent_node.plugin(1)
-    await agent_node.until_numbers(total=1, allocated=0, available=1)
-    other = node_device_name(f"{agent_node.name}-other", GPU)
+    await node.free_plugin(1)
+    other = node_device_name(f"{node.name}-other", GPU)
     body = f"""
 apiVersion: nodedevice.io/v1alpha1
 kind: NodeDevice
 metadata: {{name: {other}}}
-spec: {{nodeName: {agent_node.name}-other, resourceName: {GPU}}}
+spec: {{nodeName: {node.name}-other, resourceName: {GPU}}}
 """
-    await asyncio.to_thread(agent_node.control_plane.apply, body)
-    await agent_node.agent.stop()
-    agent_node.agent.start()
-    await agent_node.agent.until_ready()
+    await asyncio.to_thread(node.control_plane.apply, body)
+    await node.agent.stop()
+    node.agent.start()
+    await node.agent.until_ready()
     show = ["get", "nodedevice", other, "-o=jsonpath={.status}"]
-    assert await asyncio.to_thread(agent_node.control_plane.kubectl, *show) == ""
-    await asyncio.to_thread(agent_node.control_plane.kubectl, "delete", "nodedevice", other)
+    assert await asyncio.to_thread(node.control_plane.kubectl, *show) == ""
+    await asyncio.to_thread(node.control_plane.kubectl, "delete", "nodedevice", other)

@@ -25,9 +25,7 @@ def held(collector: AllocationCollector) -> dict[tuple[str, ...], float]:
 
 
 def test_by_pod_and_container_and_resource() -> None:
-    scenario, collector = Scenario(), AllocationCollector()
-    scenario.plugin(device_ids(4))
-    scenario.plugin(device_ids(2), NIC, 2)
+    scenario, collector = Scenario.with_plugin(4, nics=device_ids(2)), AllocationCollector()
     scenario.run(pod("a", container("one", gpu=2, nic=1), container("two", gpu=1)), pod("b", nic=1))
     for name in (GPU, NIC):
         collector.update(scenario.snapshot(name))
@@ -40,8 +38,7 @@ def test_by_pod_and_container_and_resource() -> None:
 
 
 def test_allocations_of_a_deleted_pod_are_removed() -> None:
-    scenario, collector = Scenario(), AllocationCollector()
-    scenario.plugin(device_ids(2))
+    scenario, collector = Scenario.with_plugin(2), AllocationCollector()
     scenario.run(pod("a", gpu=1), pod("b", gpu=1))
     collector.update(scenario.snapshot())
     scenario.gone("a")
@@ -50,9 +47,7 @@ def test_allocations_of_a_deleted_pod_are_removed() -> None:
 
 
 def test_an_update_replaces_one_resource_and_keeps_the_others() -> None:
-    scenario, collector = Scenario(), AllocationCollector()
-    scenario.plugin(device_ids(1))
-    scenario.plugin(device_ids(1), NIC, 2)
+    scenario, collector = Scenario.with_plugin(1, nics=["n0"]), AllocationCollector()
     scenario.run(pod("a", gpu=1, nic=1))
     collector.update(scenario.snapshot(GPU))
     collector.update(scenario.snapshot(NIC))
@@ -61,9 +56,8 @@ def test_an_update_replaces_one_resource_and_keeps_the_others() -> None:
 
 
 def test_as_many_containers_as_were_promised() -> None:
-    scenario, collector = Scenario(), AllocationCollector()
     count = MOST_CONTAINERS + 5
-    scenario.plugin(device_ids(count))
+    scenario, collector = Scenario.with_plugin(count), AllocationCollector()
     scenario.run(*(pod(f"p{number:04}", gpu=1) for number in range(count)))
     collector.update(scenario.snapshot())
     assert len(held(collector)) == MOST_CONTAINERS

@@ -234,28 +234,25 @@ class TestCordons:
         seen = scenario.snapshot()
         assert (seen.cordoned, seen.allocated, seen.available) == (2, 0, 1)
 
-    def test_the_star_cordons_everything(self) -> None:
+    @pytest.mark.parametrize("cordons", [["*"], ["all"], ["*", "all"], ["all", "d0"], ["d0", "d1", "d2"]], ids=",".join)
+    def test_every_device_is_cordoned_until_the_cordon_is_removed(self, cordons: list[str]) -> None:
+        """`*` and `all` mean the same, also beside IDs of single devices."""
         scenario = Scenario.with_plugin(3).run(pod("p", gpu=1))
-        scenario.happens("cordoned", GPU, ["*"])
+        scenario.happens("cordoned", GPU, cordons)
         seen = scenario.snapshot()
-        assert (seen.cordoned, seen.allocated, seen.available) == (3, 1, 0)
-        scenario.see(pod("q", gpu=1))
+        assert (seen.total, seen.healthy, seen.cordoned) == (3, 3, 3)
+        assert (seen.allocated, seen.available) == (1, 0)
+        assert calls(scenario.see(pod("q", gpu=1))) == []
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
         scenario.answer_all(scenario.happens("cordoned", GPU, []))
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
-    def test_a_removed_cordon_serves_pending_pods(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        scenario.happens("cordoned", GPU, ["d0"])
-        scenario.see(pod("p", gpu=1))
-        scenario.answer_all(scenario.happens("cordoned", GPU, []))
-        assert scenario.held() == {"p/main": ("d0",)}
-
-    def test_the_same_cordons_again_change_nothing(self) -> None:
+    @pytest.mark.parametrize("cordon", ["d0", "all"])
+    def test_the_same_cordons_again_change_nothing(self, cordon: str) -> None:
         scenario = Scenario.with_plugin(["d0"])
         assert scenario.happens("cordoned", GPU, []) == []
-        scenario.happens("cordoned", GPU, ["d0"])
-        assert scenario.happens("cordoned", GPU, ["d0"]) == []
+        assert scenario.happens("cordoned", GPU, [cordon]) != []
+        assert scenario.happens("cordoned", GPU, [cordon]) == []
 
     def test_cordons_of_unknown_devices_and_resources_are_harmless(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
@@ -277,26 +274,7 @@ class TestCordons:
         (call,) = calls(scenario.happens("cordoned", GPU, ["d0"]))
         assert call.device_ids == ("d1",)
 
-
-class TestCordonAll:
-    """`*` and `all` mean the same, also beside IDs of single devices."""
-
-    @pytest.mark.parametrize("cordons", [["*"], ["all"], ["*", "all"], ["all", "d0"]], ids=",".join)
-    def test_cordon_every_device_until_removed(self, cordons: list[str]) -> None:
-        scenario = Scenario.with_plugin(["d0", "d1"])
-        scenario.happens("cordoned", GPU, cordons)
-        seen = scenario.snapshot()
-        assert (seen.total, seen.healthy, seen.cordoned, seen.available) == (2, 2, 2, 0)
-        assert calls(scenario.see(pod("p", gpu=1))) == []
-        scenario.answer_all(scenario.happens("cordoned", GPU, []))
-        assert scenario.held() == {"p/main": ("d0",)}
-
-    def test_the_same_again_changes_nothing(self) -> None:
-        scenario = Scenario.with_plugin(["d0"])
-        assert scenario.happens("cordoned", GPU, ["all"]) != []
-        assert scenario.happens("cordoned", GPU, ["all"]) == []
-
-    def test_a_device_of_that_name_is_cordoned_with_all_the_others(self) -> None:
+    def test_a_device_that_is_named_all_is_cordoned_with_all_the_others(self) -> None:
         scenario = Scenario.with_plugin([Device("all"), Device("d0")])
         scenario.happens("cordoned", GPU, ["d0"])
         assert scenario.snapshot().available == 1

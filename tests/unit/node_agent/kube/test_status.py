@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from nodedevice_agent.devicemanager.devices import Device
+from nodedevice_agent.devicemanager.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES, DevicesNotInjected, snapshot
 from nodedevice_agent.kube.status import (
     MAX_ALLOCATIONS,
@@ -323,25 +323,56 @@ class TestConditions:
 
     def test_registered(self) -> None:
         scenario = Scenario()
-        seen = []
-        scenario.connect()
-        seen.append(condition(status(scenario), "Registered")[:2])
-        scenario.lists(["d0"])
-        seen.append(condition(status(scenario), "Registered")[:2])
-        scenario.lists(["d0", "d0"])
-        seen.append(condition(status(scenario), "Registered")[:2])
-        scenario.disconnect()
-        seen.append(condition(status(scenario), "Registered")[:2])
-        scenario.passes(300)
-        seen.append(condition(status(scenario), "Registered")[:2])
-        assert seen == [
-            ("False", "DeviceListPending"),
-            ("True", "EndpointRunning"),
-            ("True", "DevicesRefused"),
-            ("False", "EndpointStopped"),
-            ("False", "EndpointGone"),
+        steps: list[tuple[Any, Any, tuple[str, str]]] = [
+            (scenario.connect, GPU, ("False", "DeviceListPending")),
+            (scenario.lists, ["d0"], ("True", "EndpointRunning")),
+            (scenario.lists, ["d0", "d0"], ("True", "DevicesRefused")),
+            (scenario.disconnect, GPU, ("False", "EndpointStopped")),
+            (scenario.passes, 300, ("False", "EndpointGone")),
         ]
+        for event, argument, expected in steps:
+            event(argument)
+            assert condition(status(scenario), "Registered")[:2] == expected
 
     def test_injectable_is_unknown_without_a_runtime(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
         assert condition(status(scenario), "Injectable")[:2] == ("Unknown", "RuntimeNone")
+
+
+WELL = Device("a", attributes=(("model", "H100"), ("pciBusID", "0000:1b:00.0")))
+BROKEN = Device("b", False, (), "Xid79", "Xid 79: reset it", (("model", "H100"),))
+
+
+class TestDetails:
+    """What a plugin reports beyond v1beta1."""
+
+    def test_attributes_and_reasons_of_devices(self) -> None:
+        shown = status(Scenario.with_plugin([WELL, BROKEN]))
+        first, second = shown["devices"]
+        assert first["attributes"] == {"model": "H100", "pciBusID": "0000:1b:00.0"}
+        assert "reason" not in first
+        assert (second["reason"], second["message"]) == ("Xid79", "Xid 79: reset it")
+        assert "b (Xid79)" in condition(shown, "Healthy")[2]
+
+    def test_the_managers_own_reason_comes_before_the_plugins(self) -> None:
+        scenario = Scenario.with_plugin([BROKEN])
+        scenario.disconnect()
+        (device,) = status(scenario)["devices"]
+        assert device["reason"] == "EndpointStopped"
+
+    def test_the_plugins_message_is_in_the_condition(self) -> None:
+        scenario = Scenario()
+        scenario.connect()
+        scenario.happens("listed", GPU, 1, accept([], "the driver does not fit: reboot"))
+        _, reason, message = condition(status(scenario), "Healthy")
+        assert reason == "NoDevices"
+        assert message.endswith("lists no devices; the driver does not fit: reboot")
+        scenario.happens("listed", GPU, 1, accept([Device("a")], "a GPU cannot be named"))
+        assert condition(status(scenario), "Healthy")[2] == "all 1 devices are healthy; a GPU cannot be named"
+        scenario.lists([Device("a")])
+        assert condition(status(scenario), "Healthy")[2] == "all 1 devices are healthy"
+
+    def test_a_message_that_changes_is_published(self) -> None:
+        scenario = Scenario.with_plugin([BROKEN])
+        assert scenario.lists([BROKEN]) == []
+        assert scenario.lists([Device("b", False, (), "Xid48", "another")])

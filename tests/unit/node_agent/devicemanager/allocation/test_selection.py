@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.selection import select
 from nodedevice_agent.devicemanager.devices import Device
 
-from tests.unit.node_agent.devicemanager.allocation.test_topology_hints import on
+from tests.unit.node_agent.devicemanager.allocation.test_topology import on
 
 
 def aligned(devices: dict[str, Device], ids: tuple[str, ...]) -> dict[int, int]:

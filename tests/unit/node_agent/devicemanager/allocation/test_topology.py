@@ -1,7 +1,23 @@
-"""Which NUMA nodes could serve one resource. Rows follow the kubelet's own table of hints."""
+"""Topology: which NUMA nodes could serve one resource, and a policy's decision for the hints of several.
+
+Rows of hints follow the kubelet's own table; decisions are compared with every combination of hints, as the kubelet tries them.
+"""
+
+from collections.abc import Iterable
+from itertools import product
 
 import pytest
-from nodedevice_agent.devicemanager.allocation.topology import Hint, hints
+from hypothesis import given
+from hypothesis import strategies as st
+from nodedevice_agent.devicemanager.allocation.topology import (
+    Hint,
+    Hints,
+    Merged,
+    Topology,
+    TopologyPolicy,
+    hints,
+    merge,
+)
 from nodedevice_agent.devicemanager.devices import Device
 
 TWO = (0, 1)
@@ -13,12 +29,12 @@ def on(*nodes: int | None, healthy: bool = True) -> dict[str, Device]:
     return {f"d{i}": Device(f"d{i}", healthy, () if node is None else (node,)) for i, node in enumerate(nodes)}
 
 
-def preferred(*masks: int) -> set[Hint]:
-    return {Hint(mask, True) for mask in masks}
+def good(*masks: int) -> tuple[Hint, ...]:
+    return tuple(Hint(mask, True) for mask in masks)
 
 
-def possible(*masks: int) -> set[Hint]:
-    return {Hint(mask, False) for mask in masks}
+def bad(*masks: int) -> tuple[Hint, ...]:
+    return tuple(Hint(mask, False) for mask in masks)
 
 
 @pytest.mark.kubelet("scenario 54")
@@ -26,57 +42,48 @@ def possible(*masks: int) -> set[Hint]:
     ("devices", "count", "taken", "expected"),
     [
         pytest.param(on(None, None), 1, (), None, id="no device has a node: no preference"),
-        pytest.param(on(None, 1), 1, (), preferred(ONLY_1), id="only one device has a node"),
-        pytest.param(on(0, 1), 1, (), preferred(ONLY_0, ONLY_1) | possible(BOTH), id="one device on each node"),
-        pytest.param(on(0, 1), 2, (), preferred(BOTH), id="two of one on each node"),
-        pytest.param(on(0, 1, 0, 1), 2, (), preferred(ONLY_0, ONLY_1) | possible(BOTH), id="two of two on each node"),
-        pytest.param(on(0, 0, 1, 1), 2, ("d0", "d2"), possible(BOTH), id="fits one node, but only across both now"),
-        pytest.param(on(0, 1), 3, (), set(), id="more than there are"),
-        pytest.param(on(0, 1), 2, ("d0",), set(), id="more than are free"),
-        pytest.param(on(0, 1, 1), 2, (), preferred(ONLY_1) | possible(BOTH), id="fits one node alone"),
-        pytest.param(on(0, None, None), 2, (), set(), id="devices without a node count for no node"),
+        pytest.param(on(None, 1), 1, (), good(ONLY_1), id="only one device has a node"),
+        pytest.param(on(0, 1), 1, (), good(ONLY_0, ONLY_1) + bad(BOTH), id="one device on each node"),
+        pytest.param(on(0, 1), 2, (), good(BOTH), id="two of one on each node"),
+        pytest.param(on(0, 1, 0, 1), 2, (), good(ONLY_0, ONLY_1) + bad(BOTH), id="two of two on each node"),
+        pytest.param(on(0, 0, 1, 1), 2, ("d0", "d2"), bad(BOTH), id="fits one node, but only across both now"),
+        pytest.param(on(0, 1), 3, (), (), id="more than there are"),
+        pytest.param(on(0, 1), 2, ("d0",), (), id="more than are free"),
+        pytest.param(on(0, 1, 1), 2, (), good(ONLY_1) + bad(BOTH), id="fits one node alone"),
+        pytest.param(on(0, None, None), 2, (), (), id="devices without a node count for no node"),
     ],
 )
-def test_hints(devices: dict[str, Device], count: int, taken: tuple[str, ...], expected: set[Hint] | None) -> None:
-    found = hints(devices, count, devices.keys() - set(taken), (), TWO)
-    assert (found if found is None else set(found)) == expected
-
-
-def test_hints_are_sorted_by_size_without_duplicates() -> None:
-    found = hints(on(0, 1), 1, ("d0", "d1"), (), TWO)
-    assert found is not None
-    assert [hint.mask for hint in found] == [ONLY_0, ONLY_1, BOTH]
+def test_hints(devices: dict[str, Device], count: int, taken: tuple[str, ...], expected: Hints) -> None:
+    assert hints(devices, count, devices.keys() - set(taken), (), TWO) == expected
 
 
 def test_an_unhealthy_device_still_counts_for_the_preferred_size() -> None:
     devices = {**on(0, 1), "d2": Device("d2", healthy=False, numa_nodes=(0,))}
-    assert set(hints(devices, 2, ("d0", "d1"), (), TWO) or ()) == possible(BOTH)
+    assert hints(devices, 2, ("d0", "d1"), (), TWO) == bad(BOTH)
 
 
 class TestReusable:
     """Devices of the pod's init containers: each of them must be near."""
 
     def test_counts_like_a_free_device(self) -> None:
-        assert set(hints(on(0, 0, 1), 2, ("d1", "d2"), ("d0",), TWO) or ()) == preferred(ONLY_0) | possible(BOTH)
+        assert hints(on(0, 0, 1), 2, ("d1", "d2"), ("d0",), TWO) == good(ONLY_0) + bad(BOTH)
 
     def test_rules_out_nodes_that_leave_one_out(self) -> None:
-        assert set(hints(on(0, 1, 1), 1, ("d1", "d2"), ("d0",), TWO) or ()) == preferred(ONLY_0) | possible(BOTH)
+        assert hints(on(0, 1, 1), 1, ("d1", "d2"), ("d0",), TWO) == good(ONLY_0) + bad(BOTH)
 
     def test_without_a_node_rules_nothing_out_and_counts_nothing(self) -> None:
         devices = on(None, 0, 1)
-        assert set(hints(devices, 1, ("d1", "d2"), ("d0",), TWO) or ()) == preferred(ONLY_0, ONLY_1) | possible(BOTH)
-        assert set(hints(devices, 2, ("d1",), ("d0",), TWO) or ()) == set()
+        assert hints(devices, 1, ("d1", "d2"), ("d0",), TWO) == good(ONLY_0, ONLY_1) + bad(BOTH)
+        assert hints(devices, 2, ("d1",), ("d0",), TWO) == ()
 
     def test_alone_is_enough(self) -> None:
-        assert set(hints(on(0), 1, (), ("d0",), (0, 1, 2, 3)) or ()) == preferred(ONLY_0)
+        assert hints(on(0), 1, (), ("d0",), (0, 1, 2, 3)) == good(ONLY_0)
 
 
 class TestWhichNodes:
     @pytest.mark.kubelet("scenario 59")
     def test_only_those_that_have_devices(self) -> None:
-        assert set(hints(on(3, 5), 1, ("d0", "d1"), (), (0, 3, 5, 7)) or ()) == (
-            preferred(1 << 3, 1 << 5) | possible(1 << 3 | 1 << 5)
-        )
+        assert hints(on(3, 5), 1, ("d0", "d1"), (), (0, 3, 5, 7)) == (good(1 << 3, 1 << 5) + bad(1 << 3 | 1 << 5))
 
     @pytest.mark.kubelet("scenario 60", "weak spot 21")
     def test_cost_depends_only_on_nodes_with_devices(self) -> None:
@@ -84,15 +91,15 @@ class TestWhichNodes:
         assert len(hints(on(0, 1), 1, ("d0", "d1"), (), range(36)) or ()) == 3
 
     def test_a_node_that_the_machine_does_not_have_is_ignored(self) -> None:
-        assert set(hints(on(0, 99), 1, ("d0", "d1"), (), TWO) or ()) == preferred(ONLY_0)
+        assert hints(on(0, 99), 1, ("d0", "d1"), (), TWO) == good(ONLY_0)
 
     def test_devices_only_on_such_nodes_fit_no_node(self) -> None:
         assert hints(on(2**31 - 1), 1, ("d0",), (), TWO) == ()
 
     def test_a_device_of_two_nodes_counts_for_both(self) -> None:
         devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(1,))}
-        assert set(hints(devices, 1, devices.keys(), (), TWO) or ()) == preferred(ONLY_0, ONLY_1) | possible(BOTH)
-        assert set(hints(devices, 2, devices.keys(), (), TWO) or ()) == preferred(ONLY_1) | possible(BOTH)
+        assert hints(devices, 1, devices.keys(), (), TWO) == good(ONLY_0, ONLY_1) + bad(BOTH)
+        assert hints(devices, 2, devices.keys(), (), TWO) == good(ONLY_1) + bad(BOTH)
 
 
 def test_a_thousand_devices_on_eight_nodes() -> None:
@@ -102,3 +109,116 @@ def test_a_thousand_devices_on_eight_nodes() -> None:
     # 125 devices a node: any two nodes do
     assert sum(hint.is_preferred for hint in found) == 28
     assert len(found) == 2**8 - 1 - 8
+
+
+# -- a policy's decision
+
+NODES = (0, 1, 2, 3)
+WHOLE = 0b1111
+ALIGNING = [policy for policy in TopologyPolicy if policy is not TopologyPolicy.NONE]
+
+
+def merged(policy: TopologyPolicy, *resources: Hints, nodes: tuple[int, ...] = NODES) -> Merged:
+    return merge(Topology(policy, numa_nodes=nodes), resources)
+
+
+def near(*nodes: int) -> Merged:
+    return Merged(frozenset(nodes), True)
+
+
+REFUSED = Merged(None, False)
+ANYWHERE = Merged(None, True)
+
+
+@pytest.mark.kubelet("scenario 61")
+@pytest.mark.parametrize(
+    ("resources", "best_effort", "restricted", "single"),
+    [
+        pytest.param([], ANYWHERE, ANYWHERE, ANYWHERE, id="nothing asked for"),
+        pytest.param([None], ANYWHERE, ANYWHERE, ANYWHERE, id="no preference"),
+        pytest.param([good(1, 2)], near(0), near(0), near(0), id="the lowest of equals"),
+        pytest.param([good(1, 2), good(2)], near(1), near(1), near(1), id="the one that all prefer"),
+        pytest.param([good(2), None], near(1), near(1), near(1), id="one without a preference is ignored"),
+        pytest.param([good(1), good(2)], near(0, 1, 2, 3), REFUSED, REFUSED, id="nothing in common"),
+        pytest.param([good(3)], near(0, 1), near(0, 1), REFUSED, id="two nodes at least"),
+        pytest.param([good(1) + bad(3), good(2) + bad(3)], near(0), REFUSED, REFUSED, id="not preferred by all"),
+        pytest.param([bad(3)], near(0, 1), REFUSED, REFUSED, id="fits, but is not preferred"),
+        pytest.param([()], near(0, 1, 2, 3), REFUSED, REFUSED, id="impossible"),
+        pytest.param([(), good(2)], near(1), REFUSED, REFUSED, id="impossible beside one that fits"),
+        pytest.param(
+            [bad(7), bad(3, 7)], near(0, 1, 2), REFUSED, REFUSED, id="as many nodes as the most demanding needs"
+        ),
+        pytest.param([bad(1, 3)], near(0), REFUSED, REFUSED, id="but no more"),
+        pytest.param([good(WHOLE)], near(*NODES), near(*NODES), REFUSED, id="all nodes"),
+    ],
+)
+def test_merge(resources: list[Hints], best_effort: Merged, restricted: Merged, single: Merged) -> None:
+    assert merged(TopologyPolicy.NONE, *resources) == ANYWHERE
+    assert merged(TopologyPolicy.BEST_EFFORT, *resources) == best_effort
+    assert merged(TopologyPolicy.RESTRICTED, *resources) == restricted
+    assert merged(TopologyPolicy.SINGLE_NUMA_NODE, *resources) == single
+
+
+def test_on_a_machine_of_one_node_any_device_fits() -> None:
+    assert merged(TopologyPolicy.SINGLE_NUMA_NODE, good(1), nodes=(0,)) == ANYWHERE
+    assert merged(TopologyPolicy.RESTRICTED, good(1), nodes=(0,)) == near(0)
+
+
+@st.composite
+def one_resource(draw: st.DrawFn) -> Hints:
+    """Hints of one resource: the preferred ones all have the same, smallest size."""
+    if not draw(st.booleans()):
+        return None
+    masks = draw(st.sets(st.integers(1, WHOLE), max_size=6))
+    size = draw(st.integers(1, 4))
+    return tuple(Hint(m, m.bit_count() == size) for m in sorted(masks, key=lambda m: (m.bit_count(), m)))
+
+
+@pytest.mark.kubelet("scenario 61")
+@pytest.mark.parametrize("policy", ALIGNING)
+@given(resources=st.lists(one_resource(), max_size=4))
+def test_equals_the_best_of_every_combination(policy: TopologyPolicy, resources: list[Hints]) -> None:
+    found, expected = merged(policy, *resources), combined(policy, resources)
+    assert found.is_admitted == expected.is_admitted
+    # without any preference, or without resources, no nodes are needed
+    if found.is_admitted and any(of_resource is not None for of_resource in resources):
+        assert found.affinity == expected.affinity
+
+
+def combined(policy: TopologyPolicy, resources: Iterable[Hints]) -> Merged:
+    """The rule itself, as the kubelet states it: every combination is merged and the best one stays."""
+    choices: list[list[tuple[int | None, bool]]] = []
+    for of_resource in resources:
+        if of_resource is None:
+            choices.append([(None, True)])
+        else:
+            choices.append([(hint.mask, hint.is_preferred) for hint in of_resource] or [(None, False)])
+    needed = max((min(m.bit_count() for m, _ in v if m) for v in choices if any(m for m, _ in v)), default=0)
+    if policy is TopologyPolicy.SINGLE_NUMA_NODE:
+        choices = [[(m, p) for m, p in v if p and (m is None or m.bit_count() == 1)] for v in choices]
+    best: tuple[int, bool] | None = None
+    for combination in product(*choices):
+        masks = [mask for mask, _ in combination if mask is not None]
+        together = WHOLE
+        for mask in masks:
+            together &= mask
+        liked = all(is_preferred for _, is_preferred in combination) and len(set(masks)) <= 1
+        if together and (best is None or is_better((together, liked), best, needed)):
+            best = (together, liked)
+    mask, liked = best or (WHOLE, False)
+    admitted = policy is TopologyPolicy.BEST_EFFORT or liked
+    affinity = frozenset(node for node in NODES if mask >> node & 1)
+    return Merged(None if policy is TopologyPolicy.SINGLE_NUMA_NODE and mask == WHOLE else affinity, admitted)
+
+
+def is_better(new: tuple[int, bool], old: tuple[int, bool], needed: int) -> bool:
+    (mask, liked), (old_mask, old_liked) = new, old
+    size, old_size = mask.bit_count(), old_mask.bit_count()
+    narrower = (size, mask) < (old_size, old_mask)
+    if liked != old_liked:
+        return liked
+    if liked or old_size > needed:
+        return narrower
+    if size > needed:
+        return False
+    return size > old_size or (size == old_size and narrower)

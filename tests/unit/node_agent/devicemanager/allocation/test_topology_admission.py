@@ -12,7 +12,7 @@ from nodedevice_agent.devicemanager.allocation.topology import Topology, Topolog
 from nodedevice_agent.devicemanager.devices import Device
 from nodedevice_agent.devicemanager.pods import Container, Pod
 
-from tests.unit.node_agent.devicemanager.allocation.test_topology_hints import on
+from tests.unit.node_agent.devicemanager.allocation.test_topology import on
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
     NIC,

@@ -1,7 +1,7 @@
 """The agent's device manager with its real edges towards plugins, in process and without an API server: the test is the cluster.
 
     async with hosted(folder) as manager:
-        await plugin.register(); await manager.until(lambda: manager.available("example.com/fake") == 2)
+        await manager.register(plugin)
 
     async with mirroring(folder) as node:                   of a node whose kubelet allocates
         await node.register(plugin)
@@ -85,6 +85,12 @@ class HostedManager(Hosted):
         manager = DeviceManager(asyncio.get_running_loop().time(), checkpoint and with_edits(checkpoint), **options)
         self.published: list[Snapshot] = []
         super().__init__(folder, folder / "plugins", manager, checkpoint.sockets if checkpoint else ())
+
+    async def register(self, plugin: FakePlugin) -> None:
+        """Returns once the manager has the plugin's list."""
+        await plugin.join(self.plugin_dir)
+        resources = self.manager.resources
+        await self.until(lambda: plugin.resource_name in resources and resources[plugin.resource_name].is_live)
 
     def available(self, resource_name: str) -> int:
         """How many devices could be given out; -1 for a resource that is not known."""

@@ -74,7 +74,7 @@ async def agent(folder: Path, *pods: Pod) -> AsyncIterator[tuple[HostedManager, 
 async def manager(tmp_path: Path, plugin: FakePlugin) -> AsyncIterator[HostedManager]:
     """Of an agent with which the plugin is registered."""
     async with agent(tmp_path) as (manager, _):
-        await with_plugin(manager, plugin)
+        await manager.register(plugin)
         yield manager
 
 
@@ -96,11 +96,6 @@ async def refused(connection: PluginConnection, container: api_pb2.Container) ->
     with pytest.raises(CallFailed) as caught:
         await connection.create_container(sandbox(), container)
     return str(caught.value)
-
-
-async def with_plugin(manager: HostedManager, plugin: FakePlugin) -> None:
-    await plugin.join(manager.plugin_dir)
-    await manager.until(lambda: manager.available(RESOURCE) >= 0 and manager.manager.resources[RESOURCE].is_live)
 
 
 async def with_pod(manager: HostedManager, pod: Pod = POD) -> None:
@@ -174,7 +169,7 @@ async def test_devices_are_free_when_their_container_has_ended(
 
 async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakePlugin, runtime: FakeRuntime) -> None:
     async with agent(tmp_path) as (manager, _):
-        await with_plugin(manager, plugin)
+        await manager.register(plugin)
         await with_pod(manager)
         connection = await runtime.plugin()
         mark = (await connection.create_container(sandbox(), made())).annotations
@@ -188,7 +183,7 @@ async def test_after_a_restart_from_the_checkpoint(tmp_path: Path, plugin: FakeP
         await connection.container_event("StopContainer", sandbox(), made())
         await manager.until(lambda: manager.manager.resources[RESOURCE].settle_until is not None)
         assert "PreStartContainer" in await refused(connection, made(number=2))
-        await with_plugin(manager, plugin)
+        await manager.register(plugin)
         assert [e.value for e in (await connection.create_container(sandbox(), made(number=2))).env] == ["a"]
         assert len(plugin.calls_of("Allocate")) == 1
 
@@ -249,7 +244,7 @@ async def test_a_container_that_was_never_started(
     """
     monkeypatch.setattr(container_events, "CREATED_SECONDS", 0.1)
     async with agent(tmp_path) as (manager, backend):
-        await with_plugin(manager, plugin)
+        await manager.register(plugin)
         await with_pod(manager)
         connection = await runtime.plugin()
         adjusted = await connection.create_container(sandbox(), made())
@@ -299,7 +294,7 @@ async def creating(
     manager: HostedManager, plugin: FakePlugin, disk: SlowDisk
 ) -> AsyncIterator[tuple[NriBackend, asyncio.Task[ContainerEdits | None]]]:
     """A container of POD whose creation waits for the disk; the wait ends with the block."""
-    await with_plugin(manager, plugin)
+    await manager.register(plugin)
     await with_pod(manager)
     handler = backend_of(manager, manager.folder)
     asked = Sandbox("s", POD.name, POD.namespace, POD.uid), RunningContainer("c", "s", "main")

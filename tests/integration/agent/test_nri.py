@@ -1,4 +1,6 @@
-"""The agent with --runtime nri: how the API shows the runtime, releasing devices, and containers without theirs."""
+"""The agent with --runtime nri: how the API shows the runtime, releasing devices, and containers without theirs; the condition
+Injectable for a runtime that rejects it, is too old, or has no validator.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +12,9 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.integration.agent_process import AgentNode, condition, holdings
+from tests.integration.product_process import Json
 
+STATUS = "patch nodedevices/status"
 HELD = {"required-plugins.noderesource.dev": "[ nodedevice ]"}
 
 
@@ -29,6 +33,14 @@ async def runtime(socket: Path) -> AsyncIterator[FakeRuntime]:
 def node(agent_node: AgentNode, socket: Path) -> AgentNode:
     """With its agent running."""
     agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "0.5"})
+    return agent_node
+
+
+@pytest.fixture
+async def patient_node(agent_node: AgentNode, socket: Path) -> AgentNode:
+    """With a plugin, and an agent whose grace period ends in no test."""
+    agent_node.start_agent({"--runtime": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "300"})
+    await agent_node.plugin(1)
     return agent_node
 
 
@@ -146,3 +158,69 @@ async def test_without_runtime_nri_no_pod_is_refused(agent_node: AgentNode, runt
     assert await connection.validate(sandbox(uid, "one", held=True), container(uid)) == ""
     await agent_node.delete_pod("one")
     await agent_node.until_numbers(total=1, allocated=0, available=1)
+
+
+# -- the condition Injectable
+
+
+async def until_condition(node: AgentNode, status: str, reason: str, words: str = "") -> str:
+    """The message that comes with these, and has these words."""
+
+    def is_reported(shown: Json) -> bool:
+        found = condition(shown, "Injectable")
+        return (found.get("status"), found.get("reason")) == (status, reason) and words in found["message"]
+
+    return str(condition(await node.until(is_reported), "Injectable")["message"])
+
+
+async def create_without_devices(connection: PluginConnection) -> None:
+    """The validators are asked all the same."""
+    await connection.create_container(sandbox("plain", "plain"), container("plain"))
+    assert await connection.validate(sandbox("plain", "plain"), container("plain")) == ""
+
+
+async def test_a_runtime_that_rejects_the_agent_counts_as_disconnected(node: AgentNode, socket: Path) -> None:
+    await node.plugin(1)
+    runtime = FakeRuntime(socket)
+    async with runtime:
+        await runtime.plugin()
+        await until_condition(node, "True", "RuntimeConnected")
+        runtime.rejects = True
+        await runtime.connections[0].close()
+        # at first the connection is lost, which may be seen as well
+        await until_condition(node, "False", "RuntimeDisconnected", "its log has the reason")
+        for _ in range(2):
+            assert isinstance(await runtime.failed.get(), CallFailed)
+        runtime.rejects = False
+        await until_condition(node, "True", "RuntimeConnected")
+
+
+async def test_containerd_2_1_is_connected_and_reported_to_fail_open(patient_node: AgentNode, socket: Path) -> None:
+    runtime = FakeRuntime(socket)
+    runtime.version, runtime.known_events = "v2.1.4", (1 << 13) - 1
+    async with runtime:
+        assert "containerd v2.1.4; it has no default_validator" in await until_condition(
+            patient_node, "True", "NoDefaultValidator"
+        )
+        await (await runtime.plugin()).create_container(sandbox("plain", "plain"), container("plain"))
+
+
+async def test_a_disabled_validator_is_reported_and_nothing_else_is_written(
+    patient_node: AgentNode, socket: Path
+) -> None:
+    runtime = FakeRuntime(socket)
+    async with runtime:
+        connection = await runtime.plugin()
+        await create_without_devices(connection)
+        seen = await patient_node.until(lambda s: condition(s, "Injectable").get("message", "").endswith("is on"))
+        before = patient_node.writes().count(STATUS)
+        await create_without_devices(connection)
+        await connection.close()
+        connection = await runtime.plugin()
+        runtime.validator = False
+        await create_without_devices(connection)
+        assert "docs/install.md" in await until_condition(patient_node, "True", "NoDefaultValidator")
+    after = await patient_node.until(lambda s: condition(s, "Injectable")["reason"] == "NoDefaultValidator")
+    assert patient_node.writes().count(STATUS) == before + 1
+    since = [condition(status, "Injectable")["lastTransitionTime"] for status in (seen, after)]
+    assert since[0] == since[1], "it was injectable all the time"

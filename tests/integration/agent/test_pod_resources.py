@@ -97,8 +97,7 @@ async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
     async with hosted(tmp_path) as manager:
         devices = {"a": FakeDevice(numa_nodes=(0, 1)), "b": FakeDevice(), "c": FakeDevice(healthy=False)}
         plugin = FakePlugin(RESOURCE, devices)
-        await plugin.join(manager.plugin_dir)
-        await manager.until(lambda: manager.available(RESOURCE) == 2)
+        await manager.register(plugin)
         yield manager
         await plugin.stop()
 

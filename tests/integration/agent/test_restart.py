@@ -55,8 +55,7 @@ def is_available(manager: HostedManager, count: int) -> bool:
 @pytest.mark.kubelet("weak spot 9")
 async def test_a_plugin_that_never_registers_again_survives_every_restart(tmp_path: Path, plugin: FakePlugin) -> None:
     async with hosted(tmp_path) as manager:
-        await plugin.join(manager.plugin_dir)
-        await manager.until(lambda: is_available(manager, 2))
+        await manager.register(plugin)
     assert plugin.socket_path.is_socket()
     for _ in range(3):
         await plugin.wait_for_streams(0)
@@ -77,8 +76,7 @@ async def test_a_plugin_with_a_removed_socket_registers_again_without_a_flap(
     tmp_path: Path, plugin: FakePlugin
 ) -> None:
     async with hosted(tmp_path) as manager:
-        await plugin.join(manager.plugin_dir)
-        await manager.until(lambda: is_available(manager, 2))
+        await manager.register(plugin)
     async with hosted(tmp_path) as manager:
         await plugin.wait_for_streams(1)
         assert not plugin.socket_path.exists()
@@ -113,8 +111,7 @@ async def test_a_call_in_flight_when_its_connection_is_replaced_is_made_again(
     """As after a restart: the plugin is dialled, asked at once, and registers again before it has answered."""
     monkeypatch.setattr(pod_allocation, "FIRST_RETRY_SECONDS", 0.01)
     async with hosted(tmp_path) as manager:
-        await plugin.join(manager.plugin_dir)
-        await manager.until(lambda: is_available(manager, 2))
+        await manager.register(plugin)
     gate = plugin.knobs.allocate_gate = asyncio.Event()
     async with hosted(tmp_path, [POD]) as manager:
         await plugin.wait_for_calls("Allocate")
@@ -130,9 +127,8 @@ async def test_a_plugin_that_hangs_or_died_blocks_nothing(
 ) -> None:
     dead = FakePlugin("example.com/dead", {"c": FakeDevice()})
     async with hosted(tmp_path) as manager:
-        await plugin.join(manager.plugin_dir)
-        await dead.join(manager.plugin_dir)
-        await manager.until(lambda: is_available(manager, 2) and manager.available("example.com/dead") == 1)
+        await manager.register(plugin)
+        await manager.register(dead)
     await dead.stop(leave_socket=True)
     plugin.knobs.options_gate = asyncio.Event()
     monkeypatch.setattr(connection, "RECONNECT_SECONDS", 0.2)
@@ -141,8 +137,7 @@ async def test_a_plugin_that_hangs_or_died_blocks_nothing(
         assert [path.name for path in manager.plugin_dir.iterdir() if path.is_socket()] == ["kubelet.sock"]
         plugin.knobs.options_gate.set()
         await plugin.stop()
-        await plugin.join(manager.plugin_dir)
-        await manager.until(lambda: is_available(manager, 2))
+        await manager.register(plugin)
 
 
 async def test_nothing_is_removed_where_another_manager_serves(

@@ -27,9 +27,7 @@ def reasons(manager: HostedManager) -> list[str]:
 
 async def failed_call(manager: HostedManager, plugin: FakePlugin) -> None:
     """The plugin registers, and POD's call fails."""
-    await plugin.start(manager.plugin_dir)
-    await plugin.register()
-    await manager.until(lambda: manager.available(RESOURCE) == 2)
+    await manager.register(plugin)
     plugin.knobs.pre_start_error = RpcFailure(grpc.StatusCode.INTERNAL, "cannot reset")
     manager.pods(POD)
     await manager.until(lambda: reasons(manager) == ["PreStartFailed"])

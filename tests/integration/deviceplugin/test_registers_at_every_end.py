@@ -39,9 +39,7 @@ def _devices(count: int) -> dict[str, FakeDevice]:
 async def test_it_is_served_through_restarts_without_endless_registrations(tmp_path: Path) -> None:
     plugin = _Touchy(RESOURCE, _devices(2))
     async with hosted(tmp_path) as manager:
-        await plugin.start(tmp_path / "plugins")
-        await plugin.register()
-        await manager.until(lambda: manager.available(RESOURCE) == 2)
+        await manager.register(plugin)
     for restart in range(1, 4):
         asked = len(plugin.calls_of("GetDevicePluginOptions"))
         await plugin.wait_for_streams(0)

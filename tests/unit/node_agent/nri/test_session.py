@@ -145,19 +145,20 @@ async def test_subscribes_only_to_events_that_the_runtime_has(
         assert await handler.next() == ("connected", "containerd", version, validator)
 
 
-async def test_a_rejected_plugin_was_never_connected(handler: Recorder, runtime: FakeRuntime) -> None:
-    runtime.rejects = True
-    reason = await ended(handler, runtime)
-    assert reason == "the container runtime closed the connection before it sent its containers; its log has the reason"
+@pytest.mark.parametrize(
+    ("rejects", "refusal", "reason"),
+    [
+        (True, "", "closed the connection before it sent its containers; its log has the reason"),
+        (False, "invalid plugin index", "did not register the plugin 10-nodedevice: invalid plugin index"),
+    ],
+    ids=["rejected", "not registered"],
+)
+async def test_a_refused_plugin_was_never_connected(
+    handler: Recorder, runtime: FakeRuntime, rejects: bool, refusal: str, reason: str
+) -> None:
+    runtime.rejects, runtime.refusal = rejects, refusal
+    assert await ended(handler, runtime) == f"the container runtime {reason}"
     assert handler.calls.empty()
-
-
-async def test_a_runtime_that_refuses_the_registration(handler: Recorder, runtime: FakeRuntime) -> None:
-    runtime.refusal = "invalid plugin index"
-    assert (
-        await ended(handler, runtime)
-        == "the container runtime did not register the plugin 10-nodedevice: invalid plugin index"
-    )
 
 
 async def test_a_runtime_that_never_synchronizes(
@@ -286,24 +287,23 @@ async def test_cdi_that_the_runtime_would_drop_is_refused(handler: Recorder, run
             await plugin.create_container(POD, CONTAINER)
 
 
-async def test_a_timeout_is_an_error(handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "ANSWER_SECONDS", 0.01)
+@pytest.mark.parametrize(
+    ("ours_seconds", "runtimes_ms"),
+    [pytest.param(0.01, 2000, id="ours"), pytest.param(1.0, 20, id="that of a runtime with a shorter one")],
+)
+async def test_a_timeout_is_an_error(
+    handler: Recorder, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch, ours_seconds: float, runtimes_ms: int
+) -> None:
+    monkeypatch.setattr(session_module, "ANSWER_SECONDS", ours_seconds)
+    runtime.request_timeout_ms = runtimes_ms
     handler.gate = asyncio.Event()
     async with joined(handler, runtime) as plugin:
-        with pytest.raises(CallFailed, match="container main are not ready") as caught:
+        with pytest.raises(CallFailed, match=r"container main are not ready.* after 0\.01 s") as caught:
             await plugin.create_container(POD, CONTAINER)
         # it must not be an error that the runtime takes for a lost plugin
         assert caught.value.code == Code.UNAVAILABLE
         handler.gate.set()
         await plugin.create_container(POD, CONTAINER)
-
-
-async def test_a_runtime_with_a_shorter_timeout_shortens_ours(handler: Recorder, runtime: FakeRuntime) -> None:
-    runtime.request_timeout_ms = 20
-    handler.gate = asyncio.Event()
-    async with joined(handler, runtime) as plugin:
-        with pytest.raises(CallFailed, match=r"after 0\.01 s"):
-            await plugin.create_container(POD, CONTAINER)
 
 
 async def test_a_pending_call_delays_no_other(handler: Recorder, plugin: PluginConnection) -> None:

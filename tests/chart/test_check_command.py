@@ -1,7 +1,6 @@
 """`helm test`, on a real API server with its own account: a table of what is there, and what is wrong in words."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from nodedevice_api import names
 from nodedevice_operator import __version__
 from nodedevice_operator.cli.crds import NAMES
 
+from hack.cluster.agent_objects import lease, now_text
 from hack.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from hack.cluster.control_plane.control_plane import ControlPlane
 from tests.chart.values import Command
@@ -76,13 +76,7 @@ def test_shows_why_a_resource_is_not_ready(operator: OperatorProcess, node: Play
 def test_names_a_silent_agent(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, as_hook: Command
 ) -> None:
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": "silent", "namespace": names.AGENTS_NAMESPACE},
-        "spec": {"holderIdentity": "silent", "leaseDurationSeconds": 60, "renewTime": "2026-01-02T03:04:05.000000Z"},
-    }
-    installed.apply(json.dumps(lease))
+    installed.apply(json.dumps(lease("silent", "2026-01-02T03:04:05.000000Z")))
     status, output = as_hook("check", "--wait-seconds", "0")
     assert status == 1
     assert rows(output)["agent", "silent"][0] == "NO"
@@ -90,18 +84,9 @@ def test_names_a_silent_agent(
 
 
 def test_an_operator_that_has_died_is_reported(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": names.OPERATOR_LEASE, "namespace": SYSTEM_NAMESPACE},
-        "spec": {
-            "holderIdentity": "gone",
-            "leaseDurationSeconds": 4,
-            "renewTime": time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(time.time() - 600)),
-        },
-    }
+    dead = lease(names.OPERATOR_LEASE, now_text(-600), 4, namespace=SYSTEM_NAMESPACE, holder="gone")
     installed.kubectl("delete", "lease", names.OPERATOR_LEASE, "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
-    installed.apply(json.dumps(lease))
+    installed.apply(json.dumps(dead))
     try:
         status, output = as_hook("check", "--wait-seconds", "0")
         assert status == 1

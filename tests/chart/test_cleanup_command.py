@@ -66,10 +66,8 @@ def used(installed: ControlPlane, node: PlayedNode, tmp_path: Path) -> Iterator[
     operator = OperatorProcess(installed, tmp_path / "operator", "--node-taint", "--node-labels")
     try:
         operator.start()
-        node.publish(healthy=3, broken=1, agent={"version": "0.1.0", "runtime": names.RUNTIME_NRI})
-        node.publish(NIC, healthy=2)
-        node.wait_shown(3)
-        node.wait_shown(2, NIC)
+        node.advertise(3, broken=1, runtime=names.RUNTIME_NRI)
+        node.advertise(2, NIC)
         wait_until(lambda: TAINT in taints(node) and bool(labels(node)), "taint and labels are there", 20)
         wait_until(lambda: policies(installed) == {POLICIES, BINDINGS}, "the policy is there", 20)
     finally:
@@ -165,8 +163,7 @@ def test_an_operator_elsewhere_holds_it_up(
     operator = OperatorProcess(installed, tmp_path / "operator")
     try:
         operator.start()
-        node.publish(healthy=3)
-        node.wait_shown(3)
+        node.advertise(3)
         status, printed = as_hook(*UNINSTALL, "--timeout-seconds", "15")
         assert status == 1
         assert "not done after 15 s, while waiting until no operator leads" in printed

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,11 +20,13 @@ from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Event, Node
 from nodedevice_api import names
 
+from hack.cluster import agent_objects
+from hack.cluster.agent_objects import now_text
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.processes.loopback import fetch
 from hack.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import NodeDevice, PodDevice, condition, device
+from tests.integration.crds.custom_resources import NodeDevice, PodDevice, apply_status, device
 from tests.integration.product_process import ProductProcess
 
 GPU = "example.com/gpu"
@@ -105,6 +107,10 @@ class OperatorProcess(ProductProcess):
         assert match
         return int(match[1]) / 1024
 
+    def logged(self, *levels: str) -> list[str]:
+        """Events of these levels that it logged since its start."""
+        return [line["event"] for line in self.lines() if line["level"] in levels]
+
     def log_from_here(self) -> "LogFromHere":
         return LogFromHere(self)
 
@@ -156,53 +162,38 @@ class PlayedNode:
 
     def make(self, resource: str = GPU, is_owned: bool = True) -> None:
         """Make the NodeDevice, as the agent does when it first hears of a resource."""
-        owner = {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": self.uid}
-        body = {
-            "metadata": {"name": self.nd_name(resource), "ownerReferences": [owner] if is_owned else []},
-            "spec": {"nodeName": self.name, "resourceName": resource},
-        }
+        body = agent_objects.node_device(self.name, resource, self.uid if is_owned else None)
         self.client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
 
     def publish(self, resource: str = GPU, **status: Any) -> float:
         """Apply the agent's status; the moment just before."""
-        body = NodeDevice.Status.from_dict({"metadata": {"name": self.nd_name(resource)}, "status": full(**status)})
         moment = time.monotonic()
-        self.client.apply(body, field_manager=names.AGENT_FIELD_MANAGER, force=True)
+        apply_status(self.client, self.nd_name(resource), full(**status))
         return moment
+
+    def advertise(self, healthy: int, resource: str = GPU, **status: Any) -> None:
+        """Publish so many healthy devices, and wait until the Node shows them."""
+        self.publish(resource, healthy=healthy, **status)
+        self.wait_shown(healthy, resource)
 
     def settle(self, **status: Any) -> Self:
         """Publish 4 devices, and wait until they are shown and Ready."""
         self.make()
         self.renew_lease()
-        self.publish(healthy=4, **status)
-        self.wait_shown(4)
+        self.advertise(4, **status)
         self.wait_condition("Ready", "True")
         return self
 
     def verify_follows(self) -> None:
         """The Node follows its devices, is repaired, and is Ready."""
         for broken in (1, 0):
-            self.publish(healthy=4 - broken, broken=broken)
-            self.wait_shown(4 - broken)
+            self.advertise(4 - broken, broken=broken)
         self.wait_condition("Ready", "True")
 
-    def renew_lease(self, seconds: int = names.AGENT_LEASE_SECONDS) -> None:
-        """Renew the agent's Lease for so long, as admin."""
-        now = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime())}.{time.time_ns() // 1000 % 1000000:06d}Z"
-        self.control_plane.apply(
-            json.dumps(
-                {
-                    "apiVersion": "coordination.k8s.io/v1",
-                    "kind": "Lease",
-                    "metadata": {"name": self.name, "namespace": names.AGENTS_NAMESPACE},
-                    "spec": {
-                        "holderIdentity": self.name,
-                        "leaseDurationSeconds": seconds,
-                        "renewTime": now,
-                    },
-                }
-            )
-        )
+    def renew_lease(self, seconds: int = names.AGENT_LEASE_SECONDS, ahead_seconds: float = 0.0) -> None:
+        """Renew the agent's Lease for so long, as admin, by a clock that is so far ahead."""
+        body = agent_objects.lease(self.name, now_text(ahead_seconds), seconds)
+        self.control_plane.apply(json.dumps(body))
 
     def kubelet_writes(self, manager: str = "kubelet", **status: Mapping[str, str | None]) -> float:
         """Merge-patch the Node's status under another field manager; the moment just before."""
@@ -296,12 +287,6 @@ def operator_writes(control_plane: ControlPlane, about: str = "", since: str = "
     ]
 
 
-def now_text() -> str:
-    """This moment as the audit log writes it."""
-    moment = time.time()
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment))}.{int(moment % 1 * 1e6):06d}Z"
-
-
 def delete(client: Any, kind: Any, name: str, namespace: str | None = None) -> None:
     """Delete an object; gone already is fine."""
     try:
@@ -313,45 +298,19 @@ def delete(client: Any, kind: Any, name: str, namespace: str | None = None) -> N
 
 def full(
     healthy: int = 0,
-    allocations: list[dict[str, Any]] | None = None,
     broken: int = 0,
-    state: str = "Running",
+    devices: list[dict[str, Any]] | None = None,
+    allocations: Sequence[Mapping[str, Any]] = (),
     **more: Any,
 ) -> dict[str, Any]:
-    """A whole status of an agent: `healthy` devices and `broken` ones after them, some of them allocated."""
-    allocations = allocations or []
-    held = {i for a in allocations if not a.get("releasing") for i in a["deviceIDs"]}
-    releasing = {i for a in allocations if a.get("releasing") for i in a["deviceIDs"]}
-    # as long as each other, so that they are sorted
-    width = len(str(healthy + broken - 1))
-    ids = [f"gpu-{number:0{width}}" for number in range(healthy + broken)]
-    good = ids[:healthy]
-    devices = [device(i) if i in good else device(i, "Unhealthy", reason="ReportedUnhealthy") for i in ids]
-    running = state == "Running"
-    all_broken = healthy == 0
-    reason = "NoHealthyDevices" if all_broken else "SomeDevicesUnhealthy" if broken else "AllHealthy"
-    return {
-        "total": len(ids),
-        "healthy": healthy,
-        "cordoned": 0,
-        "allocated": len(held),
-        "releasing": len(releasing),
-        "available": len([i for i in good if i not in held | releasing]) if running or state == "Stopped" else 0,
-        "endpoint": {"state": state},
-        "agent": {"version": "0.1.0", "runtime": "none"},
-        "devices": devices,
-        "allocations": sorted(allocations, key=lambda a: (a["podUID"], a["container"])),
-        "conditions": [
-            condition(
-                "Registered",
-                "True" if running else "False",
-                reason="EndpointRunning" if running else f"Endpoint{state}",
-            ),
-            condition("Healthy", "False" if broken or all_broken else "True", reason=reason),
-            condition("Injectable", "Unknown", reason="RuntimeNone"),
-        ],
-        **more,
-    }
+    """A whole status of an agent: of those devices, or of `healthy` ones and `broken` ones after them."""
+    if devices is None:
+        # as long as each other, so that they are sorted
+        width = len(str(healthy + broken - 1))
+        ids = [f"gpu-{number:0{width}}" for number in range(healthy + broken)]
+        devices = [device(i) for i in ids[:healthy]]
+        devices += [device(i, "Unhealthy", reason="ReportedUnhealthy") for i in ids[healthy:]]
+    return agent_objects.status(devices, allocations, **more)
 
 
 def pod_device(client: Any, namespace: str, name: str) -> Any | None:

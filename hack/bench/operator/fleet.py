@@ -1,4 +1,4 @@
-"""A fleet as it lies in the API: bodies of Nodes, their agents' NodeDevices and Leases, and the pods that hold devices.
+"""A fleet as it lies in the API: bodies of Nodes, what their agents report, and the pods that hold devices.
 
 Sends nothing. Sizes are those of a real cluster: a Node of 7 kB, as a kubelet with some images writes it; two NodeDevices a node
 with 8 devices each, and two pods that hold two of either.
@@ -11,12 +11,14 @@ from typing import Any
 
 from nodedevice_api import names
 
+from hack.cluster import agent_objects
+from hack.cluster.agent_objects import SINCE
+
 RESOURCES = ("bench.example.com/gpu", "bench.example.com/nic")
 DEVICES = 8
 PODS = 2
 NAMESPACE = "default"
 _DEVICES_PER_POD = 2
-_SINCE = "2026-01-02T03:04:05Z"
 _IMAGES = 32
 # Held are the first ones; this one is free, and may break without a pod losing anything.
 _BREAKABLE = DEVICES - 1
@@ -58,8 +60,8 @@ def node_status(name: str) -> dict[str, Any]:
             "status": "True" if kind == "Ready" else "False",
             "reason": f"Kubelet{kind}",
             "message": f"kubelet says of {kind} what it found",
-            "lastHeartbeatTime": _SINCE,
-            "lastTransitionTime": _SINCE,
+            "lastHeartbeatTime": SINCE,
+            "lastTransitionTime": SINCE,
         }
         for kind in kinds
     ]
@@ -89,24 +91,6 @@ def pod(node: str, number: int) -> dict[str, Any]:
     }
 
 
-def lease(node: str, renewed: str, resource_version: str | None = None) -> dict[str, Any]:
-    metadata = {"name": node, "namespace": names.AGENTS_NAMESPACE}
-    if resource_version is not None:
-        metadata["resourceVersion"] = resource_version
-    spec = {"holderIdentity": node, "leaseDurationSeconds": names.AGENT_LEASE_SECONDS, "renewTime": renewed}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-
-
-def node_device(owner: Owner, resource: str) -> dict[str, Any]:
-    reference = {"apiVersion": "v1", "kind": "Node", "name": owner.name, "uid": owner.uid}
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.NODE_DEVICE,
-        "metadata": {"name": names.node_device_name(owner.name, resource), "ownerReferences": [reference]},
-        "spec": {"nodeName": owner.name, "resourceName": resource},
-    }
-
-
 def node_device_status(node: str, resource: str, pods: Mapping[str, Owner], is_broken: bool) -> dict[str, Any]:
     """The agent's whole status, as each of its applies carries it. pods: by name."""
     ids = [str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node}/{resource}/{number}")) for number in range(DEVICES)]
@@ -119,44 +103,19 @@ def node_device_status(node: str, resource: str, pods: Mapping[str, Owner], is_b
             "podUID": holder.uid,
             "container": "main",
             "deviceIDs": sorted(ids[_DEVICES_PER_POD * place :][:_DEVICES_PER_POD]),
-            "since": _SINCE,
+            "since": SINCE,
         }
         for place, holder in enumerate(holders)
     ]
-    held = PODS * _DEVICES_PER_POD
+    devices = [_device(place, device_id, device_id in broken) for place, device_id in enumerate(sorted(ids))]
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.NODE_DEVICE,
         "metadata": {"name": names.node_device_name(node, resource)},
-        "status": {
-            "total": DEVICES,
-            "healthy": DEVICES - len(broken),
-            "cordoned": 0,
-            "allocated": held,
-            "releasing": 0,
-            "available": DEVICES - len(broken) - held,
-            "endpoint": {"state": "Running", "since": _SINCE},
-            "agent": {"version": "0.1.0", "runtime": "nri"},
-            "devices": [_device(place, device_id, device_id in broken) for place, device_id in enumerate(sorted(ids))],
-            "allocations": sorted(allocations, key=lambda allocation: str(allocation["podUID"])),
-            "conditions": _conditions(bool(broken)),
-        },
+        "status": agent_objects.status(devices, allocations, runtime=names.RUNTIME_NRI),
     }
 
 
 def _device(place: int, device_id: str, is_broken: bool) -> dict[str, Any]:
-    shown = {"id": device_id, "health": "Healthy", "since": _SINCE, "numaNodes": [2 * place // DEVICES]}
+    shown = {"id": device_id, "health": "Healthy", "since": SINCE, "numaNodes": [2 * place // DEVICES]}
     return {**shown, "health": "Unhealthy", "reason": names.Reason.REPORTED_UNHEALTHY} if is_broken else shown
-
-
-def _conditions(has_broken: bool) -> list[dict[str, Any]]:
-    healthy = ("False", names.Reason.SOME_UNHEALTHY) if has_broken else ("True", names.Reason.ALL_HEALTHY)
-    answers = {
-        names.Condition.REGISTERED: ("True", names.Reason.ENDPOINT_RUNNING),
-        names.Condition.HEALTHY: healthy,
-        names.Condition.INJECTABLE: ("True", "Injected"),
-    }
-    return [
-        {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": _SINCE}
-        for kind, (status, reason) in answers.items()
-    ]

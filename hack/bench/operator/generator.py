@@ -9,7 +9,6 @@ import contextlib
 import random
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ from nodedevice_api import names
 
 from hack.bench.operator import fleet
 from hack.bench.operator.api import Api
+from hack.cluster.agent_objects import lease, node_device, now_text
 
 NODES = "/api/v1/nodes"
 NODE_DEVICES = f"/apis/{names.API_VERSION}/{names.NODE_DEVICES}"
@@ -146,13 +146,13 @@ class Generator:
 
     async def _make_agent(self, owner: fleet.Owner) -> str:
         """What the agent of a node and its pods bring; the resource version of its Lease."""
-        made = await self._maker.post(_LEASES, fleet.lease(owner.name, _now()), names.AGENT_FIELD_MANAGER)
+        made = await self._maker.post(_LEASES, lease(owner.name, now_text()), names.AGENT_FIELD_MANAGER)
         for number in range(fleet.PODS):
             content = await self._maker.post(_PODS, fleet.pod(owner.name, number), _KUBELET)
             pod = msgspec.json.decode(content, type=_Object)
             self._pods[pod.metadata.name] = fleet.Owner(pod.metadata.name, pod.metadata.uid)
         for resource in fleet.RESOURCES:
-            body = fleet.node_device(owner, resource)
+            body = node_device(owner.name, resource, owner.uid)
             path = f"{NODE_DEVICES}/{body['metadata']['name']}"
             await self._maker.apply(path, body, names.AGENT_FIELD_MANAGER)
             self._broken[owner.name, resource] = False
@@ -167,7 +167,7 @@ class Generator:
     async def _renew(self, node: str, resource_version: str) -> None:
         await asyncio.sleep(self._random.uniform(0, _RENEW_SECONDS))
         while True:
-            body = fleet.lease(node, _now(), resource_version)
+            body = lease(node, now_text(), resource_version=resource_version)
             answer = await self._agents.put(f"{_LEASES}/{node}", body, names.AGENT_FIELD_MANAGER)
             resource_version = msgspec.json.decode(answer, type=_Object).metadata.resource_version
             await asyncio.sleep(_RENEW_SECONDS * self._random.uniform(0.9, 1.1))
@@ -195,10 +195,6 @@ class Generator:
 
 def _spare(number: int) -> str:
     return f"spare-{number:02d}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 async def _commands() -> asyncio.StreamReader:

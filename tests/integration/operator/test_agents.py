@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from nodedevice_api import names
 
+from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
-from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, now_text, operator_writes
+from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode, operator_writes
 
 # A Lease that runs out soon.
 _SHORT_SECONDS = 2
@@ -178,11 +179,9 @@ def test_that_the_leases_cannot_be_listed_at_first_is_no_word_about_agents(
     operator.start()
     wait_until(lambda: refused.given > 0, "the Leases were asked for")
     # numbers go on meanwhile; also that the other node was looked at is known then
-    node.publish(healthy=3, broken=1, allocations=[HELD])
-    node.wait_shown(3)
+    node.advertise(3, broken=1, allocations=[HELD])
     wait_until(lambda: polls(installed) > seen, "the Leases were listed")
-    other.publish(healthy=2, broken=2, allocations=[HELD])
-    other.wait_shown(2)
+    other.advertise(2, broken=2, allocations=[HELD])
     other.wait_condition("Ready", "True", names.Reason.SOME_UNHEALTHY)
     assert {each.name: each.conditions()["AgentReady"] for each in (node, other)} == lived
     for each in (node, other):
@@ -204,8 +203,7 @@ def test_a_recreated_node_has_nothing_of_the_one_before(
     again = PlayedNode(installed, node.name)
     assert again.uid != old
     again.make()
-    again.publish(healthy=3)
-    again.wait_shown(3)
+    again.advertise(3)
     again.renew_lease()
     again.wait_condition("Ready", "True")
     assert json.dumps(again.conditions(GPU)).count(names.Reason.FREE_WITHDRAWN) == 0

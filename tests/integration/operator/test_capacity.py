@@ -1,7 +1,7 @@
 """The operator on a real API server: what it writes into Nodes, and when it keeps its hands off."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,10 +9,11 @@ from lightkube.resources.core_v1 import Node
 from lightkube.types import PatchType
 from nodedevice_api import names
 
+from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import NodeDevice
-from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, now_text, operator_writes
+from tests.integration.operator_process import GPU, NIC, OperatorProcess, PlayedNode, operator_writes
 
 DRIFT = 'nodedevice_operator_drift_repairs_total{cause="%s"}'
 
@@ -100,8 +101,7 @@ def test_a_name_that_was_there_first_is_never_forced(installed: ControlPlane, no
     node.kubelet_writes(capacity={GPU: value}, allocatable={GPU: value})
     node.make(NIC)
     node.publish(healthy=4)
-    node.publish(NIC, healthy=2)
-    node.wait_shown(2, NIC)
+    node.advertise(2, NIC)
     node.wait_condition("Conflict", "True", names.Reason.FOREIGN_OWNER)
     node.wait_events("CapacityConflict")
     assert node.shown() == (value, value)
@@ -117,15 +117,13 @@ def test_a_name_that_was_there_first_is_never_forced(installed: ControlPlane, no
 @pytest.mark.kubelet("behaviour 24", "behaviour 25", "scenario 79", "scenario 80", "weak spot 18")
 def test_a_gone_resource_leaves_the_node_and_what_is_held_stays(node: PlayedNode) -> None:
     held = {"podUID": "uid-a", "container": "main", "deviceIDs": ["gpu-0"]}
-    node.publish(healthy=4)
-    node.wait_shown(4)
+    node.advertise(4)
     node.publish(healthy=4, state="Gone", allocations=[held])
     node.wait_shown(1)
     node.publish(healthy=4, state="Gone")
     node.wait_shown(None)
     node.wait_condition("Advertised", "False", names.Reason.ENDPOINT_GONE)
-    node.publish(healthy=4)
-    node.wait_shown(4)
+    node.advertise(4)
     assert node.events("CapacityRepaired") == []
 
 
@@ -133,8 +131,7 @@ def test_a_deleted_nodedevice_takes_its_capacity_along_and_brings_it_back(advert
     advertised.client.delete(NodeDevice, advertised.nd_name())
     advertised.wait_shown(None)
     advertised.make()
-    advertised.publish(healthy=4)
-    advertised.wait_shown(4)
+    advertised.advertise(4)
     advertised.wait_condition("Ready", "True")
 
 
@@ -183,8 +180,7 @@ def test_a_nodedevice_that_this_node_object_does_not_own_is_ignored(node: Played
     # one owned by a Node of another uid is taken away by the garbage collector sooner or later
     node.make(NIC, is_owned=False)
     node.publish(NIC, healthy=4)
-    node.publish(healthy=2)
-    node.wait_shown(2)
+    node.advertise(2)
     assert node.shown(NIC) == (None, None)
     node.make(NIC)
     node.wait_shown(4, NIC)
@@ -195,8 +191,7 @@ def test_a_recreated_node_gets_its_capacity_from_its_new_agent(installed: Contro
     again = PlayedNode(installed, advertised.name)
     assert again.shown() == (None, None)
     again.make()
-    again.publish(healthy=3)
-    again.wait_shown(3)
+    again.advertise(3)
     again.wait_condition("Advertised", "True")
 
 
@@ -231,8 +226,7 @@ def test_ownership_that_was_reset_by_hand_is_taken_back_without_a_word(
     # the API server names a "before-first-apply" for what nobody owned
     assert names.OPERATOR_FIELD_MANAGER in advertised.owners()
     assert advertised.shown() == ("4", "4")
-    advertised.publish(healthy=3, broken=1)
-    advertised.wait_shown(3)
+    advertised.advertise(3, broken=1)
     assert advertised.events("CapacityRepaired") == []
     assert operator.metric(DRIFT % "changed") == before
 
@@ -280,3 +274,66 @@ def test_only_status_of_a_node_is_ever_sent(installed: ControlPlane, advertised:
     assert {uri for uri in uris if "/nodes/" in uri} == {f"/api/v1/nodes/{advertised.name}/status"}
     entries = [e for e in advertised.node.metadata.managedFields if e.manager == names.OPERATOR_FIELD_MANAGER]
     assert [set(entry.fieldsV1 or {}) for entry in entries] == [{"f:status"}]
+
+
+def test_a_node_moves_from_one_runtime_to_the_other_and_back(node: PlayedNode) -> None:
+    """The capacity of a node whose kubelet allocates is the kubelet's own."""
+    node.renew_lease()
+    node.publish(healthy=4, runtime=names.RUNTIME_KUBELET)
+    node.wait_condition(names.Condition.ADVERTISED, "False", names.Reason.BY_KUBELET)
+    node.kubelet_writes(capacity={GPU: "4"}, allocatable={GPU: "4"})
+    node.wait_condition(names.Condition.ADVERTISED, "True", names.Reason.BY_KUBELET)
+    node.wait_condition(names.Condition.READY, "True")
+    assert node.owners() == {"kubelet"}
+    # the agent moves; the kubelet forgets, and leaves a 0
+    node.publish(healthy=4, runtime=names.RUNTIME_NRI)
+    node.wait_condition(names.Condition.CONFLICT, "True", names.Reason.FOREIGN_OWNER)
+    node.kubelet_writes(capacity={GPU: "0"}, allocatable={GPU: "0"})
+    # as in docs/operations.md; the kubelet takes its allocatable back at its next sync
+    remove = f'[{{"op": "remove", "path": "/status/capacity/{GPU.replace("/", "~1")}"}}]'
+    node.control_plane.kubectl("patch", "node", node.name, "--subresource=status", "--type=json", "-p", remove)
+    node.kubelet_writes(allocatable={GPU: None})
+    node.wait_shown(4)
+    node.wait_condition(names.Condition.CONFLICT, "False")
+    # and back: the operator lets go, and says nothing of what the kubelet does then
+    node.publish(healthy=4, runtime=names.RUNTIME_KUBELET)
+    node.wait_shown(None)
+    node.kubelet_writes(capacity={GPU: "3"}, allocatable={GPU: "2"})
+    node.wait_condition(names.Condition.ADVERTISED, "True", names.Reason.BY_KUBELET)
+    assert node.shown() == ("3", "2")
+    assert node.events("CapacityRepaired") == []
+
+
+class TestNumbersNobodyCanMean:
+    """The API takes them: they hurt neither this Node nor any other."""
+
+    # what the API server makes of 1e5000: so many digits that Python refuses to write them
+    TOO_GREAT = "1e5000"
+    # an exponent beyond the one that Python's decimals have by themselves
+    FAR_TOO_GREAT = "1e3000000"
+
+    @pytest.fixture
+    def nodes(self, operator: OperatorProcess, played: Callable[[], PlayedNode]) -> Iterator[list[PlayedNode]]:
+        yield [played().settle(), played().settle()]
+        assert "Traceback" not in operator.log.read_text()
+
+    def verify_repaired(self, nodes: list[PlayedNode], manager: str) -> None:
+        for node in nodes:
+            node.kubelet_writes(manager, capacity={GPU: "1"}, allocatable={GPU: "1"})
+        for node in nodes:
+            node.wait_shown(4)
+
+    def test_of_somebody_elses(self, operator: OperatorProcess, nodes: list[PlayedNode]) -> None:
+        nodes[0].kubelet_writes("evil", capacity={"evil.example/x": self.FAR_TOO_GREAT})
+        self.verify_repaired(nodes, "first")
+        assert "Traceback" not in operator.log.read_text()
+        # a fresh start reads it in a list
+        assert operator.stop() == 0
+        operator.start()
+        self.verify_repaired(nodes, "second")
+
+    def test_under_our_own_name(self, nodes: list[PlayedNode]) -> None:
+        nodes[0].kubelet_writes("evil", capacity={GPU: self.TOO_GREAT}, allocatable={GPU: self.TOO_GREAT})
+        nodes[0].wait_shown(4)
+        [message, *_] = nodes[0].wait_events("CapacityRepaired")
+        assert message == f"{GPU}: evil set it to {2**63 - 1}, restored to 4"

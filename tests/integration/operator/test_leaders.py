@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.resources.coordination_v1 import Lease
 from nodedevice_api import names
 
+from hack.cluster.agent_objects import now_text
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
-from tests.integration.operator_process import OperatorProcess, PlayedNode, audited, now_text
+from tests.integration.operator_process import OperatorProcess, PlayedNode, audited
 
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 _STOPS = 3
@@ -46,11 +48,11 @@ def node(installed: ControlPlane) -> Iterator[PlayedNode]:
         yield made
 
 
-def holder(control_plane: ControlPlane) -> str | None:
-    """Who holds the Lease."""
+def lease(control_plane: ControlPlane) -> LeaseSpec:
+    """The Lease of the operator that leads."""
     found = control_plane.client.get(Lease, names.OPERATOR_LEASE, namespace=SYSTEM_NAMESPACE)
     assert found.spec is not None
-    return found.spec.holderIdentity
+    return found.spec
 
 
 def writes_of(control_plane: ControlPlane, operator: OperatorProcess, since: str = "") -> list[dict[str, Any]]:
@@ -69,8 +71,7 @@ def test_one_writes_and_the_other_is_ready(
 ) -> None:
     first, second = pair
     for healthy in (4, 3, 2):
-        node.publish(healthy=healthy)
-        node.wait_shown(healthy)
+        node.advertise(healthy)
     node.wait_condition("Ready", "True")
     assert (first.leads, second.leads) == (True, False)
     assert second.get("/readyz")[0] == 200
@@ -83,8 +84,7 @@ def test_after_a_crash_the_other_goes_on(pair: tuple[OperatorProcess, OperatorPr
     first, second = pair
     node.settle()
     first.signal(signal.SIGKILL)
-    node.publish(healthy=3, broken=1)
-    node.wait_shown(3)
+    node.advertise(3, broken=1)
     wait_until(lambda: second.leads, "the second leads")
     # what it writes it had in its caches: it listed nothing anew
     listed = [line["kind"] for line in second.lines() if line["event"] == "list is complete"]
@@ -97,21 +97,20 @@ def test_after_a_clean_end_the_other_goes_on_at_once(
 ) -> None:
     first, second = pair
     node.settle()
-    before = holder(installed)
+    before = lease(installed).holderIdentity
     first.signal(signal.SIGTERM)
-    node.publish(healthy=2, broken=2)
-    node.wait_shown(2)
+    node.advertise(2, broken=2)
     # the first may have written that while the signal was on its way
     wait_until(lambda: second.leads, "the second leads")
-    assert holder(installed) not in {before, None}
+    assert lease(installed).holderIdentity not in {before, None}
     assert first.wait_ended() == 0
-    assert not [line for line in first.lines() if line["level"] in {"error", "warning"}]
+    assert first.logged("error", "warning") == []
 
 
 def test_the_last_one_clears_the_lease(installed: ControlPlane, pair: tuple[OperatorProcess, OperatorProcess]) -> None:
     for operator in pair:
         assert operator.stop() == 0
-    assert holder(installed) is None
+    assert lease(installed).holderIdentity is None
 
 
 def stood_by(operator: OperatorProcess) -> int:
@@ -148,8 +147,7 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
         for node in nodes:
             node.make()
             node.renew_lease()
-            node.publish(healthy=1)
-            node.wait_shown(1)
+            node.advertise(1)
         for _ in range(_STOPS):
             with storm(nodes):
                 written = len(writes_of(installed, leader))
@@ -165,8 +163,7 @@ def test_one_that_was_stopped_past_its_deadline_writes_nothing_more(
             assert not leader.leads
             leader, other = other, leader
         for node in nodes:
-            node.publish(healthy=6)
-            node.wait_shown(6)
+            node.advertise(6)
 
 
 def test_a_change_of_a_device_is_one_event_across_a_change_of_leader(
@@ -185,10 +182,9 @@ def test_a_change_of_a_device_is_one_event_across_a_change_of_leader(
 
 def lease_age_seconds(control_plane: ControlPlane) -> float:
     """How long ago the Lease was renewed."""
-    found = control_plane.client.get(Lease, names.OPERATOR_LEASE, namespace=SYSTEM_NAMESPACE)
-    assert found.spec is not None
-    assert found.spec.renewTime is not None
-    return time.time() - found.spec.renewTime.timestamp()
+    renewed = lease(control_plane).renewTime
+    assert renewed is not None
+    return time.time() - renewed.timestamp()
 
 
 def test_the_next_leader_reports_what_happened_while_nobody_led(

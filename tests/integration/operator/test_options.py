@@ -125,8 +125,7 @@ def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
         lambda: json.loads(cluster.kubectl(*get)).get("status", {}).get("expectedPods") == 1, "the budget counts it", 20
     )
     held = [allocation(uid, "main", "gpu-1", namespace=namespace, name="held")]
-    node.publish(healthy=2, allocations=held)
-    node.wait_shown(2)
+    node.advertise(2, allocations=held)
     node.publish(healthy=1, broken=1, allocations=held)
     wait_until(lambda: pod_events(node, namespace, "DeviceEvictionRefused") != [], "the budget is in the way", 20)
     assert phase(node, namespace) == "Running"
@@ -140,17 +139,16 @@ def test_a_pod_whose_device_breaks_is_evicted_when_its_budget_allows(
     cluster.kubectl("delete", "pod", "held", "--namespace", namespace, "--grace-period=0", "--force", check=False)
 
 
-def hundred(healthy: int) -> dict[str, Any]:
-    """A status of a hundred devices, the first ones healthy."""
-    devices = [device(f"gpu-{i:02}", "Healthy" if i < healthy else "Unhealthy", reason="Hot") for i in range(100)]
-    return {"total": 100, "healthy": healthy, "available": healthy, "devices": devices}
+def hundred(healthy: int) -> list[dict[str, Any]]:
+    """A hundred devices, the first ones healthy."""
+    return [device(f"gpu-{i:02}", "Healthy" if i < healthy else "Unhealthy", reason="Hot") for i in range(100)]
 
 
 def test_a_hundred_devices_that_break_one_by_one_are_one_event(operator: OperatorProcess, node: PlayedNode) -> None:
-    node.publish(**hundred(100))
+    node.publish(devices=hundred(100))
     node.wait_shown(100)
     for healthy in (70, 40, 0):
-        node.publish(**hundred(healthy))
+        node.publish(devices=hundred(healthy))
     node.wait_shown(0)
     assert node.wait_events("DeviceUnhealthy", about=node.nd_name()) == [
         f"100 devices (gpu-00, gpu-01, gpu-02, gpu-03, gpu-04 and 95 more) of {GPU} on {node.name} unhealthy (Hot)"

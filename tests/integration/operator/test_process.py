@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from hack.cluster.chart import SYSTEM_NAMESPACE
 from hack.cluster.control_plane.control_plane import ControlPlane
@@ -81,7 +80,7 @@ def test_a_signal_ends_it_in_order(operator: OperatorProcess, number: signal.Sig
     operator.start()
     assert operator.stop(number) == 0
     assert [line["event"] for line in operator.lines()][-1] == "stopped"
-    assert not [line for line in operator.lines() if line["level"] in {"error", "warning"}]
+    assert operator.logged("error", "warning") == []
 
 
 def test_two_nodes_fit_into_its_memory(installed: ControlPlane, operator: OperatorProcess) -> None:
@@ -90,8 +89,7 @@ def test_two_nodes_fit_into_its_memory(installed: ControlPlane, operator: Operat
         for node in (first, second):
             for resource in (GPU, NIC):
                 node.make(resource)
-                node.publish(resource, healthy=8)
-                node.wait_shown(8, resource)
+                node.advertise(8, resource)
         used = operator.rss_mib()
         print(f"\noperator with 2 nodes: {used:.0f} MiB")
         assert used <= RSS_BUDGET_MIB
@@ -106,18 +104,14 @@ def test_two_nodes_fit_into_its_memory(installed: ControlPlane, operator: Operat
             assert f"\n{line} " in metrics
 
 
-def test_an_api_server_that_is_not_there(operator: OperatorProcess, tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    content = yaml.safe_load(kubeconfig.read_text())
+def test_an_api_server_that_is_not_there(operator: OperatorProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
-        content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{unused.getsockname()[1]}"
-    kubeconfig.write_text(yaml.safe_dump(content))
+        operator.reach_by(f"https://127.0.0.1:{unused.getsockname()[1]}")
     operator.launch()
     wait_until(lambda: "is unreachable" in operator.get("/healthz")[1], "/healthz tells it")
     assert operator.get("/healthz")[0] == 200
     assert operator.get("/readyz")[0] == 503
-    logged = [line for line in operator.lines() if line["level"] == "error"]
-    assert [line["event"] for line in logged] == ["API server is unreachable; retrying"]
+    assert operator.logged("error") == ["API server is unreachable; retrying"]
     assert operator.stop() == 0
 
 
@@ -125,8 +119,7 @@ def test_an_api_server_that_goes_away_and_comes_back(installed: ControlPlane, op
     with PlayedNode(installed) as node:
         operator.start()
         node.make()
-        node.publish(healthy=2)
-        node.wait_shown(2)
+        node.advertise(2)
         installed.stop_apiserver()
         wait_until(lambda: operator.get("/readyz")[0] == 503, "/readyz tells it")
         installed.start_apiserver()

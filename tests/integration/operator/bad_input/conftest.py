@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
-from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode, now_text, operator_writes
+from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode, operator_writes
 
 
 @pytest.fixture(scope="module")

@@ -72,8 +72,7 @@ class TestAnswers:
     ) -> None:
         path = f"/nodes/{node.name}/status"
         rule = proxy.rule("PATCH", path, count, status, body, {"Content-Type": "application/json", **headers})
-        node.publish(healthy=3, broken=1)
-        node.wait_shown(3)
+        node.advertise(3, broken=1)
         assert rule.given == count
         if message is not None:
             assert len(logged.lines(message)) == 1

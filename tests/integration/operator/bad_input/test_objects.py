@@ -1,7 +1,6 @@
 """NodeDevices, Nodes and Leases that nobody should send the operator: it logs that once, and takes nothing off a Node."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -9,10 +8,11 @@ from lightkube.resources.core_v1 import Node
 from lightkube.types import PatchType
 from nodedevice_api import names
 
+from hack.cluster.agent_objects import node_device
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
-from tests.integration.crds.custom_resources import NodeDevice, allocation, condition, device
+from tests.integration.crds.custom_resources import NodeDevice, allocation, apply_status, condition, device
 from tests.integration.operator_process import (
     GPU,
     NIC,
@@ -32,16 +32,11 @@ class TestNodeDevices:
         self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode
     ) -> None:
         name = f"{node.name}.copy"
-        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
-        body = {
-            "metadata": {"name": name, "ownerReferences": [owner]},
-            "spec": {"nodeName": node.name, "resourceName": GPU},
-        }
+        body = node_device(node.name, GPU, node.uid, name)
         try:
             node.client.apply(NodeDevice.from_dict(body), field_manager="admin")
             wait_until(lambda: condition_of(node, name, "Ready").get("reason") == names.Reason.WRONG_NAME, "it is told")
-            status = NodeDevice.Status.from_dict({"metadata": {"name": name}, "status": full(healthy=9)})
-            node.client.apply(status, field_manager="admin", force=True)
+            apply_status(node.client, name, full(healthy=9), "admin")
             node.verify_follows()
             reported = condition_of(node, name, "Advertised")
             assert (reported["status"], reported["reason"]) == ("False", names.Reason.WRONG_NAME)
@@ -55,7 +50,7 @@ class TestNodeDevices:
         self, installed: ControlPlane, node: PlayedNode, bystander: PlayedNode
     ) -> None:
         name = names.node_device_name("nowhere", GPU)
-        body = {"metadata": {"name": name}, "spec": {"nodeName": "nowhere", "resourceName": GPU}}
+        body = node_device("nowhere", GPU, None)
         try:
             installed.client.apply(NodeDevice.from_dict(body), field_manager="admin")
 
@@ -63,21 +58,15 @@ class TestNodeDevices:
                 return condition_of(bystander, name, kind).get("reason")
 
             wait_until(lambda: reason("Ready") == names.Reason.NODE_MISSING, "it is told")
-            status = NodeDevice.Status.from_dict({"metadata": {"name": name}, "status": full(healthy=9)})
-            installed.client.apply(status, field_manager="admin")
+            apply_status(installed.client, name, full(healthy=9), "admin")
             node.verify_follows()
             assert reason("Ready") == reason("Advertised") == names.Reason.NODE_MISSING
         finally:
             delete(installed.client, NodeDevice, name)
 
     def test_one_without_an_agent(self, node: PlayedNode, bystander: PlayedNode) -> None:
-        owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
         name = node.nd_name(NIC)
-        body = {
-            "metadata": {"name": name, "ownerReferences": [owner]},
-            "spec": {"nodeName": node.name, "resourceName": NIC},
-        }
-        node.client.apply(NodeDevice.from_dict(body), field_manager="admin")
+        node.client.apply(NodeDevice.from_dict(node_device(node.name, NIC, node.uid)), field_manager="admin")
         status = {"status": full(healthy=5)}
         node.client.patch(NodeDevice.Status, name, status, patch_type=PatchType.MERGE, field_manager="admin")
         node.wait_condition("Advertised", "False", names.Reason.NOT_ADVERTISED, NIC)
@@ -85,21 +74,18 @@ class TestNodeDevices:
         node.verify_follows()
         assert node.shown(NIC) == (None, None)
         # an agent that comes to have the resource takes it over
-        node.publish(NIC, healthy=3)
-        node.wait_shown(3, NIC)
+        node.advertise(3, NIC)
 
     def test_one_whose_ownership_was_reset(self, node: PlayedNode, bystander: PlayedNode) -> None:
         name = node.nd_name()
         reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
-        node.publish(healthy=4)
-        node.wait_shown(4)
+        node.advertise(4)
         node.wait_condition("Advertised", "True")
         node.client.patch(NodeDevice, name, reset, patch_type=PatchType.MERGE)
         by_hand = {"status": {"available": 2}}
         node.client.patch(NodeDevice.Status, name, by_hand, patch_type=PatchType.MERGE, field_manager="admin")
         node.wait_shown(2)
-        node.publish(healthy=4)
-        node.wait_shown(4)
+        node.advertise(4)
 
     def test_numbers_that_contradict_its_devices(
         self, node: PlayedNode, bystander: PlayedNode, logged: LogFromHere
@@ -114,8 +100,7 @@ class TestNodeDevices:
         [message] = node.wait_events("StatusContradictsItself", about=node.nd_name())
         assert message.startswith(f"{GPU} on {node.name}: available is 4")
         node.wait_shown(2)
-        node.publish(healthy=4, allocations=[held])
-        node.wait_shown(4)
+        node.advertise(4, allocations=[held])
         node.verify_follows()
         assert len(logged.lines("NodeDevice contradicts itself")) == 1
 
@@ -125,19 +110,14 @@ class TestNodeDevices:
         """It is full of somebody else's: the others of its Node are told of all the same."""
         node.make(resource=NIC)
         others = [condition(f"Theirs{number}") for number in range(29)]
-        status = NodeDevice.Status.from_dict(
-            {"metadata": {"name": node.nd_name(NIC)}, "status": {**full(healthy=2), "conditions": others}}
-        )
-        node.client.apply(status, field_manager="admin")
-        node.publish(NIC, healthy=2)
-        node.wait_shown(2, NIC)
+        apply_status(node.client, node.nd_name(NIC), full(healthy=2, conditions=others), "admin")
+        node.advertise(2, NIC)
         assert "Too many" in logged.wait("reconcile failed; retrying")["error"]
         node.publish(broken=4)
         node.wait_condition("Ready", "False", names.Reason.NONE_HEALTHY)
         assert "Ready" not in node.conditions(NIC)
         delete(node.client, NodeDevice, node.nd_name(NIC))
-        node.publish(healthy=4)
-        node.wait_shown(4)
+        node.advertise(4)
         node.verify_follows()
 
     def test_as_many_devices_as_the_schema_takes(self, node: PlayedNode, bystander: PlayedNode) -> None:
@@ -147,23 +127,14 @@ class TestNodeDevices:
             ids = [f"{number:04d}-{'x' * 123}" for number in range(most)]
             devices = [device(i, "Unhealthy" if place < broken else "Healthy") for place, i in enumerate(ids)]
             allocations = [allocation(f"uid-{n:04d}", "main", *ids[-4 - 4 * n :][:4]) for n in range(512)]
-            held = 4 * len(allocations)
-            return {
-                "devices": devices,
-                "allocations": allocations,
-                "total": most,
-                "healthy": most - broken,
-                "allocated": held,
-                "available": most - broken - held,
-            }
+            return {"devices": devices, "allocations": allocations}
 
         node.publish(**status(0))
         node.wait_shown(most, timeout_seconds=120)
         node.publish(**status(95))
         node.wait_shown(most - 95, timeout_seconds=120)
         node.wait_condition("Ready", "True")
-        node.publish(healthy=4)
-        node.wait_shown(4)
+        node.advertise(4)
 
     def test_a_status_of_a_version_to_come(
         self, node: PlayedNode, bystander: PlayedNode, proxy: FaultProxy, logged: LogFromHere
@@ -206,17 +177,10 @@ class TestNodeDevices:
     ) -> None:
         before = pod_device_writes(installed)
         held = allocation("uid-a", "main", "gpu-0", namespace=namespace, name=pod)
-        waits = {
-            "podUID": "uid-b",
-            "container": "main",
-            "reason": "NotEnoughDevices",
-            "namespace": namespace,
-            "name": pod,
-        }
-        node.publish(healthy=4, broken=1, allocations=[held], waiting=[waits])
-        node.wait_shown(4)
-        node.publish(healthy=3, broken=2, allocations=[held], waiting=[waits])
-        node.wait_shown(3)
+        waits = {"podUID": "uid-b", "container": "main", "reason": "NotEnoughDevices"}
+        waits |= {"namespace": namespace, "name": pod}
+        node.advertise(4, broken=1, allocations=[held], waiting=[waits])
+        node.advertise(3, broken=2, allocations=[held], waiting=[waits])
         node.wait_condition("Healthy", "False")
         node.wait_condition("Ready", "True")
         assert operator.get("/readyz")[0] == 200
@@ -252,10 +216,10 @@ class TestNodes:
 
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_clock_that_is_an_hour_off(node: PlayedNode, bystander: PlayedNode, hours: int) -> None:
-    renew_lease(node, hours * 3600)
+    node.renew_lease(ahead_seconds=hours * 3600)
     node.verify_follows()
     # the next renewal comes from a clock that was put right
-    renew_lease(node, 0)
+    node.renew_lease()
     node.verify_follows()
     assert node.events(names.Reason.LEASE_EXPIRED, about=node.nd_name()) == []
     assert node.conditions()["AgentReady"]["status"] == "True"
@@ -271,14 +235,3 @@ def pod_device_writes(installed: ControlPlane) -> list[str]:
     """What has been asked of PodDevices so far, but for taking those of earlier tests away: path and verb."""
     asked = operator_writes(installed, names.POD_DEVICES)
     return [f"{event['verb']} {event['requestURI']}" for event in asked if event["verb"] != "delete"]
-
-
-def renew_lease(node: PlayedNode, ahead_seconds: int) -> None:
-    """Renew the agent's Lease by a clock that is so far ahead."""
-    moment = time.time() + ahead_seconds
-    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
-    renewed = f"{text}.{time.time_ns() // 1000 % 1000000:06d}Z"
-    spec = {"holderIdentity": node.name, "leaseDurationSeconds": names.AGENT_LEASE_SECONDS, "renewTime": renewed}
-    metadata = {"name": node.name, "namespace": names.AGENTS_NAMESPACE}
-    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-    node.control_plane.apply(json.dumps(lease))

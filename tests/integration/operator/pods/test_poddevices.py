@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from lightkube.types import PatchType
 
+from hack.cluster.agent_objects import now_text
 from hack.cluster.control_plane.control_plane import ControlPlane
 from hack.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import PodDevice
@@ -15,7 +16,6 @@ from tests.integration.operator_process import (
     NIC,
     OperatorProcess,
     PlayedNode,
-    now_text,
     operator_writes,
     pod_device,
 )

@@ -26,8 +26,7 @@ def test_a_refusal_is_one_event_however_often_it_is_repeated(
 ) -> None:
     loose = pods.holds("pod-z", pods.run("pod-z", None), "gpu-0")
     for broken in (0, 1, 0, 1):
-        node.publish(healthy=4 - broken, broken=broken, allocations=[loose])
-        node.wait_shown(4 - broken)
+        node.advertise(4 - broken, broken=broken, allocations=[loose])
     (message,) = node.wait_events("AllocationRefused", about=node.nd_name())
     assert "pod-z" in message
     assert "is not bound to a node" in message

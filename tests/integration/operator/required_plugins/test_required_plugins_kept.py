@@ -22,9 +22,6 @@ from tests.integration.operator_process import GPU, NIC, OperatorProcess, Played
 
 pytestmark = pytest.mark.cluster
 
-NRI = {"version": "0.1.0", "runtime": "nri"}
-NONE = {"version": "0.1.0", "runtime": "none"}
-
 
 @pytest.fixture
 def node(installed: ControlPlane, operator: OperatorProcess) -> Iterator[PlayedNode]:
@@ -51,8 +48,7 @@ def test_a_name_is_in_the_policy_before_its_capacity_is_on_the_node(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
 ) -> None:
     node.make()
-    node.publish(healthy=2, agent=NRI)
-    node.wait_shown(2)
+    node.advertise(2, runtime="nri")
 
     def moments(path: str) -> list[datetime]:
         return [datetime.fromisoformat(each["requestReceivedTimestamp"]) for each in writes(installed, path)]
@@ -68,11 +64,9 @@ def test_a_name_that_comes_later_is_added_before_its_capacity_is_on_the_node(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
 ) -> None:
     node.make()
-    node.publish(healthy=2, agent=NRI)
-    node.wait_shown(2)
+    node.advertise(2, runtime="nri")
     node.make(NIC)
-    node.publish(NIC, healthy=1, agent=NRI)
-    node.wait_shown(1, NIC)
+    node.advertise(1, NIC, runtime="nri")
     assert stored(installed, POLICIES) == policy_spec(tuple(sorted((GPU, NIC))))
     assert operator.metric("nodedevice_operator_required_plugins_names") == 2
 
@@ -90,7 +84,7 @@ def test_whatever_others_do_to_it_is_undone(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
 ) -> None:
     node.make()
-    node.publish(healthy=2, agent=NRI)
+    node.publish(healthy=2, runtime="nri")
     wait_names(installed, GPU)
     never = {"name": "never", "expression": "false"}
     for kind, patch in (
@@ -109,12 +103,11 @@ def test_whatever_others_do_to_it_is_undone(
 def test_it_holds_names_of_this_runtime_only_and_goes_with_the_last(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
 ) -> None:
-    for resource, agent in ((GPU, NONE), (NIC, NRI)):
+    for resource, runtime in ((GPU, "none"), (NIC, "nri")):
         node.make(resource)
-        node.publish(resource, healthy=1, agent=agent)
-        node.wait_shown(1, resource)
+        node.advertise(1, resource, runtime=runtime)
     wait_names(installed, NIC)
-    node.publish(NIC, healthy=1, agent=NONE)
+    node.publish(NIC, healthy=1, runtime="none")
     wait_names(installed)
     node.wait_shown(1, NIC)
 
@@ -123,12 +116,11 @@ def test_it_survives_a_restart_without_a_write(
     installed: ControlPlane, operator: OperatorProcess, node: PlayedNode
 ) -> None:
     node.make()
-    node.publish(healthy=1, agent=NRI)
+    node.publish(healthy=1, runtime="nri")
     node.wait_condition(names.Condition.READY, "True")
     wait_names(installed, GPU)
     operator.stop()
     before = len(writes(installed, NAME))
     operator.start()
-    node.publish(healthy=2, agent=NRI)
-    node.wait_shown(2)
+    node.advertise(2, runtime="nri")
     assert len(writes(installed, NAME)) == before

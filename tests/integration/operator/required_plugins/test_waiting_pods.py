@@ -20,8 +20,6 @@ from tests.integration.operator_process import GPU, NIC, OperatorProcess, Played
 
 pytestmark = pytest.mark.cluster
 
-NRI = {"version": "0.1.0", "runtime": "nri"}
-
 
 @pytest.fixture
 def node(installed: ControlPlane, namespace: str) -> Iterator[PlayedNode]:
@@ -72,7 +70,7 @@ def test_who_waited_before_is_marked_before_the_capacity_is_there(
     make_pod(installed, namespace, "gated", GPU, schedulingGates=[PodSchedulingGate(name="example.com/later")])
     make_pod(installed, namespace, "bound", GPU, nodeName=node.name)
     make_pod(installed, namespace, "other", NIC)
-    node.publish(healthy=2, agent=NRI)
+    node.publish(healthy=2, runtime="nri")
     process.start()
     node.wait_shown(2)
     # asked once, at once: by now nothing is left to wait for
@@ -85,8 +83,7 @@ def test_who_waited_before_is_marked_before_the_capacity_is_there(
     process.stop()
     make_pod(installed, namespace, "late", GPU)
     process.start()
-    node.publish(healthy=3, agent=NRI)
-    node.wait_shown(3)
+    node.advertise(3, runtime="nri")
     assert len(operator_writes(installed, f"/namespaces/{namespace}/pods/")) == 2
     assert marks(installed, namespace)["late"] == mark
 
@@ -99,7 +96,7 @@ def test_without_the_right_it_is_reported_and_the_capacity_is_there_all_the_same
     installed: ControlPlane, process: OperatorProcess, node: PlayedNode, namespace: str
 ) -> None:
     make_pod(installed, namespace, "early", GPU)
-    node.publish(healthy=2, agent=NRI)
+    node.publish(healthy=2, runtime="nri")
     try:
         install_chart(installed, {"markWaitingPods": False})
         # once it is refused it does not call itself ready for a while
@@ -162,7 +159,7 @@ def test_a_pod_under_another_policy_is_reported_and_the_others_are_marked(
         installed.apply(json.dumps({**api, "kind": kind, "spec": {"matchConstraints": constraints, **what}}))
         installed.apply(json.dumps({**api, "kind": f"{kind}Binding", "spec": binding}))
         wait_until(lambda: is_others(installed, namespace, "other"), "the other's policy is in force", 60)
-        node.publish(healthy=2, agent=NRI)
+        node.publish(healthy=2, runtime="nri")
         process.start()
         node.wait_shown(2)
     finally:

@@ -1,0 +1,89 @@
+"""What an agent keeps in the API, as bodies: its Lease, its NodeDevices and their status. Sends nothing."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from nodedevice_api import names
+
+Body = dict[str, Any]
+SINCE = "2026-01-02T03:04:05Z"
+
+
+def now_text(ahead_seconds: float = 0.0) -> str:
+    """This moment, or that of a clock so far ahead, as the API writes it in Leases and in its audit log."""
+    return datetime.fromtimestamp(datetime.now(UTC).timestamp() + ahead_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def lease(
+    name: str,
+    renewed: str,
+    seconds: int = names.AGENT_LEASE_SECONDS,
+    *,
+    namespace: str = names.AGENTS_NAMESPACE,
+    holder: str | None = None,
+    resource_version: str | None = None,
+) -> Body:
+    """A Lease, held by the node that it is named for unless there is another holder."""
+    metadata = {"name": name, "namespace": namespace}
+    if resource_version is not None:
+        metadata["resourceVersion"] = resource_version
+    spec = {"holderIdentity": holder or name, "leaseDurationSeconds": seconds, "renewTime": renewed}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+def node_device(node: str, resource: str, node_uid: str | None, name: str | None = None) -> Body:
+    """A NodeDevice without status. node_uid: of the Node that owns it; None: it has no owner."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.NODE_DEVICE,
+        "metadata": {
+            "name": name or names.node_device_name(node, resource),
+            "ownerReferences": [] if node_uid is None else [owner],
+        },
+        "spec": {"nodeName": node, "resourceName": resource},
+    }
+
+
+def status(
+    devices: Iterable[Mapping[str, Any]],
+    allocations: Iterable[Mapping[str, Any]] = (),
+    *,
+    state: str = "Running",
+    runtime: str = "none",
+    **more: Any,
+) -> Body:
+    """The whole status, as each apply of an agent carries it; its numbers are those of the devices and allocations.
+
+    devices: as in the API, sorted. state: of the endpoint. runtime: which one injects; none: nobody does.
+    """
+    devices, allocations = list(devices), sorted(allocations, key=lambda a: (a["podUID"], a["container"]))
+    held = {i for a in allocations if not a.get("releasing") for i in a["deviceIDs"]}
+    releasing = {i for a in allocations if a.get("releasing") for i in a["deviceIDs"]}
+    healthy = [device["id"] for device in devices if device["health"] == "Healthy"]
+    some = "AllHealthy" if len(healthy) == len(devices) else "SomeDevicesUnhealthy"
+    health = some if healthy else "NoHealthyDevices"
+    injectable = ("Unknown", "RuntimeNone") if runtime == "none" else ("True", "Injected")
+    return {
+        "total": len(devices),
+        "healthy": len(healthy),
+        "cordoned": 0,
+        "allocated": len(held),
+        "releasing": len(releasing),
+        "available": 0 if state == "Gone" else len([i for i in healthy if i not in held | releasing]),
+        "endpoint": {"state": state, "since": SINCE},
+        "agent": {"version": "0.1.0", "runtime": runtime},
+        "devices": devices,
+        "allocations": allocations,
+        "conditions": [
+            _condition("Registered", str(state == "Running"), f"Endpoint{state}"),
+            _condition("Healthy", str(health == "AllHealthy"), health),
+            _condition("Injectable", *injectable),
+        ],
+        **more,
+    }
+
+
+def _condition(kind: str, status: str, reason: str) -> Body:
+    return {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": SINCE}
